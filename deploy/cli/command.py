@@ -58,6 +58,10 @@ SPARE = (
     "hosts that are made ready with the others and wait; with --min-nodes, one of them takes the place of a lost host "
     "(default: none)"
 )
+ARBITER = (
+    "a host that votes on who trains, and trains nothing: with --min-nodes, half of an even number of hosts then train "
+    "on, so that two hosts can lose one (default: none)"
+)
 ON_END = (
     "a command, run once in the run's image when the run has ended, in whatever way, with MUSTER_END and its like; or "
     "a URL that gets a JSON POST (default: none)"

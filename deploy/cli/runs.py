@@ -31,6 +31,7 @@ from ..ssh import session
 from . import renamed
 from . import slurm as on_slurm
 from .command import (
+    ARBITER,
     EACH,
     ENV_FILE,
     GPUS,
@@ -108,6 +109,7 @@ from .exit import end
         "name": "refused: --run names the run",
         "min-nodes": MIN_NODES,
         "spare": SPARE,
+        "arbiter": ARBITER,
         "detach": "return once the run has started",
         "dry-run": "print what each host would do, and do nothing",
         "force": "start although preflight refuses; the run's record says what was ignored",
@@ -164,6 +166,7 @@ def deploy(
     wait_lost: str = "",
     min_nodes: str = "",
     spare: str = "",
+    arbiter: str = "",
     slurm: str = "",
     nodes: str = "",
     sbatch: str = "",

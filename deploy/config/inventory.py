@@ -76,6 +76,7 @@ class Job:
     wait_lost_s: float | None = None
     min_nodes: str = ""
     spares: tuple[str, ...] = ()
+    arbiter: str = ""
     on_end: str = ""
     env_files: tuple[Path, ...] = ()
     cache: bool = True

@@ -217,10 +217,9 @@ def _work(options: Options, cluster: Cluster) -> Work:
     on_end = options.on_end or cluster.job.on_end
     if "\n" in on_end:
         raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
-    spares = len(cluster.job.spares)
-    least = environment.asked_least(
-        cluster.job.min_nodes, len(cluster.hosts) - spares, arguments, bool(script), spares > 0
-    )
+    spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)
+    nodes = len(cluster.hosts) - spares - arbiter
+    least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
     return replace(work, restarts=restarts, max_hours=hours, on_end=on_end, least=least)
 

@@ -38,16 +38,20 @@ def refuse(least: int, on_end: str, waits: bool) -> None:
 
 
 def grouped(
-    nodes: Sequence[NodeContainer], addresses: Sequence[str], work: Work, waiting: Collection[str] = ()
+    nodes: Sequence[NodeContainer],
+    addresses: Sequence[str],
+    work: Work,
+    waiting: Collection[str] = (),
+    arbiter: str = "",
 ) -> tuple[NodeContainer, ...]:
     """The nodes, each with what it has to know of the others; the same nodes where all are needed.
 
-    `addresses`: of the hosts in the network where they meet. `waiting`: which of them are spares. Raises DeployError
-    where they could not keep a register.
+    `addresses`: of the hosts in the network where they meet. `waiting`: which of them are spares; the `arbiter`
+    only votes. Raises DeployError where they could not keep a register.
     """
     if not work.least:
         return tuple(nodes)
-    ranks = {node.host: node.environment["PET_NPROC_PER_NODE"] for node in nodes}
+    ranks = {node.host: node.environment["PET_NPROC_PER_NODE"] for node in nodes if node.host != arbiter}
     if len(set(ranks.values())) > 1:
         listed = ", ".join(f"{host} {count}" for host, count in ranks.items())
         raise DeployError(
@@ -56,5 +60,6 @@ def grouped(
         )
     where = {str(node.node): (address, *work.ports) for node, address in zip(nodes, addresses, strict=True)}
     spares = [str(node.node) for node in nodes if node.host in waiting]
-    more = environment.group_variable(work.least, work.share_key, where, apart=True, spares=spares)
+    votes = next((str(node.node) for node in nodes if node.host == arbiter), "")
+    more = environment.group_variable(work.least, work.share_key, where, apart=True, spares=spares, arbiter=votes)
     return tuple(replace(node, environment={**node.environment, **more}) for node in nodes)

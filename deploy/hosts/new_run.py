@@ -197,7 +197,7 @@ def _containers(
     facts = [request.facts[host.name] for host in hosts]
     met, addresses = meeting.choose(hosts, request.sessions, facts, try_links, interfaces)
     made = container.node_containers(hosts, facts, job, work, met)
-    made = group.grouped(made, addresses, work, job.spares)
+    made = group.grouped(made, addresses, work, job.spares, job.arbiter)
     if try_links and work.least:
         peers = {
             host.name: [other for other in addresses if other != own]

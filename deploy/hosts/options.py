@@ -16,7 +16,7 @@ from typing import Literal
 
 from ..config import inventory, keep, script, secrets
 from ..config import values as values
-from ..config.inventory import Cluster, Job
+from ..config.inventory import Cluster, Host, Job
 from ..config.script import PER_NODE, ScriptCommand
 from ..config.values import Mount
 from ..core.errors import UsageError
@@ -69,6 +69,7 @@ class Options:
     wait_lost: str = ""
     min_nodes: str = ""
     spare: str = ""
+    arbiter: str = ""
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -84,7 +85,7 @@ class Options:
         job, targets = self._job(cluster.job), {mount.target for mount in mounts}
         gpus = _gpus(self.gpus) if self.gpus else None
         hosts = tuple(
-            replace(host, mounts=_without(targets, host.mounts), gpus=host.gpus if gpus is None else gpus)
+            replace(host, mounts=_without(targets, host.mounts), gpus=_own_gpus(host, job, gpus))
             for host in cluster.hosts
         )
         job = replace(job, mounts=(*_without(targets, job.mounts), *mounts))
@@ -142,17 +143,21 @@ class Options:
         return folder
 
     def _cluster(self) -> Cluster:
-        """The hosts of --hosts or the file, the spares last: they may be among them or come in addition."""
-        if not self.spare:
+        """The hosts of --hosts or the file, then spares and arbiter: these may be among them or come in addition."""
+        if not self.spare and not self.arbiter:
             return inventory.load(self.hosts, self.cluster)
-        asked = [part.strip() for part in self.spare.split(",") if part.strip()]
-        spares = [host.name for host in inventory.from_flag(self.spare).hosts]
+        asked = [part.strip() for part in f"{self.spare},{self.arbiter}".split(",") if part.strip()]
         others = [part for part in self.hosts.split(",") if part.strip() and part.strip() not in asked]
+        named = [host.name for host in inventory.from_flag(",".join(asked)).hosts]
+        spares, arbiters = (named[:-1], named[-1:]) if self.arbiter else (named, [])
+        if "," in self.arbiter:
+            raise UsageError(f"--arbiter {self.arbiter}: one host is enough", f"--arbiter {asked[-1]}")
         cluster = inventory.load(",".join([*others, *asked]) if others else "", self.cluster)
-        if lacking := sorted({*spares} - {host.name for host in cluster.hosts}):
-            raise UsageError(f"--spare {lacking[0]}: the file has no such host", "name it there, or give --hosts too")
-        hosts = sorted(cluster.hosts, key=lambda host: host.name in spares)
-        return Cluster(tuple(hosts), replace(cluster.job, spares=tuple(spares)))
+        if lacking := sorted({*named} - {host.name for host in cluster.hosts}):
+            option = "--arbiter" if lacking[0] in arbiters else "--spare"
+            raise UsageError(f"{option} {lacking[0]}: the file has no such host", "name it there, or give --hosts too")
+        hosts = sorted(cluster.hosts, key=lambda host: (host.name in arbiters, host.name in spares))
+        return Cluster(tuple(hosts), replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters)))
 
     def _job(self, job: Job) -> Job:
         flags, lists = secrets.asked(self.secrets, self.env_files, self.secret_files)
@@ -302,6 +307,12 @@ def _refuse_module(name: str, folder: Path) -> None:
         hint = "-m pkg.train is the file pkg/train.py there"
         missing = f"-m {name}: no such module in {folder.resolve()}"
         raise UsageError(missing, f"did you mean -m {meant}? {hint}" if meant else hint)
+
+
+def _own_gpus(host: Host, job: Job, asked: values.Gpus | None) -> values.Gpus:
+    if host.name == job.arbiter:
+        return 0
+    return host.gpus if asked is None else asked
 
 
 def _mount(text: str) -> Mount:

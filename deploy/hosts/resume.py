@@ -168,6 +168,7 @@ def resume_fields(options: Options) -> dict[str, str]:
         ("--wait-lost", options.wait_lost),
         ("--min-nodes", options.min_nodes),
         ("--spare", options.spare),
+        ("--arbiter", options.arbiter),
         ("--on-end", options.on_end),
     ]
     words += [("--folder-limit", options.folder_limit)]
@@ -211,8 +212,8 @@ def with_resume_hint(
         return replace(result, hint="") if its_own else result
     reachable = [host for host in hosts if host not in lost]
     again = own.get("again") or ""
-    if lost:  # the next start needs no host to wait
-        again = re.sub(r"--spare \S+", "", again)
+    if lost:  # the next start needs no host to wait, or to vote alone
+        again = re.sub(r"--(spare|arbiter) \S+", "", again)
     if len(reachable) < 3:  # of so few none can be lost
         again = re.sub(r"--min-nodes \d+", "", again)
     more = f" {' '.join(again.split())}" if again.strip() else ""

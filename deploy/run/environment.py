@@ -189,16 +189,18 @@ class RunSpec:
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
 
-    def grouped(self, least: int, where: Sequence[tuple[str, int, int]], key: str, spares: int = 0) -> RunSpec:
+    def grouped(
+        self, least: int, where: Sequence[tuple[str, int, int]], key: str, spares: int = 0, arbiter: str = ""
+    ) -> RunSpec:
         """The same run, whose nodes may go on without each other while `least` are left; 0: they may not.
 
         `where`: of each node its address, and the two ports on which the others meet it. `key`: of this start. So many
-        `spares`, the last nodes, wait until one of the others is lost.
+        `spares`, the last nodes, wait until one of the others is lost. The `arbiter` only votes.
         """
         if not least:
             return self
         waiting = self.names[len(self.names) - spares :]
-        more = group_variable(least, key, dict(zip(self.names, where, strict=True)), spares=waiting)
+        more = group_variable(least, key, dict(zip(self.names, where, strict=True)), spares=waiting, arbiter=arbiter)
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes, least=least)
 
@@ -265,13 +267,19 @@ def node_environment(
 
 
 def group_variable(
-    least: int, key: str, where: Mapping[str, Sequence[object]], apart: bool = False, spares: Sequence[str] = ()
+    least: int,
+    key: str,
+    where: Mapping[str, Sequence[object]],
+    apart: bool = False,
+    spares: Sequence[str] = (),
+    arbiter: str = "",
 ) -> dict[str, str]:
     """What a node has to know of the others where `least` train on. `apart`: each has a run folder of its own.
 
-    `spares`: nodes that wait until another one is lost.
+    `spares`: nodes that wait until another one is lost. `arbiter`: one that only votes.
     """
-    more = {**({"apart": True} if apart else {}), **({"spares": list(spares)} if spares else {})}
+    given = {"apart": apart, "spares": list(spares), "arbiter": arbiter}
+    more = {name: value for name, value in given.items() if value}
     return {GROUP: json.dumps({"least": least, "key": key, "nodes": where, **more})}
 
 
@@ -296,24 +304,29 @@ def asked_style(text: str, script: bool) -> dict[str, str]:
     return {STYLE: text} if text else {}
 
 
-def asked_least(text: str, nodes: int, arguments: Sequence[str], script: bool, spares: bool = False) -> int:
+def asked_least(
+    text: str, nodes: int, arguments: Sequence[str], script: bool, spares: bool = False, arbiter: bool = False
+) -> int:
     """--min-nodes as a number; 0 where it is not given. Raises UsageError where the nodes could not go on.
 
     Fewer than a majority must not train on: the others could, too, and the run would be trained twice. `spares`: others
-    wait for a place; they are none of the `nodes`.
+    wait for a place; they are none of the `nodes`. `arbiter`: one more votes, so half of them may train on.
     """
     if not text:
-        if spares:
-            raise UsageError("--spare without --min-nodes: nothing would take its place", "--min-nodes 2")
+        if spares or arbiter:
+            raise UsageError(f"--{'spare' if spares else 'arbiter'} without --min-nodes: no host may be lost", "add it")
         return 0
-    majority = nodes // 2 + 1
+    if arbiter and (nodes % 2 or script):
+        why = "only Muster's own trainer has one yet" if script else f"of {nodes} hosts more than half vote without it"
+        raise UsageError(f"--arbiter: {why}", "leave it out")
+    majority = nodes // 2 + (not arbiter)
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
         raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", f"--min-nodes {majority}")
-    if nodes < 3:
+    if nodes < 3 and not arbiter:
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
             "lost or trains on by itself",
-            "three nodes can lose one",
+            "three nodes can lose one, two can with --arbiter HOST",
         )
     if int(text) == nodes and not spares:
         raise UsageError(

@@ -30,6 +30,7 @@ _REFUSED = {
     "resume": "a requeued job continues by itself; to start an ended one again: sbatch job.sbatch in its run's folder",
     "no-cache": "Muster keeps no caches there: leave it out",
     "min-nodes": "Slurm requeues a job that lost a node: leave it out",
+    "arbiter": "Slurm requeues a job that lost a node: leave it out",
     "spare": "Slurm requeues a job that lost a node: leave it out",
 }
 # Options of sbatch that the plan itself sets, or that would make several jobs, or none, of one run.

@@ -90,3 +90,40 @@ def test_a_run_that_its_first_host_and_a_spare_finish_is_done_for_all(nodes, rec
     until(lambda: epochs(run) == [["worker-1", "worker-2", "worker-3"]], "a spare to take the place", 30)
     until(lambda: [code for code in run.codes().values() if code is not None][4:], "the end", 90)
     assert run.codes() == {"master": -9, **{f"worker-{number}": 0 for number in (1, 2, 3, 4)}}
+
+
+def arbitrated(nodes, recipe):
+    """Two nodes that train, of which one may be lost, because worker-2 votes with them."""
+    options = ("--recipe", recipe, "--batch", 24, "--steps", STEPS, "--checkpoint-every", 10, "--eval-every", 0)
+    run = nodes(2, *options)
+    run.spec = run.spec.grouped(1, machine.doors(3), "key", arbiter="worker-2")
+    return run.start()
+
+
+def test_of_two_nodes_either_trains_on_with_an_arbiter_and_a_stop_ends_all(nodes, recipe_file):
+    run = arbitrated(nodes, recipe_file(SLOWLY))
+    trains(run)
+    kill(run, "master")
+    until(lambda: epochs(run) == [["worker-1"]], "the other one to train on", 30)
+    trains(run)
+    back(run, "master")
+    until(lambda: epochs(run)[1:] == [["master", "worker-1"]], "both to train", 60)
+    trains(run)
+    kill(run, "worker-1")
+    until(lambda: epochs(run)[-1] == ["master"], "the first one to train on", 30)
+    trains(run)
+    for name in ("worker-2", "master"):
+        run.terminate(name)
+    until(lambda: run.codes()["master"] == run.codes()["worker-2"] == 75, "a stop, as asked", 60)
+
+
+def test_the_arbiter_may_be_lost_and_a_node_that_is_left_alone_ends_itself(nodes, recipe_file):
+    run = arbitrated(nodes, recipe_file(SLOWLY))
+    trains(run)
+    kill(run, "worker-2")
+    trains(run)
+    trains(run)
+    assert epochs(run) == []
+    kill(run, "worker-1")
+    until(lambda: run.codes()["master"] == 1, "the last one to end itself", 60)
+    assert epochs(run) == []

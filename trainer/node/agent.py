@@ -34,7 +34,22 @@ from muster.files import keep_ballast, replace, surely
 
 from .. import NAME, config
 from ..verdict import Verdict, done, failed, publish
-from . import alive, caches, claims, group, handover, meeting, program, script, slurm, telemetry, together, waits, work
+from . import (
+    alive,
+    arbiter,
+    caches,
+    claims,
+    group,
+    handover,
+    meeting,
+    program,
+    script,
+    slurm,
+    telemetry,
+    together,
+    waits,
+    work,
+)
 from .diary import Diary
 from .limit import Limit
 from .node import Node
@@ -120,6 +135,12 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         limit = Limit(folder, name, os.environ)
         hidden = handover.values(os.environ, secrets)
         agreed = group.join(plan, name, folder, os.environ, outcome, is_script)
+        if agreed and agreed.arbitrates:
+            code = arbiter.vote(agreed, os.environ.get("MUSTER_RESTARTED_BY_HOST") == "1")
+            if agreed.epoch.over is not None or code == STOPPED:
+                end.leave(code)
+                agreed.leave(code)
+            return code
         node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed)
         with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
             code = node.run()

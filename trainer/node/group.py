@@ -22,7 +22,7 @@ from muster.files import replace as write
 from . import peers
 from .heard import Heard, Registered, ended, told
 from .kept import Kept, Source
-from .members import Epoch, Leader, View
+from .members import ENDS_S, Epoch, Leader, View
 from .share import FIRST_FILE
 
 # The agent's plan; only agents have it, because it has the run's key.
@@ -57,12 +57,15 @@ class Group:
         self.name, self._outcome, self._folder = name, outcome, folder
         nodes: dict[str, list[Any]] = plan["nodes"]
         self.spares = tuple(map(str, plan.get("spares", ())))
-        self.planned = tuple(each for each in nodes if each not in self.spares)
+        self._arbiter = str(plan.get("arbiter", ""))
+        self._voters = tuple(each for each in nodes if each not in self.spares)
+        self.planned = tuple(each for each in self._voters if each != self._arbiter)
         self.least, self._key = int(plan["least"]), str(plan["key"])
         journal = folder / "nodes" / f".{name}.{start}.register"
         self._returns = journal.exists()
         self._views = {each: View() for each in nodes}
-        self._leader = Leader((*self.planned, *self.spares), self.least, self.spares, keeps=not script)
+        able, now = (*self.planned, *self.spares), time.monotonic()
+        self._leader = Leader(able, self.least, self.spares, bool(self._arbiter), not script, now)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._alone_since = self._stuck_since = self._deaf_since = float("inf")
         self._proposed = 0.0
@@ -74,12 +77,14 @@ class Group:
         self._shown = ""
         self._heard = Heard(journal, frozenset(nodes)) if name in self.spares else None
         self._register = self._heard or self._voted(nodes, journal)
+        self._kept: Kept | None = None
         try:
             self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
         except OSError as fault:
             raise TrainError(f"cannot listen on {nodes[name][0]}:{nodes[name][2]}: {fault.strerror}", "") from fault
         own = str(nodes[name][0]) if plan.get("apart") else ""
-        self._kept = Kept(folder, self._key, own, self._sources, self._running) if script else None
+        if script:
+            self._kept = Kept(folder, self._key, own, self._sources, self._running)
         for each, (address, _, port) in nodes.items():
             if each != name:
                 threading.Thread(target=self._ask, args=(each, address, port), daemon=True).start()
@@ -93,8 +98,13 @@ class Group:
                 f"this image cannot keep the nodes' register: {fault}", "pip install pysyncobj==0.3.17"
             ) from fault
 
-        where = {each: f"{nodes[each][0]}:{nodes[each][1]}" for each in self.planned}
+        where = {each: f"{nodes[each][0]}:{nodes[each][1]}" for each in self._voters}
         return Register(self.name, where, self._key, journal)
+
+    @property
+    def arbitrates(self) -> bool:
+        """Whether this node votes and trains nothing."""
+        return self.name == self._arbiter
 
     @property
     def epoch(self) -> Epoch:
@@ -110,25 +120,30 @@ class Group:
         """Why this node must end its ranks and itself; empty while it need not."""
         now, others = time.monotonic(), [view for name, view in self._views.items() if name != self.name]
         seen = {self.name, *(name for name, view in self._views.items() if view.lives(now))}
-        present, hosts = len(seen), len(seen.intersection(self.planned))
+        present, voters = len(seen - {self._arbiter}), len(seen.intersection(self._voters))
         gone = all(view.gone for view in others)
-        votes = hosts > len(self.planned) // 2
+        votes = voters > len(self._voters) // 2
         enough = (votes and present >= self.least) if self._epoch.number or self._returns else True
         self._alone_since = float("inf") if enough else min(self._alone_since, now)
-        patience = _ALL_GONE_S if gone else _ALONE_S
+        says = self._says()
+        runs = bool(self._arbiter) and says.get("after", 0) is None
+        patience = ENDS_S if runs and not votes else _ALL_GONE_S if gone else _ALONE_S
         if now - self._alone_since > patience:
             but = f"--min-nodes is {self.least}" if votes else "more than half of them must agree, without the spares"
-            shown = f"{present} of {len(self._views)}" if votes else f"{hosts} of {len(self.planned)}"
+            shown = f"{present} of {len(self._views)}" if votes else f"{voters} of {len(self._voters)}"
             return f"{self.name} sees {shown} nodes for {patience:.0f} s, and {but}: it does not train on"
-        says = self._says()
-        behind = self._epoch.number > says.get("number", 0) and says.get("after") is None
+        if self.name == self._arbiter:
+            return ""
+        # Before torchrun has said anything, nothing runs that could be behind: it may take long to begin.
+        behind = self._epoch.number > says.get("number", 0) and says.get("after", 0) is None
         self._stuck_since = min(self._stuck_since, now) if behind else float("inf")
         if now - self._stuck_since > _STUCK_S:
             return f"the ranks of {self.name} have not ended for {_STUCK_S:.0f} s, and the nodes go on without them"
         deaf = any(view.number > self._epoch.number for view in others if view.lives(now))
         self._deaf_since = min(self._deaf_since, now) if deaf else float("inf")
-        if now - self._deaf_since > _STUCK_S:
-            return f"{self.name} has not heard for {_STUCK_S:.0f} s in which epoch the others train"
+        patience = ENDS_S if runs else _STUCK_S
+        if now - self._deaf_since > patience:
+            return f"{self.name} has not heard for {patience:.0f} s in which epoch the others train"
         return ""
 
     def waits(self) -> bool:
@@ -341,7 +356,7 @@ def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str
     address = str(nodes[name][0])
     endpoint = f"[{address}]:0" if ":" in address else f"{address}:0"
     return {
-        "PET_NNODES": f"{plan['least']}:{len(nodes) - len(plan.get('spares', ()))}",
+        "PET_NNODES": f"{plan['least']}:{len(nodes) - len(plan.get('spares', ())) - bool(plan.get('arbiter'))}",
         "PET_RDZV_BACKEND": BACKEND,
         "PET_RDZV_ENDPOINT": endpoint,
         "PET_LOCAL_ADDR": address,

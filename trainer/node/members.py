@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 # A node that has not answered for so long is lost. One whose host answers that nobody listens is lost at once.
 SILENT_S = 2.0
+# Where half of the hosts may train (an arbiter votes with them), the other half must have stopped: a node that does not
+# see a majority ends its ranks after the first time, and counts as ended after the second.
+ENDS_S, ENDED_S = 5.0, 12.0
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,16 @@ class Leader:
     """What the leader of the register remembers between two looks: since when it has a reason for another epoch.
 
     `planned`: all that may train. As many train at once as are no `spares`. `keeps`: the ranks will write a checkpoint,
-    also where none is seen yet.
+    also where none is seen yet. `arbiter`: a node that does not train votes as well, so half of the hosts may go on.
+    `began`: since when this leader has asked the others.
     """
 
     planned: Sequence[str]
     least: int
     spares: Collection[str] = ()
+    arbiter: bool = False
     keeps: bool = True
+    began: float = 0.0
     _since: dict[str, float] = field(default_factory=dict)
     _saved: dict[str, float] = field(default_factory=dict)
 
@@ -91,7 +97,7 @@ class Leader:
             for name in self.planned
             if name in alive and (name in epoch.members or self._waits(views[name], epoch))
         ]
-        members = self._chosen(able, epoch, views)
+        members = self._chosen(able, epoch, views, now)
         if reason == "back" and not {*members} > {*epoch.members}:  # one that does not reach all takes nobody's place
             return None
         return tuple(members) if len(members) >= self.least else None
@@ -100,15 +106,26 @@ class Leader:
     def _hosts(self) -> tuple[str, ...]:
         return tuple(name for name in self.planned if name not in self.spares)
 
-    def _chosen(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View]) -> list[str]:
+    def _chosen(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View], now: float) -> list[str]:
         """Who trains: as many as were planned. Who does already stays; then come hosts, and spares last.
 
-        A majority of the hosts is always among them, so that no two epochs can train at once: they share a host.
+        A majority of the hosts is always among them, so that no two epochs can train at once: they share a host. With
+        an arbiter half of them are enough, once the other half cannot train.
         """
         order = sorted(able, key=lambda name: (name not in epoch.members, name in self.spares))
         members = _clique(order, views)[: len(self._hosts)]
-        hosts = sum(name not in self.spares for name in members)
-        return sorted(members, key=self.planned.index) if hosts > len(self._hosts) // 2 else []
+        hosts, others = {*members} & {*self._hosts}, {*self._hosts} - {*members}
+        half = self.arbiter and len(hosts) == len(others)
+        stopped = half and all(self._stopped(views[name], epoch, members, now) for name in others)
+        return sorted(members, key=self.planned.index) if len(hosts) > len(others) or stopped else []
+
+    def _stopped(self, view: View, epoch: Epoch, members: Collection[str], now: float) -> bool:
+        """Whether a host that is no member of the next epoch cannot train: it needs a member, waits, or has ended."""
+        if view.number == epoch.number and {*members} & {*epoch.members}:
+            return True
+        if view.lives(now):
+            return view.after is not None
+        return now - max(view.answered, self.began) > ENDED_S
 
     def _reason(self, epoch: Epoch, views: Mapping[str, View], alive: Collection[str]) -> str:
         if any(name not in alive for name in epoch.members):

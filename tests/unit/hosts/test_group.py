@@ -22,7 +22,7 @@ ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 WORK = Work("r1", "app", token="7f3a", share_key="key", least=2, ports=(29600, 29602))
 
 
-def made(work=WORK, gpus=(0, 0, 0), spares=()):
+def made(work=WORK, gpus=(0, 0, 0), spares=(), arbiter=""):
     """The nodes of a run on three hosts, with as many ranks on each as are given."""
     hosts = from_flag("a,b,c").hosts
     jobs = [Job(processes=count or "auto") for count in gpus]
@@ -30,7 +30,7 @@ def made(work=WORK, gpus=(0, 0, 0), spares=()):
         container.node_containers(hosts, (FACTS,) * 3, job, work, Meeting("10.0.0.1", 29500, ("eth0",) * 3))[place]
         for place, job in enumerate(jobs)
     ]
-    return group.grouped(nodes, ADDRESSES, work, spares)
+    return group.grouped(nodes, ADDRESSES, work, spares, arbiter)
 
 
 def test_each_node_is_told_the_address_and_the_ports_of_all_and_the_label_says_how_many_go_on():
@@ -59,6 +59,17 @@ def test_spares_come_last_and_are_marked_wherever_they_were_named(tmp_path):
     with pytest.raises(UsageError, match="no such host"):
         Options(cluster=str(tmp_path / "cluster.toml"), spare="e").load()
     assert "--spare d" in resume_fields(Options(spare="d"))["again"]
+
+
+def test_an_arbiter_comes_last_and_needs_no_gpus():
+    cluster = Options(hosts="d,a,b", spare="c", arbiter="d", gpus="2").load()
+    assert [host.name for host in cluster.hosts] == [*"abcd"]
+    assert ([host.gpus for host in cluster.hosts], cluster.job.arbiter) == ([2, 2, 2, 0], "d")
+    nodes = made(gpus=(4, 4, 1), arbiter="c")
+    plan = json.loads(nodes[0].environment[GROUP])
+    assert (plan["arbiter"], agents.variables(plan, "a")["PET_NNODES"]) == ("c", "2:2")
+    with pytest.raises(UsageError, match="one host is enough"):
+        Options(hosts="a,b", arbiter="c,d").load()
 
 
 def test_hosts_with_different_numbers_of_ranks_are_named():

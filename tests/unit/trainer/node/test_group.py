@@ -3,7 +3,7 @@
 import time
 
 from trainer.node.group import _ALONE_S, _STUCK_S, Group
-from trainer.node.members import Epoch, View
+from trainer.node.members import ENDED_S, ENDS_S, Epoch, View
 
 ALL = ("a", "b", "c")
 
@@ -39,6 +39,7 @@ def test_a_node_that_comes_back_waits_for_nothing_before_it_knows_the_present_ep
 def test_a_node_that_does_not_hear_of_the_epoch_in_which_the_others_train_ends_itself(tmp_path):
     node = member("a")
     node.planned, node.least, node._returns, node._outcome = ALL, 2, False, tmp_path
+    node._voters, node._arbiter = ALL, ""
     node._alone_since = node._stuck_since = node._deaf_since = float("inf")
     node._epoch = Epoch(3, ALL)
     node._views = {each: View(answered=time.monotonic(), number=3) for each in ALL}
@@ -68,6 +69,7 @@ def test_a_node_that_answers_although_it_is_left_out_is_said_to_be_cut_off_from_
 def test_a_host_and_a_spare_are_no_majority_and_end_themselves(tmp_path):
     node = member("a")
     node.planned, node.least, node._returns, node._outcome = ALL, 2, False, tmp_path
+    node._voters, node._arbiter = ALL, ""
     node._alone_since = node._stuck_since = node._deaf_since = float("inf")
     node._epoch = Epoch(3, ("a", "c", "d"))
     node._views = {each: View(answered=time.monotonic(), number=3) for each in (*ALL, "d")}
@@ -77,3 +79,32 @@ def test_a_host_and_a_spare_are_no_majority_and_end_themselves(tmp_path):
     assert node.trouble() == "", "they may be back in a moment"
     node._alone_since -= _ALONE_S
     assert "sees 1 of 3 nodes" in node.trouble()
+
+
+def test_with_an_arbiter_a_node_without_a_majority_ends_before_others_may_train(tmp_path):
+    node = member("a")
+    node.planned, node.least, node._returns, node._outcome = ("a", "b"), 1, False, tmp_path
+    node._voters, node._arbiter = ALL, "c"
+    node._alone_since = node._stuck_since = node._deaf_since = float("inf")
+    node._epoch = Epoch(3, ("a",), ("a", "b"))
+    node._views = {each: View() for each in ALL}
+    (tmp_path / ".says").write_text('{"after": null, "number": 3, "store": ""}')
+    assert node.trouble() == ""
+    node._alone_since -= (ENDS_S + ENDED_S) / 2
+    assert "sees 1 of 3" in node.trouble()
+
+
+def test_a_node_that_comes_back_may_take_long_to_begin(tmp_path):
+    node = member("a")
+    node.planned, node.least, node._returns, node._outcome = ALL, 2, True, tmp_path
+    node._voters, node._arbiter = ALL, ""
+    node._alone_since = node._stuck_since = node._deaf_since = float("inf")
+    node._epoch = Epoch(3, ("b", "c"))
+    node._views = {each: View(answered=time.monotonic(), number=3) for each in ALL}
+    node.trouble()
+    node._stuck_since -= 2 * _STUCK_S
+    assert node.trouble() == "", "torchrun has not said anything yet"
+    (tmp_path / ".says").write_text('{"after": null, "number": 2, "store": ""}')
+    node.trouble()
+    node._stuck_since -= 2 * _STUCK_S
+    assert "have not ended" in node.trouble()

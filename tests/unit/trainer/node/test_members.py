@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.members import SILENT_S, Epoch, Leader, View
+from trainer.node.members import ENDED_S, SILENT_S, Epoch, Leader, View
 
 NAMES = ("a", "b", "c")
 ALL = frozenset(NAMES)
@@ -129,3 +129,28 @@ def test_spares_alone_never_train_while_other_hosts_could():
 def test_a_spare_that_does_not_reach_a_node_takes_no_place_beside_it():
     cut = {"d": {"sees": frozenset("abce")}, "c": {"sees": frozenset("abe")}}
     assert with_spares(Epoch(4, NAMES), b={"gone": True}, **cut) == ("a", "c", "e")
+
+
+def with_arbiter(epoch, a=None, b=None, now=100.0, began=0.0):
+    """The decision of two hosts and an arbiter."""
+    leader, found = Leader(("a", "b"), 1, arbiter=True, began=began), None
+    for at in (now, now + 1.0):
+        usual = {"answered": at, "number": epoch.number, "sees": frozenset("ab")}
+        views = {name: View(**{**usual, **(more or {})}) for name, more in (("a", a), ("b", b))}
+        found = leader.next(epoch, views, at)
+    return found
+
+
+def test_with_an_arbiter_one_of_two_goes_on_at_once_because_the_other_needs_it():
+    assert with_arbiter(Epoch(4, ("a", "b")), b={"gone": True}) == ("a",)
+    assert with_arbiter(Epoch(4, ("a", "b")), a={"answered": 97.0}) == ("b",)
+
+
+def test_a_host_alone_is_followed_by_the_other_one_only_after_it_must_have_ended():
+    alone, waits = Epoch(4, ("a",)), {"after": 0, "number": 0}
+    assert with_arbiter(alone, a={"answered": 97.0}, b=waits) is None
+    assert with_arbiter(alone, a={"answered": 100.0 - ENDED_S}, b=waits) == ("b",)
+    assert with_arbiter(alone, a={"answered": -1e9}, b=waits, began=95.0) is None, "this leader has just come"
+    # The register is an epoch ahead of a host that still trains alone.
+    assert with_arbiter(Epoch(5, ("a", "b")), a={"number": 4, "gone": True, "answered": 99.0}) is None
+    assert with_arbiter(Epoch(5, ("a", "b")), a={"number": 4, "sees": frozenset()}, b={"sees": frozenset()}) is None
