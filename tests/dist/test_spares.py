@@ -2,9 +2,11 @@
 
 import os
 import signal
+import time
 
 from deploy.local import machine
 from lab.waiting import events, until
+from trainer.node.members import ENDS_S
 
 SLOWLY = """
 def seen(ids):
@@ -127,3 +129,23 @@ def test_the_arbiter_may_be_lost_and_a_node_that_is_left_alone_ends_itself(nodes
     kill(run, "worker-1")
     until(lambda: run.codes()["master"] == 1, "the last one to end itself", 60)
     assert epochs(run) == []
+
+
+def test_who_trains_alone_and_falls_silent_has_ended_before_the_other_one_trains(nodes, recipe_file):
+    options = ("--recipe", recipe_file(SLOWLY), "--batch", 24, "--steps", STEPS, "--checkpoint-every", STEPS)
+    run = nodes(2, *options, "--eval-every", 0)
+    run.spec = run.spec.grouped(1, machine.doors(3), "key", arbiter="worker-2")
+    run.start()
+    until(lambda: events(run.run_dir, 0, "plan"), "a start", 60)
+    kill(run, "worker-1")
+    until(lambda: epochs(run) == [["master"]], "one to train alone", 30)
+    back(run, "worker-1")  # it waits: there is no checkpoint after which it could take part
+    stopped, silent = run.pids("master"), time.time()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    until(lambda: epochs(run)[1:] == [["worker-1"]], "the other one to train", 60)
+    assert events(run.run_dir, 0, "members")[-1]["t"] - silent > ENDS_S
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    says = run.run_dir / "nodes" / ".master" / ".says"
+    until(lambda: '"after": 2' in says.read_text(), "the first one to leave its epoch", 30)
