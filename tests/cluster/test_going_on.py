@@ -116,7 +116,7 @@ def test_the_first_host_loses_power_and_a_script_goes_on_from_what_rank_0_wrote_
     run, (first, second, third) = script_run, script_run.hosts
     run.until_begun(run.hosts, 3)
     run.until_kept(second)
-    host = run.rack.container(first)
+    host, begun = run.rack.container(first), len(run.begins(first))
     subprocess.run(["docker", "kill", host], check=True, capture_output=True)
     try:
         run.until_said(f"{first} is lost: {second} and {third} start the script again")
@@ -126,6 +126,7 @@ def test_the_first_host_loses_power_and_a_script_goes_on_from_what_rank_0_wrote_
     assert went_on > 0
     run.until_said(f"{first} is back: {first}, {second} and {third} start the script again")
     waiting.until(lambda: run.rack.is_up(first), "the host to answer", 90)
+    waiting.until(lambda: len(run.begins(first)) > begun, "its rank to begin again", 120)
     assert run.until_begun(run.hosts, 3) > went_on
     assert run.fab("stop", "--run", run.run).returncode == 0
     assert run.followed.wait(90) == 75, run.log.read_text()

@@ -104,7 +104,7 @@ class Hostile:
     def task(self, *words: str, within_s: float = 30) -> Ended:
         """A muster command in this process; one that does not end within that time fails the test."""
         self._capsys.readouterr()
-        program = main._Program(version="0", namespace=main.namespace, name="muster", binary="muster")
+        program = main._Program(version="0", namespace=main.commands(), name="muster", binary="muster")
         with _limit(within_s, words):
             try:
                 program.run(["muster", *words])

@@ -14,6 +14,7 @@ from deploy.report.page import run as page
 from deploy.run import follow, locks, output, own_files, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
+from deploy.run.story import Happening
 
 MINE = "not yours\n"
 
@@ -46,7 +47,9 @@ def begin(run_dir):
 
 
 def end(run_dir):
-    record.close(run_dir, Result("done"), State(("master",)), 1.0)
+    state = State(("master",))
+    state.story.tell(Happening(1.0, "all ranks restart"))
+    record.close(run_dir, Result("done"), state, 1.0)
 
 
 WRITES = {
