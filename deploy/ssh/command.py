@@ -37,6 +37,7 @@ AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
 _TAIL = 64 * 1024
 # We ask for a byte every 10 s; after this many seconds without any byte the link is dead.
 PULSE_S, DEAD_AFTER_S = 10.0, 30.0
+SILENT = "no byte came for {:g} s"
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def run(
             raise feeder.fault
         code = channel.recv_exit_status() if channel.exit_status_ready() else -1
         if code < 0:
-            raise fault("lost", where, f" while `{shown(argv)}` ran")
+            raise SSHException(why_no_code(transport))
     except TooMuch as said:
         raise fault("flood", where, f"{said} to `{shown(argv)}`") from said
     except (SSHException, OSError, EOFError) as failed:
@@ -293,12 +294,23 @@ def _pump(transport: Transport, channel: Channel, streams: tuple[Stream, Stream]
                 ready.select(0.02 if channel.eof_received else pace.pause())
                 if time.monotonic() - transport.sock.at > DEAD_AFTER_S:
                     transport.close()
+                    raise SSHException(SILENT.format(DEAD_AFTER_S))
 
 
 def _no_shell(where: Where, code: int, output: bytes) -> None:
     text = " ".join(output.decode(errors="replace").split())
     detail = f": it said {text[:200]!r}" if text else f": it ended with code {code} and said nothing"
     raise fault("no-sh" if code == 127 else "no-shell", where, detail)
+
+
+def why_no_code(transport: Transport) -> str:
+    """Why a command ended without an exit code, as far as this side knows."""
+    if transport.is_active():
+        return "the host ended it without an exit code, and the connection stands"
+    failed = transport.get_exception()
+    if isinstance(failed, EOFError):
+        return "the other side closed it"
+    return _why(failed) if failed else "this side closed it"
 
 
 def _why(failed: BaseException) -> str:

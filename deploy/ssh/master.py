@@ -122,6 +122,9 @@ class Master:
             # The server has no room for one more session (MaxSessions): the master's own ServerAlive decides.
             self.sock.at = time.monotonic()
 
+    def get_exception(self) -> None:
+        """As paramiko's transport; ssh does not tell us why it ended."""
+
     def answers(self) -> bool:
         """Whether the master is still there."""
         return alive(self._program, self._path)

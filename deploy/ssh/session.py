@@ -79,11 +79,11 @@ class Session:
     def __init__(self, host: Host, link: Link, another: Callable[[], Link] | None = None) -> None:
         """`another` opens one more connection to the host. Raises SshFault."""
         self.host = host
-        self._links, self._another, self._opening = [link], another, threading.Lock()
+        self._links, self._another, self._opening = list[Link](), another, threading.Lock()
         self._where = link.way.where(host, jump=False)
         self._front: tuple[str, ...] = ()
         self._closed = threading.Event()
-        threading.Thread(target=self._keep_alive, daemon=True, name=f"muster-pulse-{host.name}").start()
+        self._add(link)
 
     @cached_property
     def home(self) -> str:
@@ -194,19 +194,27 @@ class Session:
                         raise
             with self._opening:
                 if len(self._links) == tried and self._another:
-                    self._links.append(self._another())
+                    self._add(self._another())
+
+    def _add(self, link: Link) -> None:
+        self._links.append(link)
+        threading.Thread(
+            target=self._keep_alive, args=[link], daemon=True, name=f"muster-pulse-{self.host.name}"
+        ).start()
 
     @staticmethod
     def _done(ended: tuple[int, bytes, bytes]) -> Done:
         code, out, err = ended
         return Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
 
-    def _keep_alive(self) -> None:
-        """Ask for an answer regularly: command.py treats a silent link as dead."""
-        while not self._closed.wait(command.PULSE_S) and self._links[0].transport.is_active():
-            for link in list(self._links):
-                with suppress(SSHException, OSError, EOFError):
-                    link.transport.global_request("keepalive@openssh.com", wait=True)
+    def _keep_alive(self, link: Link) -> None:
+        """Ask for an answer regularly: command.py treats a silent link as dead.
+
+        Each link has a thread of its own, because the call waits for the answer: a dead link would silence the others.
+        """
+        while not self._closed.wait(command.PULSE_S) and link.transport.is_active():
+            with suppress(SSHException, OSError, EOFError):
+                link.transport.global_request("keepalive@openssh.com", wait=True)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def converse(transport: Transport, where: Where, argv: Sequence[str]) -> int:
     finally:
         command.end(transport, channel)
     if code < 0:
-        raise fault("lost", where, " while the terminal was open")
+        raise fault("lost", where, f" while the terminal was open ({command.why_no_code(transport)})")
     return code
 
 
@@ -64,7 +64,7 @@ def _pump(transport: Transport, channel: Channel, marker: bytes, resized: int) -
         ready = select.select([channel, resized, *typing], [], [], command.PULSE_S)[0]
         if time.monotonic() - transport.sock.at > command.DEAD_AFTER_S:
             transport.close()
-            return
+            raise SSHException(command.SILENT.format(command.DEAD_AFTER_S))
         if resized in ready:
             os.read(resized, _PIECE)
             channel.sendall(_size())

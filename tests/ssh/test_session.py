@@ -182,6 +182,7 @@ def test_a_connection_that_is_cut_in_the_middle_is_lost(server):
         assert faults[0].kind == "lost"
         assert "the connection to 127.0.0.1" in faults[0].message
         assert "while `sh -c" in faults[0].message
+        assert "(the other side closed it)" in faults[0].message
         with pytest.raises(session.SshFault, match="was lost"):
             opened.run(["true"])
 
@@ -206,6 +207,31 @@ def test_a_link_that_goes_silent_is_lost(server, monkeypatch):
         finally:
             for pid in frozen:
                 os.kill(pid, signal.SIGCONT)
+
+
+def test_a_second_connection_that_goes_silent_leaves_the_first_alone(server, monkeypatch):
+    monkeypatch.setattr("deploy.ssh.command.PULSE_S", 0.2)
+    monkeypatch.setattr("deploy.ssh.command.DEAD_AFTER_S", 2.0)
+    narrow = server("MaxSessions 1")
+    with session.open_all([narrow.host]) as results:
+        opened, ends = results.all()["a"], []
+        quiet = threading.Thread(
+            target=lambda: ends.append(opened.run(["sh", "-c", f"touch {narrow.home}/b; sleep 5"]))
+        )
+        quiet.start()
+        until(lambda: (narrow.home / "b").exists(), "the first connection to be in use", 20)
+        first = set(narrow.children())
+        assert opened.run(["true"]).code == 0
+        second = [pid for pid in narrow.children() if pid not in first]
+        for pid in second:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            quiet.join(20)
+        finally:
+            for pid in second:
+                os.kill(pid, signal.SIGCONT)
+        assert second, "no second connection"
+        assert [end.code for end in ends] == [0]
 
 
 def test_hosts_are_worked_on_at_once_up_to_the_cap(server):
