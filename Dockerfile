@@ -13,10 +13,14 @@ RUN --mount=type=bind,source=requirements,target=/build/requirements \
     --mount=type=bind,source=images/install.sh,target=/build/install.sh \
     --mount=type=secret,id=ca --mount=type=secret,id=pip_conf \
     TORCH_INDEX="${TORCH_INDEX}" sh /build/install.sh
+RUN --mount=type=bind,source=images/overlay.sh,target=/build/overlay.sh --mount=type=secret,id=ca \
+    sh /build/overlay.sh
 
 FROM ${GPU_BASE} AS gpu-base
 RUN --mount=type=bind,source=images/rdma.sh,target=/build/rdma.sh --mount=type=secret,id=ca \
     sh /build/rdma.sh
+RUN --mount=type=bind,source=images/overlay.sh,target=/build/overlay.sh --mount=type=secret,id=ca \
+    sh /build/overlay.sh
 RUN --mount=type=bind,source=requirements,target=/build/requirements \
     --mount=type=bind,source=images/install.sh,target=/build/install.sh \
     --mount=type=secret,id=ca --mount=type=secret,id=pip_conf \

@@ -33,7 +33,6 @@ from deploy.ssh import session
 BASE, OURS, THERE = "muster-trainer:cpu", "muster-bench:folder", "folder"
 FILES, BYTES = 50_000, 2_000_000_000
 MOST_RATIO = 1.2
-INODES_REST_S = 65  # RECENTCY_MIN of fs/ext4/ialloc.c is 60
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def measure(quick: bool) -> dict[str, Any]:
         for turn in range(turns):
             folder, layers = scratch / f"folder-{turn}", scratch / f"cache-{turn}" / "layers"
             _write(folder, files, size, turn)
-            _remove(rack)
+            _on_each(rack, f"rm -rf {THERE} .muster/folders")
             first.append(_pair(rack, folder, layers, turn))
             say(f"all of it {turn + 1}/{turns}: {first[-1][0]}; rsync {first[-1][1]}")
             if turn + 1 < turns:
@@ -112,16 +111,6 @@ def _there(rack: racks.Rack) -> float:
     engine = docker.from_env().api
     used = [engine.stats(name, stream=False, one_shot=True)["cpu_stats"] for name in rack.containers.values()]
     return float(sum(part["cpu_usage"]["total_usage"] for part in used)) / 1e9
-
-
-def _remove(rack: racks.Rack) -> None:
-    """Remove what both have sent, and wait until that costs the next one nothing.
-
-    Without a journal, ext4 gives no inode away for a minute after its file was removed, and whoever makes files
-    meanwhile searches among them: half of tar's time, where ours came first.
-    """
-    _on_each(rack, f"rm -rf {THERE} .muster/folders; sync")
-    time.sleep(INODES_REST_S)
 
 
 def _on_each(rack: racks.Rack, command: str) -> None:

@@ -25,7 +25,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # Manuals and translations are a fifth of the size. `python` is the name that the image's commands use.
 # shellcheck disable=SC2016  # the hook's $1 is mmdebstrap's: the root file system
-if ! mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates,tini \
+if ! mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates,tini,wireguard-go,wireguard-tools,iproute2 \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --customize-hook='ln -s python3 "$1/usr/bin/python"' \

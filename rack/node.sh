@@ -44,6 +44,8 @@ shut_down() {
 }
 
 open_kernel_mounts
+# As a machine has it, for the interfaces that a run makes (--overlay).
+mkdir -p /dev/net && { [ -c /dev/net/tun ] || mknod /dev/net/tun c 10 200; }
 [ -f /etc/ssh/ssh_host_ed25519_key ] || first_boot
 [ -z "${CLOSED_TO:-}" ] || iptables -I INPUT -s "$CLOSED_TO" -j DROP
 mkdir -p /run/sshd

@@ -62,6 +62,10 @@ ARBITER = (
     "a host that votes on who trains, and trains nothing: with --min-nodes, half of an even number of hosts then train "
     "on, so that two hosts can lose one (default: none)"
 )
+OVERLAY = (
+    "make an encrypted network of the run's own, where none connects all hosts: over one UDP port, and through a third "
+    "host where two do not reach each other (default: no)"
+)
 ON_END = (
     "a command, run once in the run's image when the run has ended, in whatever way, with MUSTER_END and its like; or "
     "a URL that gets a JSON POST (default: none)"

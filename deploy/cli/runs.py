@@ -45,6 +45,7 @@ from .command import (
     NO_CACHE,
     NPROC,
     ON_END,
+    OVERLAY,
     RECORDED,
     REQUIREMENTS,
     RESTARTS,
@@ -110,6 +111,7 @@ from .exit import end
         "min-nodes": MIN_NODES,
         "spare": SPARE,
         "arbiter": ARBITER,
+        "overlay": OVERLAY,
         "detach": "return once the run has started",
         "dry-run": "print what each host would do, and do nothing",
         "force": "start although preflight refuses; the run's record says what was ignored",
@@ -167,6 +169,7 @@ def deploy(
     min_nodes: str = "",
     spare: str = "",
     arbiter: str = "",
+    overlay: bool = False,
     slurm: str = "",
     nodes: str = "",
     sbatch: str = "",
@@ -189,14 +192,18 @@ def deploy(
         options = replace(_options(given), script=once_a_node(each, script))
         for variable, value in environment.asked_style(style, bool(options.script)).items():
             options = replace(options, environment=(*options.environment, f"{variable}={value}"))
-        # The refusal repeats the command line: first refuse one that contains a secret.
-        cluster_file = options.load()
-        known = secrets.telling(cluster_file.job.secrets, deploy_options.secrets_of(cluster_file))
-        deploy_options.refuse_open_secrets(options, known)
+        _refuse_open_secrets(options)  # before a refusal repeats the command line
         renamed.refuse_names(sys.argv[1:], run, script, name)
         return deploy_launch.deploy(options, console)
 
     end(context, console, work)
+
+
+def _refuse_open_secrets(options: Options) -> None:
+    """Raise UsageError if the command line contains the value of a secret."""
+    cluster = options.load()
+    known = secrets.telling(cluster.job.secrets, deploy_options.secrets_of(cluster))
+    deploy_options.refuse_open_secrets(options, known)
 
 
 def _options(given: Mapping[str, Any]) -> Options:

@@ -85,6 +85,7 @@ class Job:
     restarts: int | None = None
     rank: str = ""
     observe: bool = True
+    overlay: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,6 +226,7 @@ def _job(table: Table) -> Job:
         memory=table.get("memory", None, values.matching(values.SIZE), 'a size such as "200g"'),
         pids=table.get("pids", None, values.whole(64, 4194304), "a number from 64 to 4194304"),
         separate=table.get("separate", False, values.yes_or_no, "true or false"),
+        overlay=table.get("overlay", False, values.yes_or_no, "true or false"),
         gpus=table.get("gpus", "auto", values.gpus, GPUS),
         env_files=_env_files(table),
         cache=table.get("cache", True, values.yes_or_no, "true or false"),

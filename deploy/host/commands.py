@@ -40,6 +40,16 @@ def look() -> tuple[str, ...]:
     return _SCRIPT("look", str(_ENGINE_PATIENCE_S), SILENT)
 
 
+def look_overlay() -> tuple[str, ...]:
+    """What a network of a run's own has to keep clear of, for networks.parse. Changes nothing."""
+    return _SCRIPT("look-overlay")
+
+
+def talk_overlay(container: str, socket: str) -> tuple[str, ...]:
+    """Talk with the end of a run's network in that container, a JSON line each way, until the input ends."""
+    return _SCRIPT("talk-overlay", container, PYTHON, socket)
+
+
 def routes(peers: Sequence[str]) -> tuple[str, ...]:
     """A line of `ip -j route get` for each peer, in their order; empty if there is no route."""
     return _SCRIPT("routes", *peers)

@@ -21,8 +21,8 @@ from ..core.fields import Reader, array, decimal, digits, flag, interface, recor
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
 from .gpus import UUID
 
-# Interfaces that container engines and virtual machines add to a host: they lead to no peer.
-_INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl")
+# Interfaces that container engines, virtual machines and other runs (--overlay) add to a host: they lead to no peer.
+_INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "muster")
 _LISTEN = "0A"
 _SOCKET, _INDEX = re.compile(r"[0-9A-Fa-f]{8,32}:([0-9A-Fa-f]{4})"), re.compile(r"[0-9]{1,9}")
 _KILOBYTES, _MOST_ID, _MOST_KERNEL = digits(0, 1 << 50), (1 << 32) - 1, 500

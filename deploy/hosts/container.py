@@ -49,7 +49,7 @@ class Work:
     `restarts`: how often a script is started again, as --restarts says. `max_hours`, `on_end`: as their options say.
     `share_key`: known to the nodes of this start alone, which share a script's files with it before each attempt.
     `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
-    needed), which meet on `ports`.
+    needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with.
     """
 
     run_id: str
@@ -69,6 +69,7 @@ class Work:
     waits: bool = False
     least: int = 0
     ports: tuple[int, ...] = ()
+    overlay: str = ""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -94,7 +95,7 @@ class NodeContainer:
     everything that this start makes. `first`: this node is the host of the rendezvous. `keep`: paths in the container
     that are folders of the run folder. `claim`: what holds its GPUs for us until it has them. `own`: name and text of
     its own claim on the host.
-    `witness`: the container beside it that reports the run's end.
+    `witness`: the container beside it that reports the run's end. `overlay`: the `docker run` of its network's end.
     """
 
     host: str
@@ -113,6 +114,7 @@ class NodeContainer:
     claim: str = ""
     own: tuple[str, str] = ("", "")
     witness: NodeContainer | None = None
+    overlay: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -370,6 +372,7 @@ def _variables(
         **({environment.LAUNCHER_RANKS: str(ranks)} if per_node else {}),
         **({environment.SEPARATE: "1"} if job.separate else {}),
         **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),
+        **({environment.OVERLAY: work.overlay} if work.overlay else {}),
         **(_for_a_script(work) if work.script else {}),
     }
 

@@ -30,7 +30,7 @@ from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
 from ..ssh.session import open_all
-from . import attach, container, group, large_folder, meeting, observe, packages, plan, resume
+from . import attach, container, group, large_folder, meeting, observe, overlay, overlay_plan, packages, plan, resume
 from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
@@ -56,6 +56,7 @@ def deploy(options: Options, console: Console) -> int:
         command.refuse_nodes(len(cluster.hosts), "leave it out: the run has one node a host")
         deploy_push.refuse_mixed(cluster)
         work, folder = _work(options, cluster), options.code(cluster)
+        cluster = overlay_plan.asked(cluster, work, options.wait)
         name = asked_run("--run", options.run)
         first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
         deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, console)
@@ -84,6 +85,7 @@ def deploy(options: Options, console: Console) -> int:
             request = DeployRequest(
                 cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs, options.wait
             )
+            request = _overlaid(request)
             console.note(f"the run's processes run {who}")
             console.data({"kind": "user", "text": who})
             if options.dry_run:
@@ -112,6 +114,14 @@ def deploy(options: Options, console: Console) -> int:
                 return DONE
             sent = (folder, choice) if folder else None
             return attach.follow_until_done(backend, console, interrupts, ranks, sent)
+
+
+def _overlaid(request: DeployRequest) -> DeployRequest:
+    """The same, on a network of the run's own if the job wants one. Raises DeployError if a host cannot have it."""
+    if not request.cluster.job.overlay:
+        return request
+    looks = overlay.look(request.sessions)
+    return request.overlaid(overlay_plan.planned(request.work.token, looks, request.facts))
 
 
 def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:

@@ -20,15 +20,31 @@ from ..core.results import HostsFailed
 from ..host import audit, lock
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
+from ..image.push import Pushed
 from ..packages.requirements import Requirements
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
 from ..ssh.session import Session
-from . import container, group, large_folder, meeting, nodes, observe, packages, preflight, share, waits, witness
+from . import (
+    container,
+    group,
+    large_folder,
+    meeting,
+    nodes,
+    observe,
+    overlay_plan,
+    packages,
+    preflight,
+    share,
+    waits,
+    witness,
+)
 from . import push as image_push
 from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
+from .overlay import Ends
+from .overlay_plan import Overlay
 from .places import Places, Taken, planned
 from .preflight import ReachedHosts
 
@@ -51,6 +67,7 @@ class DeployRequest:
     force: bool
     requirements: Requirements | None = None
     wait: bool = False
+    overlay: Overlay | None = None
 
     def containers(
         self, run_id: str, try_links: bool, interfaces: Mapping[str, str] | None = None
@@ -60,6 +77,12 @@ class DeployRequest:
         interfaces: those of the network that the preflight chose.
         """
         return _containers(self, replace(self.work, run_id=run_id), try_links, interfaces)
+
+    def overlaid(self, overlay: Overlay) -> DeployRequest:
+        """The same on a network of the run's own."""
+        return replace(
+            self, overlay=overlay, facts=overlay.on(self.facts), work=replace(self.work, overlay=overlay.socket)
+        )
 
     def waiting(self) -> DeployRequest:
         """The same for nodes that wait on their hosts."""
@@ -78,6 +101,8 @@ class NewRun(HostsBackend):
         self._request, self._console, self._interrupts, self._places = request, console, interrupts, places
         self._preflight: dict[str, Any] = {}
         self._containers: Sequence[NodeContainer] = ()
+        self._pushed: Mapping[str, Pushed] | None = None
+        self._ends: Ends | None = None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -96,10 +121,17 @@ class NewRun(HostsBackend):
                     self._console.note(f"its nodes will wait: {fault.message}")
             else:
                 self._request = replace(request, facts=self._places.narrowed(request.facts))
-            yield
+            try:
+                yield
+            finally:
+                if self._ends:
+                    self._ends.close()
 
     def check(self) -> None:
         """Run the preflight, inside the image if all hosts have it; then plan the nodes."""
+        if self._request.overlay:
+            self._pushed = self._push()
+            self._open(self._request.overlay)
         self._interrupts.at("trying the links between the hosts")
         self._preflight = self._gate(after_push=False)
         self._interrupts.at("planning")
@@ -114,11 +146,7 @@ class NewRun(HostsBackend):
         """Push the image. If the hosts lacked it, run the preflight again, now inside it."""
         request, run_dir = self._request, self.run.run_dir
         record.write_json(run_dir / "preflight.json", self._preflight)
-        self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
-        proven = self._preflight["ran"] == request.tag
-        pushed = image_push.bring(
-            request.sessions, request.base, request.folder, request.tag, self._console, request.choice, proven
-        )
+        pushed = self._pushed or self._push()
         self._containers = large_folder.give(self._containers, pushed)
         # What ran: the digest of a large folder, which is not in the image.
         digest = next((what.digest for what in pushed.values()), "")
@@ -135,7 +163,9 @@ class NewRun(HostsBackend):
             )
             installed = packages.bring(target, request.requirements, self._console)
             self._containers = packages.give(self._containers, installed)
-        if never_run and not self.waits:  # others use its GPUs now, and its nodes rehearse before they start
+        # The others use a waiting run's GPUs now, and its nodes rehearse before they start.
+        new_network = request.overlay and not request.force
+        if (never_run or new_network) and not self.waits:
             self._rehearse()
         self._locks.refuse_lost()
         self._places.refuse_lost()
@@ -144,6 +174,24 @@ class NewRun(HostsBackend):
             if request.work.script and request.work.sent:
                 self._interrupts.at("bringing each host what only others have", image_push.LEFT_BY_A_PUSH)
                 share.share(request.sessions, RunId(self._id), self._console)
+
+    def _push(self) -> Mapping[str, Pushed]:
+        request = self._request
+        self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
+        proven = self._preflight.get("ran") == request.tag
+        return image_push.bring(
+            request.sessions, request.base, request.folder, request.tag, self._console, request.choice, proven
+        )
+
+    def _open(self, overlay: Overlay) -> None:
+        """Make the network that preflight then tries: the hosts need the image before, which has its tools."""
+        self._interrupts.at("making the run's own network", image_push.LEFT_BY_A_PUSH)
+        request = self._request
+        made = request.containers(self._id, try_links=False)
+        names = {node.host: overlay_plan.name_of(node, request.work) for node in made}
+        self._ends = Ends(request.sessions, {node.host: node.overlay for node in made}, names, overlay)
+        with self._console.waiting("overlay"):
+            self._ends.open(self._console)
 
     def _rehearse(self) -> None:
         """Rehearse what is about to start: these hosts have never run this image. Raises Refused for a fault."""
@@ -157,6 +205,8 @@ class NewRun(HostsBackend):
         """Start the first host's node, then all others. Raises HostsFailed with every host that failed."""
         self._interrupts.at("starting the nodes", _NOTHING_LEFT)
         nodes.start(self._request.sessions, self._containers)
+        if self._ends:
+            self._ends.leave_to_nodes()
 
     def undo(self) -> None:
         """Remove what this start made on any host, and nothing else; warn about hosts where that failed."""
@@ -194,9 +244,12 @@ def _containers(
     request: DeployRequest, work: Work, try_links: bool, interfaces: Mapping[str, str] | None
 ) -> tuple[NodeContainer, ...]:
     hosts, job = request.cluster.hosts, request.cluster.job
+    if request.overlay:
+        interfaces = {host.name: request.overlay.interface for host in hosts}
     facts = [request.facts[host.name] for host in hosts]
     met, addresses = meeting.choose(hosts, request.sessions, facts, try_links, interfaces)
     made = container.node_containers(hosts, facts, job, work, met)
+    made = overlay_plan.beside(made, facts, job, work, request.overlay)
     made = group.grouped(made, addresses, work, job.spares, job.arbiter)
     if try_links and work.least:
         peers = {

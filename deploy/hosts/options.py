@@ -70,6 +70,7 @@ class Options:
     min_nodes: str = ""
     spare: str = ""
     arbiter: str = ""
+    overlay: bool = False
 
     def load(self) -> Cluster:
         """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
@@ -164,7 +165,7 @@ class Options:
         open_names = job.environment.keys() | environment_of(self).keys()
         hidden = secrets.combined((*job.env_files, *lists), job.secrets, flags, open_names, _refuse_ours)
         processes = job.processes if not self.processes else _processes(self.processes)
-        separate = self.separate or job.separate
+        separate, overlay = self.separate or job.separate, self.overlay or job.overlay
         dockerfile = Path(self.dockerfile) if self.dockerfile else job.dockerfile
         if self.dockerfile and (self.image or not Path(self.dockerfile).is_file()):
             wrong = "--image is given too" if self.image else "no such file"
@@ -180,6 +181,7 @@ class Options:
             requirements=self.requirements or job.requirements,
             keep=kept,
             separate=separate,
+            overlay=overlay,
             cache=job.cache and not self.no_cache,
             folder_limit=folder_limit(self.folder_limit) or job.folder_limit,
             wait_lost_s=_wait_lost(self.wait_lost) or job.wait_lost_s,

@@ -181,6 +181,7 @@ def resume_fields(options: Options) -> dict[str, str]:
     several |= {"--include": options.include, "--env-file": options.env_files, "--secret-file": options.secret_files}
     words += [(option, text) for option, texts in several.items() for text in texts]
     repeated = shlex.join(word for option, value in words if value for word in (option, value))
+    repeated = " ".join(filter(None, [repeated, "--overlay" * options.overlay]))
     return {"again": repeated, "cluster": options.cluster}
 
 

@@ -31,6 +31,7 @@ _REFUSED = {
     "no-cache": "Muster keeps no caches there: leave it out",
     "min-nodes": "Slurm requeues a job that lost a node: leave it out",
     "arbiter": "Slurm requeues a job that lost a node: leave it out",
+    "overlay": "Slurm's nodes share a network: leave it out",
     "spare": "Slurm requeues a job that lost a node: leave it out",
 }
 # Options of sbatch that the plan itself sets, or that would make several jobs, or none, of one run.

@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.errors import DONE, REFUSED, STOPPED, Refused, TrainError
+from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from muster.files import keep_ballast, replace, surely
 
 from .. import NAME, config
@@ -46,6 +46,7 @@ from . import (
     script,
     slurm,
     telemetry,
+    tie,
     together,
     waits,
     work,
@@ -74,7 +75,8 @@ def main() -> int:
         end = FinalEnd(folder, name, os.environ)
         try:
             own = claims.own(os.environ)
-        except claims.NoClaim as fault:
+            over = tie.hold(os.environ, partial(_without_overlay, folder, name, end)) if end.code() is None else None
+        except (claims.NoClaim, tie.NoOverlay) as fault:
             print(f"refused: {fault}", file=sys.stderr)
             publish(Verdict("refused", REFUSED, _first_rank(), name, 0, f"{name}: {fault}"), folder, f"{name}-agent")
             end.leave(REFUSED)
@@ -83,8 +85,19 @@ def main() -> int:
         code = _run(sys.argv[1:], folder, name, end, own)
         if own and end.is_final(code):
             own.leave()
+        if over and end.is_final(code):
+            over()
         leave(code)
     return code
+
+
+def _without_overlay(folder: Path | None, name: str, end: FinalEnd) -> None:
+    """End this node at once: its ranks would wait for peers that they cannot reach any more."""
+    words = f"{name}: the overlay network of this run has ended on this host"
+    print(f"failed: {words}", file=sys.stderr, flush=True)
+    publish(Verdict("failed", FAILED, _first_rank(), name, 0, words), folder, f"{name}-agent")
+    end.leave(FAILED)
+    os._exit(FAILED)
 
 
 def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, own: claims.Claims | None) -> int:

@@ -1,0 +1,187 @@
+"""Which network a run with --overlay makes: addresses that nobody has, a free port, and who relays for whom."""
+
+from dataclasses import replace
+from ipaddress import IPv4Network
+
+import pytest
+
+from deploy.config.inventory import Cluster, Host, Job
+from deploy.core.errors import DeployError, UsageError
+from deploy.core.results import HostsFailed
+from deploy.host import networks
+from deploy.host.facts import Address
+from deploy.hosts import container, overlay_plan
+from deploy.hosts.container import Meeting, Work
+from deploy.hosts.overlay_plan import free_network, planned, relays, turns, ways
+from tests.hosts import FACTS
+
+TOKEN = "0123456789abcdef"
+OPEN = networks.Networks(True, (IPv4Network("10.0.0.0/24"),), frozenset(), {"eth0": 1500})
+
+
+def host(*addresses, reached_at=""):
+    """A host with these addresses, each `interface address/prefix`."""
+    parsed = [(interface, *text.split("/")) for interface, text in (words.split() for words in addresses)]
+    entries = tuple(Address(interface, address, int(prefix)) for interface, address, prefix in parsed)
+    return replace(FACTS, addresses=entries, reached_at=reached_at)
+
+
+def pair(*ends):
+    return frozenset(ends)
+
+
+# -- addresses --
+
+
+@pytest.mark.parametrize("token", [TOKEN, "ffffffff00000000", "0000000011111111"])
+def test_the_network_overlaps_with_none_that_a_host_knows(token):
+    taken = [IPv4Network(text) for text in ("10.0.0.0/9", "10.128.0.0/10", "172.17.0.0/16", "192.168.1.0/24")]
+    network = free_network(token, taken)
+    assert network.is_private
+    assert not any(network.overlaps(other) for other in taken)
+
+
+def test_two_runs_on_one_host_have_two_networks_and_two_interfaces():
+    other = "89abcdef01234567"
+    first = free_network(TOKEN, ())
+    assert free_network(other, (first,)) != first
+    assert overlay_plan.interface_of(TOKEN) != overlay_plan.interface_of(other)
+    assert len(overlay_plan.interface_of(TOKEN)) <= 15, "Linux takes no longer name"
+
+
+def test_where_hosts_know_all_of_a_block_the_next_one_serves():
+    assert free_network(TOKEN, [IPv4Network("10.0.0.0/8")]).subnet_of(IPv4Network("172.16.0.0/12"))
+    everything = [IPv4Network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")]
+    with pytest.raises(DeployError, match="no private addresses"):
+        free_network(TOKEN, everything)
+
+
+def test_the_port_is_free_on_every_host_and_a_short_packet_stays_short():
+    facts = {"a": host("eth0 10.0.0.1/24"), "b": host("eth0 10.0.0.2/24")}
+    busy = replace(OPEN, udp=frozenset({51820}), mtus={"eth0": 1400})
+    plan = planned(TOKEN, {"a": OPEN, "b": busy}, facts)
+    assert plan.port == 51821
+    assert plan.mtu == 1400 - 80
+    assert plan.relayed_mtu < plan.mtu
+    assert len(set(plan.addresses.values())) == 2
+    seen = plan.on(facts)["b"].addresses[-1]
+    assert (seen.interface, seen.address) == (plan.interface, plan.addresses["b"])
+
+
+def test_a_host_without_tun_is_named_with_the_fix():
+    with pytest.raises(HostsFailed) as refused:
+        planned(TOKEN, {"a": OPEN, "b": replace(OPEN, tun=False)}, {"a": FACTS, "b": FACTS})
+    assert list(refused.value.faults) == ["b"]
+    assert "/dev/net/tun" in refused.value.message
+    assert "modprobe tun" in refused.value.hint
+
+
+# -- who reaches whom --
+
+
+def test_a_peer_is_tried_on_the_shared_network_first_then_where_ssh_reached_it_never_on_a_bridge():
+    facts = {
+        "a": host("eth1 10.0.0.1/24", "eth0 192.0.2.1/24", "br0 172.30.0.1/16"),
+        "b": host("br0 172.30.0.1/16", "eth0 198.51.100.2/24", "eth1 10.0.0.2/24", reached_at="203.0.113.9"),
+    }
+    assert ways(facts)["a", "b"] == ("10.0.0.2", "203.0.113.9", "198.51.100.2")
+
+
+def test_a_loopback_that_ssh_reached_leads_no_other_host_there():
+    facts = {"a": host("eth0 10.0.0.1/24"), "b": host("eth0 10.0.0.2/24", reached_at="127.0.0.1")}
+    assert ways(facts)["a", "b"] == ("10.0.0.2",)
+
+
+def test_a_pair_that_does_not_meet_goes_through_a_host_that_both_meet():
+    met = frozenset({pair("a", "b"), pair("a", "c")})
+    assert relays(["a", "b", "c"], met, 51820) == {pair("b", "c"): "a"}
+    assert relays(["a", "b", "c"], met | {pair("b", "c")}, 51820) == {}
+
+
+def test_two_relays_share_the_work():
+    hubs, leaves = ["a", "b"], ["c", "d", "e", "f"]
+    met = frozenset(pair(hub, leaf) for hub in hubs for leaf in leaves) | {pair("a", "b")}
+    chosen = relays([*hubs, *leaves], met, 51820)
+    assert len(chosen) == 6
+    assert sorted(list(chosen.values()).count(hub) for hub in hubs) == [3, 3]
+
+
+def test_pairs_that_nobody_joins_are_named_with_the_port_to_open():
+    with pytest.raises(DeployError) as refused:
+        relays(["a", "b", "c"], frozenset({pair("a", "b")}), 51833)
+    assert "a with c" in refused.value.message
+    assert "b with c" in refused.value.message
+    assert "UDP 51833" in refused.value.hint
+
+
+def test_in_no_turn_two_hosts_call_each_other_and_each_may_be_the_one_that_calls():
+    known = {("a", "b"): ("b1", "b2"), ("b", "a"): ("a1",)}
+    tries = list(turns(["a", "b"], known))
+    assert tries == [{("a", "b"): "b1"}, {("b", "a"): "a1"}, {("a", "b"): "b2"}]
+
+
+# -- what it cannot have --
+
+WORK = Work("r1", "app", token=TOKEN)
+WANTED = Cluster((Host("a", "a"), Host("b", "b")), Job(overlay=True))
+
+
+@pytest.mark.parametrize(
+    ("work", "waits", "named"),
+    [
+        (replace(WORK, on_end="true"), False, "--on-end"),
+        (WORK, True, "--wait"),
+        (replace(WORK, least=2), False, "--min-nodes"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(work, waits, named):
+    with pytest.raises(UsageError, match=named):
+        overlay_plan.asked(WANTED, work, waits)
+
+
+def test_one_host_and_a_host_with_an_interface_of_its_own_are_refused():
+    with pytest.raises(UsageError, match="one host"):
+        overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"),)), WORK, False)
+    with pytest.raises(UsageError, match="b has an interface"):
+        overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"), Host("b", "b", interface="eth1"))), WORK, False)
+
+
+def test_all_hosts_meet_on_one_interface_if_the_job_wants_that_and_nothing_changes_else():
+    assert {host.interface for host in overlay_plan.asked(WANTED, WORK, False).hosts} == {"muster01234567"}
+    plain = replace(WANTED, job=Job())
+    assert overlay_plan.asked(plain, WORK, True) == plain
+
+
+def test_the_container_at_each_end_has_one_right_and_no_secret_in_its_words():
+    hosts, facts = WANTED.hosts, (FACTS, FACTS)
+    work = replace(WORK, secrets={"TOKEN": "hush"}, share_key="5ec4e7")
+    plan = planned(TOKEN, {"a": OPEN, "b": OPEN}, {"a": FACTS, "b": FACTS})
+    made = container.node_containers(hosts, facts, WANTED.job, work, Meeting("10.0.0.1", 29500, ("muster0",) * 2))
+    first, _ = overlay_plan.beside(made, facts, WANTED.job, work, plan)
+    words = " ".join(first.overlay)
+    assert words.count("--cap-add") == 1
+    assert "--cap-drop ALL --cap-add NET_ADMIN --security-opt no-new-privileges" in words
+    assert "--privileged" not in words
+    assert "--volume" not in words
+    assert "--mount" not in words
+    assert "5ec4e7" not in words
+    assert "hush" not in words
+    assert "--cap-add" not in first.argv, "the run's own container keeps its rights"
+
+
+# -- what a host says --
+
+
+def test_the_hosts_answer_is_read_and_what_is_no_line_of_it_is_skipped():
+    answer = """tun
+route eth0	00000000	010011AC	0003	0	0	0	00000000	0	0	0
+route eth0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
+route nonsense
+udp   sl  local_address rem_address
+udp   12: 00000000:CA6C 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 0
+mtu eth0 1460
+mtu odd many
+"""
+    look = networks.parse(answer)
+    assert look == networks.Networks(True, (IPv4Network("172.17.0.0/16"),), frozenset({51820}), {"eth0": 1460})
+    assert not networks.parse("mtu eth0 1500").tun
