@@ -186,7 +186,7 @@ def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, 
             chosen[pair] = min(between, key=lambda host: load[host])
     if lost := [" with ".join(sorted(pair, key=list(hosts).index)) for pair in apart if pair not in chosen]:
         raise DeployError(
-            f"--overlay: no UDP packet passes between {listed(lost)}, and no other host reaches both",
+            f"--overlay: no UDP packet passes from host to host: {listed(lost)}; and no other host reaches both ends",
             f"allow UDP {port} between them, or between each of them and one other host",
         )
     return chosen

@@ -7,6 +7,7 @@ network connects everybody; of several, it is the fastest, then the one with the
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from .request import MUSTER
 Pair = tuple[str, str]
 # What one call carries at first; if even that is fast, a larger one tells a fast network from a faster one.
 SIZE, LARGE, WAIT_S, FAST_MBIT = 1 << 20, 8 << 20, 1.5, 300.0
+# As hosts/overlay_plan.py calls an interface.
+_OF_A_RUN = re.compile(r"muster[0-9a-f]{8}")
 # Up to so many hosts, all pairs are measured; above, each host with the next one.
 ALL_PAIRS = 8
 # Another network has to be so much faster than the one that the routes lead to.
@@ -100,6 +103,8 @@ def _of_host(answers: Answers, host: str) -> Iterator[tuple[str, str, str]]:
     """The networks of a host: name, interface, address. A tunnel's peers have no network in common but its name."""
     first = set[tuple[str, int]]()
     for interface, address, prefix in prediction.reachable(answers.facts[host]):
+        if _OF_A_RUN.fullmatch(interface):
+            continue  # another run's own network (--overlay) ends with that run
         parsed = ipaddress.ip_interface(f"{address}/{prefix}")
         if (interface, parsed.version) in first or (first and parsed.version == 6 and (interface, 4) in first):
             continue

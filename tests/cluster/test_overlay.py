@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from deploy.hosts.options import tag_of
 from lab import waiting
-from tests.cluster.control import Control, forever
+from tests.cluster.control import BASE, Control, forever
 
 PORT = 51820
 SCRIPT = """import torch
@@ -87,6 +88,53 @@ def test_hosts_of_which_two_do_not_reach_each_other_train_over_one_udp_port(cont
         assert "sum 3" in logs.stdout + done.stdout
         waiting.until(lambda: not left(control), "the end of the network", 30)
         assert rules(control) == before
+
+
+LOOP = """import pathlib
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+over = torch.zeros(1)
+while not over:
+    time.sleep(0.1)
+    over += float(pathlib.Path("over").exists())
+    dist.all_reduce(over)
+dist.destroy_process_group()
+"""
+STRANGER = """
+wireguard-go stranger0 >/dev/null 2>&1 && wg genkey >/tmp/key &&
+wg set stranger0 private-key /tmp/key &&
+wg set stranger0 peer {key} endpoint {address}:{port} allowed-ips 10.0.0.0/8 persistent-keepalive 1 &&
+ip address add 10.99.99.2/32 dev stranger0 && ip link set stranger0 up &&
+python -c 'import os, socket
+end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range({junk}):
+    end.sendto(os.urandom(number % 1400), ("{address}", {port}))' &&
+sleep 6 && wg show stranger0 latest-handshakes | cut -f2 && wg show stranger0 transfer | cut -f2
+"""
+
+
+@pytest.mark.holds("overlay-strangers")
+def test_a_stranger_with_a_key_of_their_own_neither_joins_nor_ends_the_run(control, tmp_path):
+    """The stranger knows everything that is public: address, port and the public key of the first host's end."""
+    (tmp_path / "train.py").write_text(LOOP)
+    control.hosts, outside = control.hosts[:2], control.hosts[2]
+    first = control.hosts[0]
+    running = control.start("--folder", str(tmp_path), "--script", "train.py", "--overlay")
+    waiting.until(lambda: control.containers(), "the nodes", 120)
+    key = control.rack.on(first, f"docker exec {end_there(control, first)} wg show all public-key").split()[-1]
+    arrived = "awk '$1 == \"Udp:\" && $2 ~ /[0-9]/ {print $2}' /proc/net/snmp"
+    before = int(control.rack.root(first, "sh", "-c", arrived))
+    words = {"key": key, "address": control.rack.address(first), "port": PORT, "junk": 5000}
+    rights = ("--cap-add", "NET_ADMIN", "--device", "/dev/net/tun", "--user", "0", "--entrypoint", "sh")
+    command = ("docker", "run", "--rm", *rights, tag_of(BASE, None), "-c", STRANGER.format(**words))
+    assert control.rack.root(outside, *command, timeout=60).split() == ["0", "0"], "a handshake, bytes"
+    assert int(control.rack.root(first, "sh", "-c", arrived)) - before > 4000, "the packets arrived"
+    control.rack.on(first, f"cd ~/.muster/runs/{control.run}/work && touch over")
+    assert running.wait(60) == 0
 
 
 def end_there(control, host):

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from deploy.hosts import overlay_plan
 from deploy.preflight import PreflightRequest, judge, networks
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.networks import Network
@@ -59,6 +60,16 @@ def test_a_network_of_containers_or_of_one_address_is_none():
     same = {host: {**fact, "interfaces": {**fact["interfaces"], "eth1": seen.facts["a"]["interfaces"]["eth1"]}}
             for host, fact in seen.facts.items()}  # fmt: skip
     assert networks.candidates(dataclasses.replace(seen, facts=same)) == []
+
+
+def test_the_network_that_another_run_made_for_itself_is_none():
+    seen = with_second()
+    change = {}
+    for host, fact in seen.facts.items():
+        own = dict(fact["interfaces"])
+        own[overlay_plan.interface_of("0123456789abcdef")] = own.pop("eth1")
+        change[host] = {"interfaces": own}
+    assert networks.candidates(answers(PreflightRequest(), change=change)) == []
 
 
 def test_a_tunnel_gives_each_host_an_address_alone_and_is_one_network():
