@@ -1,6 +1,7 @@
 #!/bin/sh
 # remove RUN: removes our containers of a run, or of all runs, and names those of other users. First it removes the marks
-# of unfinished starts, so that a start that still goes on undoes itself (start.sh). The claims of the containers go with them.
+# of unfinished starts, so that a start that still goes on undoes itself (start.sh). The claims of the containers and the ends of
+# their network (--overlay) go with them.
 . ./ours.sh
 . ./claims_function.sh
 if [ -n "$1" ]; then rm -f -- "$home/$1="*.starting; else rm -f -- "$home"/*.starting; fi
@@ -10,7 +11,10 @@ tokens=$([ -z "$containers" ] || docker inspect --format '{{index .Config.Labels
 # shellcheck disable=SC2086
 [ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null || exit
 for token in $tokens; do
-    case $token in *[!0-9a-f]*) ;; *) rm -f -- "$claims"/run-*-"$token" ;; esac
+    case $token in '' | *[!0-9a-f]*) continue ;; esac
+    rm -f -- "$claims"/run-*-"$token"
+    # The end of the run's own network would go by itself, some seconds later.
+    docker ps --all --quiet --no-trunc --filter "label=muster.overlay=$token" | xargs -r docker rm --force --volumes >/dev/null
 done
 printf 'removed %s\n' "$(printf '%s' "$containers" | grep -c .)"
 docker ps --all --filter "label=muster.run${1:+=$1}" --filter label=muster.node \
