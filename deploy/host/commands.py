@@ -116,6 +116,11 @@ def python_within(container: str, *words: str) -> tuple[str, ...]:
     return _SCRIPT("within-python", container, PYTHON, *words)
 
 
+def leave(container: str) -> tuple[str, ...]:
+    """Ask a node to leave its run to the others. Answers a JSON object, `why` it must stay and the `members`."""
+    return _SCRIPT("leave", container, PYTHON)
+
+
 def kill_rank(container: str, pid: int) -> tuple[str, ...]:
     """Kill a process of a node with SIGKILL. Answers `killed`."""
     return ("docker", "exec", container, *_SCRIPT("kill-rank", str(pid)))

@@ -98,7 +98,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
             "before": array(node_name, _MOST_NODES),
             "planned": _STEP,
         },
-        {"spares": array(node_name, _MOST_NODES)},
+        {"spares": array(node_name, _MOST_NODES), "left": array(node_name, _MOST_NODES)},
     ),
     "apart": ({**_OF_RANK, "left_out": node_name, "others": array(node_name, _MOST_NODES)}, {}),
     "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),

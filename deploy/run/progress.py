@@ -13,7 +13,7 @@ import signal
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 
-from ..core.errors import FAILED, SIGNALLED
+from ..core.errors import DONE, FAILED, SIGNALLED
 from ..core.facts import NodeState, ended_how
 from ..core.text import amount, percent, several
 from . import inquest, regroup
@@ -192,7 +192,7 @@ class State:
             self.explained = True
         if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
             # Code 1, as a node ends that lost the others: we blame nobody before we know more.
-            if now.code in (None, FAILED) or (told and before.state == "exited"):
+            if now.code in (None, DONE, FAILED) or (told and before.state == "exited"):
                 self._tell(event, f"{now.node} restarts{self._at_step()}")
                 self.came_back.add(now.node)
             else:

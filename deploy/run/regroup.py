@@ -14,12 +14,15 @@ def words(event: Event, script: bool = False) -> str:
     Only a `script` itself knows where it goes on.
     """
     members, before = event["members"], event["before"]
-    lost = [name for name in before if name not in members]
+    gone = [name for name in before if name not in members]
+    left = [name for name in gone if name in event.get("left", ())]
+    lost = [name for name in gone if name not in left]
     spares = [name for name in members if name not in before and name in event.get("spares", ())]
     back = [name for name in members if name not in (*before, *spares)]
-    if not (lost or back or spares):
+    if not (gone or back or spares):
         return ""
-    news = [_named(lost, "is lost", "are lost"), _named(back, "is back", "are back")]
+    news = [_named(lost, "is lost", "are lost"), _named(left, "has left", "have left")]
+    news += [_named(back, "is back", "are back")]
     news += [_named(spares, "takes a free place", "take free places")]
     on = f"{_named(members, 'trains', 'train')} on from step {{step}}"
     if script:

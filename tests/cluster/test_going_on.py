@@ -1,4 +1,4 @@
-"""A host is lost, the first included: the others train on, and no sample is repeated or missed (`--min-nodes`)."""
+"""A host is lost or leaves, the first included: the others train on, no sample repeated or missed (`--min-nodes`)."""
 
 import subprocess
 from collections import Counter
@@ -160,6 +160,29 @@ def test_the_first_host_loses_power_and_comes_back_and_the_last_ones_node_is_kil
     waiting.until(lambda: run.events("plan")[2:], "all three to train")
     run.rack.on(third, f"docker kill muster-{run.run}")
     run.until_said(f"{third} is lost: {first} and {second} train on from step")
+    assert run.fab("stop", "--run", run.run).returncode == 0
+    assert run.followed.wait(90) == 75, run.log.read_text()
+    assert run.fab("fetch", "--run", run.run).returncode == 0
+    last = run.events("checkpoint")[-1]["step"]
+    whole = StreamSampler(SAMPLES, batch=BATCH, micro_batches=1, world=1, rank=0, seed=0, consumed=0)
+    assert run.taken(last) == Counter(whole.indices(0, BATCH * last))
+
+
+def test_the_first_host_leaves_and_the_second_must_stay(run):
+    first, second, third = run.hosts
+    waiting.until(lambda: run.events("checkpoint")[1:], "two checkpoints", 120)
+    left = run.fab("leave", "--run", run.run, hosts=[first])
+    assert left.returncode == 0, left.stderr
+    assert f"{first} has left {run.run}: {second} and {third} train on" in left.stdout
+    state = ("docker", "inspect", "--format", "'{{.State.Status}} {{.State.ExitCode}}'", f"muster-{run.run}")
+    assert run.rack.on(first, *state).strip() == "exited 0"
+    run.until_said(f"{first} has left: {second} and {third} train on from step")
+    for host, why in ((first, "it has left"), (second, "1 of 3 nodes would be left")):
+        refused = run.fab("leave", "--run", run.run, hosts=[host])
+        assert refused.returncode == 2
+        assert why in refused.stderr
+    done = len(run.events("checkpoint"))
+    waiting.until(lambda: len(run.events("checkpoint")) > done, "the others to train on")
     assert run.fab("stop", "--run", run.run).returncode == 0
     assert run.followed.wait(90) == 75, run.log.read_text()
     assert run.fab("fetch", "--run", run.run).returncode == 0

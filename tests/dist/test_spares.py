@@ -1,8 +1,12 @@
-"""A spare takes the place of a lost node, waits again for its own turn, and may itself be lost."""
+"""A spare takes the place of a lost node, waits again for its own turn, may itself be lost; a node leaves in order."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 from deploy.local import machine
 from lab.waiting import events, until
@@ -149,3 +153,34 @@ def test_who_trains_alone_and_falls_silent_has_ended_before_the_other_one_trains
         os.kill(pid, signal.SIGCONT)
     says = run.run_dir / "nodes" / ".master" / ".says"
     until(lambda: '"after": 2' in says.read_text(), "the first one to leave its epoch", 30)
+
+
+def leave(run, name):
+    """Ask a node to leave, as `fab leave` does in its container; what it answers."""
+    environment = {**os.environ, "MUSTER_RUN_DIR": str(run.run_dir), "MUSTER_NODE": name}
+    asked = [sys.executable, "-P", "-m", "trainer.node.leave"]
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    return json.loads(subprocess.run(asked, env=environment, capture_output=True, check=True, timeout=60).stdout)
+
+
+def test_the_first_node_leaves_and_the_next_may_not_until_it_is_back(nodes, recipe_file):
+    run = grouped(nodes, recipe_file(SLOWLY), spares=0)
+    trains(run)
+    assert leave(run, "master") == {"why": "", "members": ["worker-1", "worker-2"]}
+    until(lambda: run.codes()["master"] == 0, "the node to end", 30)
+    trains(run)
+    (told,) = events(run.run_dir, 0, "members")
+    assert (told["members"], told["left"]) == (["worker-1", "worker-2"], ["master"])
+    assert leave(run, "worker-1")["why"] == "1 of 3 nodes would be left, and --min-nodes is 2"
+    back(run, "master")
+    until(lambda: epochs(run)[-1] == ["master", "worker-1", "worker-2"], "all to train", 60)
+    assert leave(run, "worker-1")["why"] == ""
+
+
+def test_a_spare_takes_the_place_of_a_node_that_leaves(nodes, recipe_file):
+    run = grouped(nodes, recipe_file(SLOWLY))
+    trains(run)
+    assert leave(run, "worker-1")["members"] == ["master", "worker-2", "worker-3"]
+    until(lambda: run.codes()["worker-1"] == 0, "the node to end", 30)
+    trains(run)
+    assert len(epochs(run)) == 1

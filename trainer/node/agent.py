@@ -149,16 +149,16 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         hidden = handover.values(os.environ, secrets)
         agreed = group.join(plan, name, folder, os.environ, outcome, is_script)
         if agreed and agreed.arbitrates:
-            code = arbiter.vote(agreed, os.environ.get("MUSTER_RESTARTED_BY_HOST") == "1")
-            if agreed.epoch.over is not None or code == STOPPED:
-                end.leave(code)
-                agreed.leave(code)
-            return code
+            return _vote(agreed, end)
         node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed)
         with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
             code = node.run()
         if is_script and folder:
             _tell_kept(folder, diary, began)
+        if agreed and agreed.has_left:  # no end of the run: nothing keeps somebody from starting this node again
+            agreed.linger()
+            print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
+            return DONE
         silent = is_script and not node.judged
         found = _verdict_on(arguments[1:], node, code, name) if silent else None
         if found and not publish(found, folder, f"{name}-agent", outcome):
@@ -168,6 +168,15 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             end.leave(code)
             if agreed:
                 agreed.leave(code)
+    return code
+
+
+def _vote(agreed: group.Group, end: FinalEnd) -> int:
+    """Be the arbiter until the run is over."""
+    code = arbiter.vote(agreed, os.environ.get("MUSTER_RESTARTED_BY_HOST") == "1")
+    if agreed.epoch.over is not None or code == STOPPED:
+        end.leave(code)
+        agreed.leave(code)
     return code
 
 

@@ -102,11 +102,15 @@ class Diary:
         if folder := self._folder(first):
             folder.event("conflicts", paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
 
-    def tell_members(self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str]) -> None:
-        """Tell who trains from now on, on behalf of all: this node has the first rank."""
+    def tell_members(
+        self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str], left: Sequence[str] = ()
+    ) -> None:
+        """Tell who trains from now on, on behalf of all: this node has the first rank. `left`: who went in order."""
         if folder := self._folder(0):
             who = {"members": epoch.members, "before": epoch.before, "planned": len(planned)}
-            folder.event("members", epoch=epoch.number, **who, **({"spares": spares} if spares else {}))
+            left = [name for name in left if name not in epoch.members]
+            more = {"spares": spares} if spares else {}
+            folder.event("members", epoch=epoch.number, **who, **more, **({"left": left} if left else {}))
 
     def tell_apart(self, name: str, others: Sequence[str]) -> None:
         """Tell that a node that is left out lives, and which of the others do not reach it."""

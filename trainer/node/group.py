@@ -22,7 +22,8 @@ from muster.files import replace as write
 from . import peers
 from .heard import Heard, Registered, ended, told
 from .kept import Kept, Source
-from .members import ENDS_S, Epoch, Leader, View
+from .leave import Leaving
+from .members import ENDS_S, Epoch, Leader, View, refusal
 from .share import FIRST_FILE
 
 # The agent's plan; only agents have it, because it has the run's key.
@@ -55,6 +56,7 @@ class Group:
     ) -> None:
         self._restarts, self._stops = restarts, False
         self.name, self._outcome, self._folder = name, outcome, folder
+        self._leaving = Leaving(outcome, name)
         nodes: dict[str, list[Any]] = plan["nodes"]
         self.spares = tuple(map(str, plan.get("spares", ())))
         self._arbiter = str(plan.get("arbiter", ""))
@@ -150,6 +152,15 @@ class Group:
         """Whether torchrun's process waits for an epoch."""
         return self._says().get("after") is not None
 
+    @property
+    def has_left(self) -> bool:
+        """Whether this node was asked to leave, and the others train on without it."""
+        return self._leaving.over
+
+    def left(self, names: Sequence[str]) -> list[str]:
+        """Which of these nodes were asked to leave."""
+        return [name for name in names if self._views[name].leaves]
+
     def ask(self) -> None:
         """This node was asked to stop the run: that its ranks end is no reason to begin again."""
         self._stops = True
@@ -161,7 +172,11 @@ class Group:
         while self._register.epoch.over is None and number and time.monotonic() < end:
             self._register.end(number, code)
             time.sleep(_PROPOSE_S / 2)
-        time.sleep(_LINGER_S)  # the others hear it from this node, too
+        self.linger()
+
+    def linger(self) -> None:
+        """Stay a moment, so that the others hear the present epoch from this node, too."""
+        time.sleep(_LINGER_S)
 
     def close(self) -> None:
         """Answer nobody any more."""
@@ -183,7 +198,8 @@ class Group:
         before, self._told, self._trained = self._trained, epoch.number, epoch.members
         if not before or epoch.members[0] != self.name:
             return None
-        self._left_out = time.monotonic(), tuple(name for name in before if name not in epoch.members)
+        gone = [name for name in before if name not in epoch.members]
+        self._left_out = time.monotonic(), tuple(name for name in gone if not self._views[name].leaves)
         return replace(epoch, before=before)
 
     def apart(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -215,6 +231,7 @@ class Group:
         saved = self._kept.saved if self._kept else newest(self._folder / "checkpoints")
         more: dict[str, Any] = {"files": self._kept.where} if self._kept else {}
         more |= {"epoch": told(self._epoch), "ended": self._heard.ended if self._heard else None}
+        more |= {"leaves": self._leaving.asked}
         return {**says, "sees": sees, "saved": saved, "stops": self._stops, **more}
 
     def _running(self) -> int:
@@ -256,9 +273,16 @@ class Group:
                 self._floor = self._told = epoch.number
             if epoch.number > self._epoch.number or epoch.over is not None:
                 self._epoch = epoch
+            self._leaving.look(self._refusal, self._epoch, time.monotonic())
             self._show()
             if self._register.leads:
                 self._lead()
+
+    def _refusal(self) -> str:
+        if not self._epoch.number:
+            return "its ranks have not begun to train"
+        able, views = (*self.planned, *self.spares), dict(self._views)
+        return refusal(self.name, able, self._voters, self.least, views, time.monotonic())
 
     def _lead(self) -> None:
         now = time.monotonic()
@@ -316,6 +340,7 @@ def _view(said: Mapping[str, Any], now: float) -> View:
         stops=said.get("stops") is True,
         files=str(said.get("files") or ""),
         ended=ended(said.get("ended")),
+        leaves=said.get("leaves") is True,
     )
 
 

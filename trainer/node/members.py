@@ -14,6 +14,8 @@ SILENT_S = 2.0
 # Where half of the hosts may train (an arbiter votes with them), the other half must have stopped: a node that does not
 # see a majority ends its ranks after the first time, and counts as ended after the second.
 ENDS_S, ENDED_S = 5.0, 12.0
+# Before the others go on without a node that leaves, all of them have heard that it does.
+_HEARD_S = 0.4
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class View:
     nodes that answer it. `store`: where the ranks of epoch `number` meet, said by its first node. `saved`: when the
     newest checkpoint of its disk was written, by the clock of who wrote it; of a script, the newest file that it keeps.
     `files`: where others copy those. `stops`: it was asked to stop the run. `ended`: an epoch,
-    and the code with which its ranks have ended the run.
+    and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run to the others.
     """
 
     answered: float = -1e9
@@ -51,6 +53,7 @@ class View:
     stops: bool = False
     files: str = ""
     ended: tuple[int, int] | None = None
+    leaves: bool = False
 
     def lives(self, now: float) -> bool:
         """Whether it counts as present."""
@@ -90,21 +93,33 @@ class Leader:
         since = self._since.setdefault(reason, now)
         # Whoever has not answered since then may be the cause: it is heard first, or counts as lost.
         heard = all(views[name].answered > since for name in alive & {*epoch.members})
-        if not heard or (reason == "links" and now - since < SILENT_S):
+        patience = {"links": SILENT_S, "left": _HEARD_S}.get(reason, 0.0)
+        if not heard or now - since < patience:
             return None
         able = [
             name
             for name in self.planned
             if name in alive and (name in epoch.members or self._waits(views[name], epoch))
         ]
-        members = self._chosen(able, epoch, views, now)
+        members = self._chosen(self._staying(able, epoch, views, now), epoch, views, now)
         if reason == "back" and not {*members} > {*epoch.members}:  # one that does not reach all takes nobody's place
+            return None
+        if reason == "left" and all(name in members for name in _leavers(epoch.members, views)):
             return None
         return tuple(members) if len(members) >= self.least else None
 
     @property
     def _hosts(self) -> tuple[str, ...]:
         return tuple(name for name in self.planned if name not in self.spares)
+
+    def _staying(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View], now: float) -> list[str]:
+        """Those who are not leaving; of the leavers those without whom too few would train."""
+        left = list(able)
+        for name in _leavers(able, views):
+            rest = [other for other in left if other != name]
+            if len(self._chosen(rest, epoch, views, now)) >= self.least:
+                left = rest
+        return left
 
     def _chosen(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View], now: float) -> list[str]:
         """Who trains: as many as were planned. Who does already stays; then come hosts, and spares last.
@@ -134,6 +149,8 @@ class Leader:
             return "" if any(views[name].stops for name in epoch.members) else "again"
         if any(other not in views[name].sees for name in epoch.members for other in epoch.members if other != name):
             return "links"
+        if _leavers(epoch.members, views):
+            return "left"
         if len(epoch.members) == len(self._hosts):
             return ""
         # A node that is back takes part after the next checkpoint: then nobody does a step again for it.
@@ -148,6 +165,25 @@ class Leader:
     @staticmethod
     def _waits(view: View, epoch: Epoch) -> bool:
         return view.after is not None and view.after <= epoch.number
+
+
+def _leavers(names: Sequence[str], views: Mapping[str, View]) -> list[str]:
+    return [name for name in names if views[name].leaves]
+
+
+def refusal(
+    name: str, able: Sequence[str], voters: Collection[str], least: int, views: Mapping[str, View], now: float
+) -> str:
+    """Why a node must not leave the others; empty if it may. `able`: all that may train, hosts and spares."""
+    if name not in able:
+        return "it is the arbiter: it votes so that a host may be lost"
+    left = {each for each, view in views.items() if each != name and view.lives(now) and not view.leaves}
+    trainers, votes = len(left.intersection(able)), len(left.intersection(voters))
+    if trainers < least:
+        return f"{trainers} of {len(able)} nodes would be left, and --min-nodes is {least}"
+    if name in voters and votes * 2 <= len(voters):
+        return f"{votes} of {len(voters)} votes would be left, and more than half must agree on who trains"
+    return ""
 
 
 def _ready(view: View, number: int) -> bool:

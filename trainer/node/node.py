@@ -165,7 +165,7 @@ class Node:
     def _tell_members(self) -> None:
         """Tell of each epoch that this node is first in, before its ranks begin."""
         if self._group and (epoch := self._group.news()):
-            self.diary.tell_members(epoch, self._group.planned, self._group.spares)
+            self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.left(epoch.before))
         for name, others in self._group.apart() if self._group else ():
             self.diary.tell_apart(name, others)
 
@@ -177,7 +177,7 @@ class Node:
         """Whether the other nodes go on, or have ended, without this one."""
         if self._group is None:
             return False
-        if self._group.epoch.over is not None and self._group.waits():
+        if (self._group.epoch.over is not None and self._group.waits()) or self._group.has_left:
             return True
         if why := self._group.trouble():
             print(f"muster: {why}", file=sys.stderr, flush=True)
@@ -219,6 +219,8 @@ class Node:
         return [Verdict(**json.loads(path.read_text())) for path in sorted(self.outcome.glob("[!.]*.json"))]
 
     def _code(self, torchrun_code: int) -> int:
+        if self._group and self._group.has_left:
+            return DONE
         codes = [found.code for found in self._verdicts()]
         self.judged = bool(codes)
         if self.leaves and not codes:

@@ -211,3 +211,14 @@ def test_a_link_that_is_cut_between_two_is_not_said_to_be_a_lost_node():
     assert told[0].startswith("worker-2 and worker-1 are cut off from each other: master and worker-1 train on")
     state.apply({**cut, "t": 13.0})
     assert "not lost" in state.story[-1].text, "and later, where the loss was told"
+
+
+def test_a_node_that_leaves_is_not_lost_and_its_return_is_no_fault():
+    state = grouped()
+    about = {"rank": 0, "node": "worker-1", "epoch": 2, "planned": 3, "left": ["master"]}
+    state.apply({"kind": "members", "t": 11.0, **about, "members": ["worker-1", "worker-2"], "before": list(NAMES)})
+    state.apply({"kind": "resumed", "t": 12.5, "rank": 0, "node": "worker-1", "step": 20, "changes": []})
+    assert state.story[-1].text == "master has left: worker-1 and worker-2 train on from step 20 (2 of 3 nodes)"
+    for now, restarts in (("exited", 0), ("running", 1)):
+        state.apply({"kind": "node", "t": 13.0, "node": "master", "state": now, "code": 0, "restarts": restarts})
+    assert state.story[-1].text == "master restarts"

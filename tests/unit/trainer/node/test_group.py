@@ -1,8 +1,10 @@
 """What a node of a group says of itself: who it is in, who was before, and nothing that it does not know."""
 
 import time
+from pathlib import Path
 
 from trainer.node.group import _ALONE_S, _STUCK_S, Group
+from trainer.node.leave import Leaving
 from trainer.node.members import ENDED_S, ENDS_S, Epoch, View
 
 ALL = ("a", "b", "c")
@@ -14,6 +16,7 @@ def member(name, floor=0):
     made.name, made._floor, made._told, made._trained, made._epoch = name, floor, 0, (), Epoch()
     made._heard, made._kept, made._stops = None, None, False
     made._left_out = (0.0, ())
+    made._leaving, made._views = Leaving(Path(), name), {each: View() for each in ALL}
     return made
 
 
@@ -108,3 +111,14 @@ def test_a_node_that_comes_back_may_take_long_to_begin(tmp_path):
     node.trouble()
     node._stuck_since -= 2 * _STUCK_S
     assert "have not ended" in node.trouble()
+
+
+def test_a_node_that_left_is_told_as_one_and_not_as_cut_off():
+    node = member("a")
+    node._epoch = Epoch(1, ALL)
+    node.news()
+    node._epoch = Epoch(2, ("a", "b"), ALL)
+    node._views |= {"b": View(time.monotonic(), sees=frozenset("a")), "c": View(time.monotonic() + 9.0, leaves=True)}
+    assert node.left(node.news().before) == ["c"]
+    node._left_out = (time.monotonic() - 1.0, node._left_out[1])
+    assert node.apart() == []

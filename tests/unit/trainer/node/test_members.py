@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.members import ENDED_S, SILENT_S, Epoch, Leader, View
+from trainer.node.members import ENDED_S, SILENT_S, Epoch, Leader, View, refusal
 
 NAMES = ("a", "b", "c")
 ALL = frozenset(NAMES)
@@ -154,3 +154,45 @@ def test_a_host_alone_is_followed_by_the_other_one_only_after_it_must_have_ended
     # The register is an epoch ahead of a host that still trains alone.
     assert with_arbiter(Epoch(5, ("a", "b")), a={"number": 4, "gone": True, "answered": 99.0}) is None
     assert with_arbiter(Epoch(5, ("a", "b")), a={"number": 4, "sees": frozenset()}, b={"sees": frozenset()}) is None
+
+
+def test_the_others_go_on_without_a_node_that_leaves_and_nobody_takes_it_back():
+    assert second_look(Epoch(4, NAMES), b={"leaves": True}) == ("a", "c")
+    assert second_look(Epoch(4, NAMES), a={"leaves": True}) == ("b", "c")
+    waits = {"leaves": True, "after": 4}
+    assert second_look(Epoch(5, ("a", "c")), a={"number": 5, "saved": 9.0}, b=waits, c={"number": 5}) is None
+
+
+def test_all_have_heard_that_a_node_leaves_before_the_others_go_on():
+    looks = [(100.0, views(b={"leaves": True})), (100.2, views(100.2, b={"leaves": True}))]
+    assert decided(Epoch(4, NAMES), *looks) is None
+
+
+def test_of_two_that_leave_at_once_one_stays_where_too_few_would_be_left():
+    assert second_look(Epoch(4, NAMES), a={"leaves": True}, b={"leaves": True}) == ("b", "c")
+
+
+def test_a_leaver_stays_where_a_lost_node_leaves_too_few():
+    assert second_look(Epoch(4, NAMES), a={"leaves": True}, b={"gone": True}) == ("a", "c")
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "changed", "why"),
+    [
+        ("b", 2, {}, ""),
+        ("b", 3, {}, "2 of 3 nodes would be left, and --min-nodes is 3"),
+        ("b", 2, {"c": {"gone": True}}, "1 of 3 nodes would be left"),
+        ("b", 2, {"c": {"leaves": True}}, "1 of 3 nodes would be left"),
+        ("b", 1, {"c": {"gone": True}}, "1 of 3 votes would be left"),
+        ("v", 2, {}, "it is the arbiter"),
+    ],
+)
+def test_a_node_may_leave_while_enough_are_left(name, least, changed, why):
+    said = refusal(name, NAMES, NAMES, least, views(**changed), 100.0)
+    assert said.startswith(why)
+    assert bool(said) == bool(why)
+
+
+def test_a_spare_that_waits_may_leave():
+    seen = {**views(), "d": View(answered=100.0, after=0)}
+    assert refusal("d", (*NAMES, "d"), NAMES, 3, seen, 100.0) == ""

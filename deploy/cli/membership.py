@@ -1,0 +1,50 @@
+"""`fab leave`: other hosts for a run that goes on."""
+
+from __future__ import annotations
+
+from fabric import Connection
+
+from ..core.errors import DONE, FAILED, STOPPED, USAGE
+from ..core.program import FAB
+from ..hosts import leave as deploy_leave
+from ..hosts import recorded
+from ..hosts.options import Options
+from ..report.console import Console
+from .command import HOSTS, JSON, command
+from .exit import end
+
+_RUN = "the run's id, or latest (default: the only run that is going on there)"
+_DRY = "print what each host would do, and do nothing"
+
+
+@command(
+    example=f"{FAB} leave --hosts gpu-b --run ID",
+    codes={
+        DONE: "the hosts have left: their nodes have ended, and the others train on",
+        FAILED: "a host did not answer, or its node did not: the error names it",
+        USAGE: "a host must stay, because too few would be left: it trains on; those named before it have left",
+        STOPPED: "Ctrl-C: a node that was asked already leaves nevertheless",
+    },
+    help={**HOSTS, **JSON, "hosts": "who leaves: user@a:port,b (default: nobody)", "run": _RUN, "dry-run": _DRY},
+)
+def leave(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    run: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Take hosts out of a run with --min-nodes, which goes on.
+
+    The others agree at once, and train on from the newest checkpoint;
+    a spare takes the place. The host's GPUs are free then, its files
+    stay, and it does not come back by itself.
+    """
+    console, options = Console(json), Options(hosts, cluster, run, dry_run=dry_run)
+
+    def work() -> int:
+        deploy_leave.refuse_unnamed(options, "leave")
+        return deploy_leave.leave(recorded.filled(options, console), console)
+
+    end(context, console, work)
