@@ -23,6 +23,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
+from deploy.preflight.findings import FAULT, UNKNOWN
 from lab.drawn import score
 from lab.rack import HOME, Rack
 from lab.unseen import faults, oddities
@@ -35,7 +36,7 @@ LISTS = (faults, oddities)
 
 def mark(row: Row, trains: bool, verdict: dict[str, Any], hosts: list[str]) -> str:
     """The mark of a verdict, by what the run did."""
-    first = next((each for each in verdict["findings"] if each["level"] in ("fault", "unknown")), None)
+    first = next((each for each in verdict["findings"] if each["level"] in (FAULT, UNKNOWN)), None)
     if trains:
         return score.REFUSED if first or not verdict["ok"] else score.QUIET
     if not first:
@@ -46,7 +47,7 @@ def mark(row: Row, trains: bool, verdict: dict[str, Any], hosts: list[str]) -> s
             if row.is_placed(first, hosts)
             else score.PLACE
         )
-    return score.WRONG if first["level"] == "fault" else score.UNSURE
+    return score.WRONG if first["level"] == FAULT else score.UNSURE
 
 
 class Pair:

@@ -83,13 +83,20 @@ CAUSES = (
     _row("image-missing", r"no such image|failed to extract layer|layer does not exist|"
          r"image .{0,200}not found locally", "the image is missing",
          f"{FAB} push --hosts {{host}}", "build it: make image", in_logs=True),
-    _row("memory-low", r"cannot allocate memory", "there is not enough memory",
+    _row("memory-low", r"cannot allocate memory|fatal error:.{0,80}(?:out of memory|failed to reserve)",
+         "there is not enough memory",
          "on {host}: free -h; ps aux --sort -rss | head"),
+    _row("process-limits", r"failed to create new OS thread|cannot fork|fork: resource temporarily unavailable",
+         "the limit of processes is too low",
+         "on {host}: ulimit -u; systemctl show user-$(id -u).slice docker -p TasksMax"),
     _row("docker-silent", r"no answer within \d+ s", "the Docker engine does not answer",
          "on {host}: sudo systemctl restart docker"),
     _row("podman-command", r"this docker is Podman's own command",
          "`docker` there is Podman's own command, not Docker's",
          "on {host}: give Docker's own client Podman's socket: docs/install.md#podman"),
+    _row("docker-wrapped", r"this docker prints words of its own",
+         "`docker` there is a script that prints words of its own on standard output, among the engine's answers",
+         "on {host}: type docker; let the script print to standard error (>&2)"),
     _row("engine-rootless", r"this engine is rootless",
          "the engine is rootless: its containers' users have other ids, and cannot write the run's folder",
          "on {host}: use the engine that root runs: `docker context use default`, unset DOCKER_HOST"),
@@ -104,6 +111,7 @@ CAUSES = (
     _row("docker-refused", r"error response from daemon|OCI runtime", "Docker refuses",
          "on {host}: docker info; journalctl -u docker | tail"),
 )  # fmt: skip
+_QUOTED = ("docker-down", "docker-silent", "docker-refused", "docker-wrapped", "memory-low", "process-limits")
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
@@ -121,5 +129,5 @@ def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> Doc
     """Docker's words as a fault; if they show no cause, `otherwise` is the cause."""
     cause = read(output) or named(otherwise)
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
-    quoted = cause.name in ("docker-down", "docker-silent", "docker-refused")
+    quoted = cause.name in _QUOTED
     return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, cause.hint(host))

@@ -225,7 +225,8 @@ def _kilobytes(kilobytes: int) -> int | None:
 
 def engine_fault(last_words: str) -> DockerFault:
     """Why a host's engine does not answer, from the last line of its `docker version`; no line: there is no Docker."""
-    return docker_faults.fault(last_words or "docker: not found", "docker-down")
+    crashed = re.match(r"runtime: |fatal error: |panic: ", last_words)
+    return docker_faults.fault(last_words or "docker: not found", "docker-refused" if crashed else "docker-down")
 
 
 def parse_gpu(row: str) -> Gpu | None:

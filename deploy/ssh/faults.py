@@ -79,8 +79,9 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "is {port} the port of its SSH server? `nc {address} {port}` should print SSH-2.0-...",
     ),
     "dropped": (
-        "{at} hung up before login, {detail} times: too many logins at once (MaxStartups), or this address is banned",
-        "wait a minute, or raise MaxStartups in its sshd_config; `ssh -v {target}` shows where it ends",
+        "{at} hung up before login, {detail} times. Its log says why: too many logins at once (MaxStartups), this "
+        "address is banned, or its server cannot start a session",
+        "on its console: `journalctl -u ssh | tail`; wait a minute, or raise MaxStartups in its sshd_config",
     ),
     "forbidden": (
         "the jump host before {at} does not forward connections ({detail})",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.unseen.row import CONTAINERD, HOME, SSHD, engine, row, server, shell
+from lab.unseen.row import ANSWERS, CONTAINERD, ENGINE, HOME, SAME, SSHD, engine, row, server, shell
 
 _DOCKER = "/var/lib/docker"
 _KEYS = f"{HOME}/.ssh/authorized_keys"
@@ -47,7 +47,7 @@ for _name, _option, _says in (
     ("an address space of 1.2 GB", "as=1200000000", "memory|allocat"),
 ):
     row(f"containers inherit from containerd {_name}", f"prlimit --pid {CONTAINERD} --{_option}",
-        f"prlimit --pid {CONTAINERD} --{_option.split('=')[0]}=unlimited", "proof-failed", says=_says)  # fmt: skip
+        f"{ENGINE.replace('{}', SAME)}{ANSWERS}", "proof-failed", "docker-refused", says=_says)  # fmt: skip
 
 # The home and its folder.
 row("the home belongs to root", f"{_AWAY}; chown root:root {HOME}; chmod 755 {HOME}",
@@ -68,13 +68,15 @@ shell("PATH has no programs", "export PATH=/usr/local/gone", "docker-missing", s
 shell("the user may have 12 processes", "ulimit -u 12", "process-limits", says="thread|process|fork|temporarily")
 shell("the user's programs may take 200 MB", "ulimit -v 200000", "memory-low", says="memory|allocat|reserve")
 row("docker's context is a missing one", f"mkdir -p {HOME}/.docker; echo '{{\"currentContext\": \"far\"}}' "
-    f">{HOME}/.docker/config.json", f"rm -r {HOME}/.docker", "docker-refused", "docker-down", says="context")  # fmt: skip
+    f">{HOME}/.docker/config.json", f"rm -r {HOME}/.docker", "docker-refused", "docker-down",
+    says="context")  # fmt: skip
 row("docker is a script that greets on standard output", "mv /usr/bin/docker /usr/bin/docker.real; printf "
     "'#!/bin/sh\\necho Welcome to the cluster.\\nexec docker.real \"$@\"\\n' >/usr/bin/docker; chmod 755 "
-    "/usr/bin/docker", "mv /usr/bin/docker.real /usr/bin/docker", "podman-command", says="welcome|prints|output")  # fmt: skip
+    "/usr/bin/docker", "mv /usr/bin/docker.real /usr/bin/docker", "podman-command",
+    says="welcome|prints|output")  # fmt: skip
 row("/dev/null is closed to users", "chmod 600 /dev/null", "chmod 666 /dev/null", says="/dev/null")
 row("/dev/null is a folder", "mv /dev/null /dev/null.kept; mkdir /dev/null", "rmdir /dev/null; mv /dev/null.kept "
-    "/dev/null", says="/dev/null")  # fmt: skip
+    "/dev/null", says="/dev/null|hung up before login")  # fmt: skip
 
 # Who may log in.
 row("the account has expired", "chage -E 1 muster", "chage -E -1 muster", "ssh-key", "ssh-shell", says="expired")
@@ -92,7 +94,8 @@ server("the server takes signatures of another kind", "PubkeyAcceptedAlgorithms 
 row("the keys' file may be written by all", f"chmod 777 {HOME} {HOME}/.ssh; chmod 666 {_KEYS}",
     f"chmod 700 {HOME} {HOME}/.ssh; chmod 600 {_KEYS}", "ssh-key")  # fmt: skip
 row("the user's shell runs no commands", f"printf 'ForceCommand /bin/false\\n' >{SSHD}; pkill -HUP -o -x sshd; "
-    "sleep 1", f"rm {SSHD}; pkill -HUP -o -x sshd; sleep 1", "ssh-shell", says="said nothing|exit|no answer")  # fmt: skip
+    "sleep 1", f"rm {SSHD}; pkill -HUP -o -x sshd; sleep 1", "ssh-shell",
+    says="said nothing|exit|no answer")  # fmt: skip
 
 # The network, past what lab/drawn composes.
 _SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "one-way", "no-route", "host-unreachable")

@@ -6,7 +6,7 @@ from lab.unseen.row import CONTAINERD, HOME, engine, row, server, shell
 
 _RUNS = f"{HOME}/.muster/runs"
 
-engine("a network policy between containers", {"icc": False, "iptables": False})
+engine("the engine leaves the firewall alone", {"iptables": False})
 engine("no bridge at all", {"bridge": "none"})
 engine("live-restore, init and no new privileges", {"live-restore": True, "init": True, "no-new-privileges": True})
 engine("a proxy of the engine's", {"http-proxy": "http://192.0.2.1:3128", "no-proxy": "localhost"})
@@ -24,7 +24,8 @@ row("/dev/shm of the host is tiny and noexec", "mount -t tmpfs -o noexec,size=4k
 row("/tmp of the host is full", "mount -t tmpfs -o size=4k,mode=1777 none /tmp; cat /dev/zero >/tmp/fill || true",
     "umount /tmp")  # fmt: skip
 row("the folder of the runs is a disk of its own, noexec",
-    f"mount -t tmpfs -o noexec,nosuid,nodev,noatime,uid=1000,gid=1000,mode=700 none {_RUNS}", f"umount {_RUNS}")  # fmt: skip
+    f"mount -t tmpfs -o noexec,nosuid,nodev,noatime,uid=1000,gid=1000,mode=700 none {_RUNS}",
+    f"umount {_RUNS}")  # fmt: skip
 row("~/.muster is a link to another disk", f"mv {HOME}/.muster /srv/muster; ln -s /srv/muster {HOME}/.muster",
     f"rm {HOME}/.muster; mv /srv/muster {HOME}/.muster")  # fmt: skip
 shell("the shell stops at errors, and DOCKER_HOST is empty", "set -e; export DOCKER_HOST=")
@@ -59,4 +60,5 @@ row("local ports around the rendezvous's", "sysctl -w net.ipv4.ip_local_port_ran
     "sysctl -w net.ipv4.ip_local_port_range='32768 60999'", on=0)  # fmt: skip
 row("hosts' names by a service that is missing", "cp /etc/nsswitch.conf /run/nss; sed -i 's/^hosts:.*/hosts: gone "
     "files/' /etc/nsswitch.conf; echo garbage >>/etc/resolv.conf",
-    "cat /run/nss >/etc/nsswitch.conf; sed '/garbage/d' /etc/resolv.conf >/run/r; cat /run/r >/etc/resolv.conf")  # fmt: skip
+    "cat /run/nss >/etc/nsswitch.conf; sed '/garbage/d' /etc/resolv.conf >/run/r; "
+    "cat /run/r >/etc/resolv.conf")  # fmt: skip

@@ -26,12 +26,20 @@ sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 command -v docker >/dev/null || { echo "engine-error docker: not found"; exit 0; }
 engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
 [ -n "$engine" ] || [ "$code" -ne 124 ] || engine="$silent within $patience s"
-[ "$code" -eq 0 ] || { echo "engine-error $(echo "$engine" | tail -n 1)"; exit 0; }
+# A client that crashes says why above its stacks.
+[ "$code" -eq 0 ] || {
+    echo "engine-error $(echo "$engine" | grep -m 1 -E '^(runtime: |fatal error: |panic: )' || echo "$engine" | tail -n 1)"
+    exit 0
+}
 # Podman's own command says nothing of a server. A rootless engine of either kind says what it is.
 case $engine in *'"Server":'*) ;; *) echo "engine-error this docker is Podman's own command"; exit 0 ;; esac
 about=$($limit docker info --format '{{.DockerRootDir}}
 {{.SecurityOptions}}' 2>/dev/null)
-case $about in *name=rootless*) echo "engine-error this engine is rootless"; exit 0 ;; esac
+case $about in
+    *name=rootless*) echo "engine-error this engine is rootless"; exit 0 ;;
+    [!/]*) echo "engine-error this docker prints words of its own: ${about%%
+*}"; exit 0 ;;
+esac
 printf '%s\n' "engine $(printf '%s\n' "$engine" | tail -n 1)"
 sed -n 's/^Max open files *[^ ]* *//p' "/proc/$(pgrep -x 'dockerd|podman' | head -n 1)/limits" 2>/dev/null | sed 's/^/files /'
 # shellcheck disable=SC2012  # no run has a name of two lines; host/facts.py refuses one

@@ -63,6 +63,34 @@ def test_podmans_own_command_and_a_rootless_engine_are_named(tmp_path, version, 
     assert fault.value.cause.name == cause
 
 
+@pytest.mark.parametrize(
+    ("script", "cause", "words"),
+    [
+        ("echo Welcome.; [ $1 = info ] && echo /var/lib/docker", "docker-wrapped", "of its own: Welcome."),
+        (
+            "echo fatal error: failed to reserve page summary memory; echo; echo main.main; echo asm.s:349; exit 2",
+            "memory-low",
+            "failed to reserve",
+        ),
+        ("echo runtime: failed to create new OS thread; echo asm.s:349; exit 2", "process-limits", "OS thread"),
+        ("echo panic: assignment to entry in nil map; echo asm.s:349; exit 2", "docker-refused", "nil map"),
+    ],
+)
+def test_a_docker_that_crashes_or_chatters_is_told_by_its_own_words(tmp_path, script, cause, words):
+    docker = tmp_path / "docker"
+    version = '{"Client":{},"Server":{"Version":"26.1.5"}}'
+    docker.write_text(
+        f"#!/bin/sh\n[ $1 != version ] || [ {cause} != docker-wrapped ] || {{ echo '{version}'; exit; }}\n{script}\n"
+    )
+    docker.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env={**os.environ, "PATH": path})
+    with pytest.raises(DockerFault) as raised:
+        host_facts.parse(done.stdout, time.time())
+    assert raised.value.cause.name == cause
+    assert words in raised.value.message
+
+
 def test_gpus_are_those_nvidia_smi_lists():
     facts = host_facts.parse(
         answer("gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5b", "gpu No devices were found"), 0
