@@ -204,7 +204,7 @@ class _Talk:
         """Its answer. Raises DeployError, also for what it could not do."""
         with self._writing:
             self._stream.write(json.dumps(question).encode() + b"\n")
-        answer = _ANSWER(fields.json_object(self._stream.read_line(_ANSWER_S), "the overlay's answer"), "the overlay")
+        answer = read(self._stream.read_line(_ANSWER_S))
         if "error" in answer:
             words = f"{self._host}: the overlay: {answer['error']}"
             raise DeployError(words, f"on {self._host}: docker logs {self._container}")
@@ -216,6 +216,11 @@ class _Talk:
 
     def close(self) -> None:
         self._stream.close()
+
+
+def read(line: bytes) -> dict[str, Any]:
+    """An end's answer. Raises BadAnswer."""
+    return _ANSWER(fields.json_object(line, "the overlay's answer"), "the overlay")
 
 
 def _of(answer: Mapping[str, Any], name: str) -> Any:

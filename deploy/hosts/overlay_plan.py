@@ -29,6 +29,8 @@ _BLOCKS = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16
 _PREFIX, _MOST_HOSTS = 24, 250
 # IPv6, UDP and WireGuard's own header and tag; over the network of the run, which has IPv4: once more.
 _OVERHEAD, _RELAYED, _MOST_MTU = 80, 60, 1420
+# What every host on the internet takes (RFC 791), with ours around it twice.
+_LEAST_MTU = 576 + _OVERHEAD + _RELAYED
 # Of a peer: each one that does not answer costs a few seconds.
 _MOST_WAYS = 4
 _LIMITS = ("--memory", "512m", "--pids-limit", "256", "--ulimit", "core=0:0")
@@ -100,7 +102,11 @@ def planned(token: str, looks: Mapping[str, Networks], facts: Mapping[str, HostF
     network = free_network(token, {route for look in looks.values() for route in look.routes})
     addresses = dict(zip(looks, map(str, network.hosts()), strict=False))
     uses = {(host, address.interface) for host, fact in facts.items() for address in fact.addresses}
-    least = min((looks[host].mtus.get(interface, 1500) for host, interface in uses), default=1500)
+    least, where = min(
+        ((looks[host].mtus.get(name, 1500), f"{host}: {name}") for host, name in uses), default=(1500, "")
+    )
+    if least < _LEAST_MTU:
+        raise DeployError(f"{where} takes packets of only {least} bytes", "on that host: ip link")
     mtu = min(_MOST_MTU, least - _OVERHEAD)
     return Overlay(interface_of(token), f"muster-overlay-{token}", _PREFIX, port, mtu, addresses, ways(facts))
 

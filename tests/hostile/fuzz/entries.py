@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import tempfile
@@ -15,11 +16,11 @@ from deploy.core import fields, names
 from deploy.core.names import NodeName
 from deploy.core.text import last_line
 from deploy.host import commands as host_commands
-from deploy.host import facts, folder_copy, jobs, leftovers, logs
+from deploy.host import facts, folder_copy, jobs, leftovers, logs, networks
 from deploy.host import gpus as gpu_facts
 from deploy.host import lock as host_lock
 from deploy.host import status as host_status
-from deploy.hosts import bootstrap, bootstrap_run, mirror, nodes, resume, stop
+from deploy.hosts import bootstrap, bootstrap_run, mirror, nodes, overlay, overlay_plan, resume, stop
 from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
@@ -37,6 +38,7 @@ from deploy.slurm.mirror import JobCopy
 from deploy.ssh import known_hosts
 from tests.hostile.fuzz import samples
 from tests.hostile.fuzz.talking import conversation, proof
+from tests.hosts import FACTS
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,22 @@ def kept(text):
     goes, stays = leftovers.chosen(there, wanted)
     assert not any(thing.used for thing in goes)
     assert not any(".." in thing.name or thing.name.startswith(("/", "-")) for thing in (*goes, *stays))
+
+
+@entry(samples.NETWORKS)
+def overlay_look(text):
+    """`commands.look_overlay`, and the network made of it."""
+    seen = dataclasses.replace(FACTS, addresses=(facts.Address("eth0", "192.0.2.1", 24),))
+    made = overlay_plan.planned("0123456789abcdef", {"a": networks.parse(text)}, {"a": seen})
+    assert made.mtu > 500
+    assert made.port in overlay_plan.PORTS
+
+
+@entry({"key": "A" * 43 + "="}, {"met": ["A" * 43 + "="]}, {"ports": [52000]}, {"nodes": 1}, {"lacking": ["wg"]})
+def overlay_answer(text):
+    """What an end of a run's own network answers: keys and ports, which become words of other hosts' commands."""
+    answer = overlay.read(text.encode())
+    assert all(not key.startswith("-") and key.isprintable() for key in (answer.get("key", ""), *answer.get("met", ())))
 
 
 @entry(samples.INSPECT)

@@ -33,6 +33,11 @@ ADDRESSES = json.dumps([
         {"family": "inet6", "local": "fe80::fc:ff:fe00:1", "prefixlen": 64, "scope": "link"}]},
     {},
 ])  # fmt: skip
+NETWORKS = """tun
+route eth0 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0
+udp  1: 00000000:CA6C 00000000:0000 07 00000000:00000000
+mtu eth0 1500
+"""
 LOOK = f"""time 1795238476.219120949
 home /home/ops
 ids 1000 1000

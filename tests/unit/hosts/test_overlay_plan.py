@@ -68,6 +68,12 @@ def test_the_port_is_free_on_every_host_and_a_short_packet_stays_short():
     assert (seen.interface, seen.address) == (plan.interface, plan.addresses["b"])
 
 
+def test_a_network_of_very_short_packets_is_refused_by_name():
+    short = replace(OPEN, mtus={"eth0": 600})
+    with pytest.raises(DeployError, match="b: eth0 takes packets of only 600 bytes"):
+        planned(TOKEN, {"a": OPEN, "b": short}, {"a": host("eth0 10.0.0.1/24"), "b": host("eth0 10.0.0.2/24")})
+
+
 def test_a_host_without_tun_is_named_with_the_fix():
     with pytest.raises(HostsFailed) as refused:
         planned(TOKEN, {"a": OPEN, "b": replace(OPEN, tun=False)}, {"a": FACTS, "b": FACTS})
