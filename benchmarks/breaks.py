@@ -35,6 +35,8 @@ from pathlib import Path
 
 from benchmarks.break_faults import CAUSES, HERE, ON_HOSTS, Fault
 from benchmarks.break_scripts import source
+from benchmarks.break_strange import CAUSES as MORE_CAUSES
+from benchmarks.break_strange import STRANGE
 from benchmarks.venv import HOME
 
 FAB = str(HOME / ".venv" / "bin" / "fab")
@@ -283,7 +285,7 @@ def judgement(fault: Fault, culprit: int, words: str) -> str:
     named = re.search(who, head) is not None
     if fault.culprit == "pair":
         named = named and HOSTS[(culprit + 1) % 3] in head
-    why = any(re.search(CAUSES[cause], words) for cause in fault.cause)
+    why = any(re.search((CAUSES | MORE_CAUSES)[cause], words) for cause in fault.cause)
     if "could not tell" in words or "none is missing" in words:
         return "unsure"
     return "right" if named and why else "culprit only" if named else "WRONG"
@@ -363,12 +365,15 @@ def main() -> None:
     asked.add_argument("--only", action="append", default=[])
     asked.add_argument("--torchrun", action="store_true")
     asked.add_argument("--pairs", type=int, default=0)
+    asked.add_argument("--list", choices=("known", "strange"), default="known", help="strange: see break_strange.py")
     asked.add_argument("--hosts-only", action="store_true", help="with --rack: only the faults that need hosts")
     asked.add_argument("--to-end", action="store_true")
     options = asked.parse_args()
     rack = Rack(options.rack, options.image)
-    faults = ([] if options.hosts_only else HERE) + (ON_HOSTS if options.rack else [])
-    seen, unseen = drawn(options.seed, [*HERE, *ON_HOSTS])
+    faults, known = ([] if options.hosts_only else HERE) + (ON_HOSTS if options.rack else []), [*HERE, *ON_HOSTS]
+    if options.list == "strange":
+        faults = known = STRANGE
+    seen, unseen = drawn(options.seed, known)
     chosen = {"seen": seen, "unseen": unseen, "all": [*seen, *unseen]}[options.part]
     faults = [fault for fault in faults if fault in chosen and (not options.only or fault.name in options.only)]
     draw = random.Random(options.seed)
