@@ -20,7 +20,7 @@ from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.venv import HOME
 
-MOST_BYTES, MOST_SECONDS, MOST_TAB_S = 64e6, 1.0, 0.3
+MOST_BYTES, MOST_SECONDS, MOST_TAB_S = 68e6, 1.0, 0.3
 _TAB = 'COMP_WORDS=(muster status --hosts ""); COMP_CWORD=3; _muster_complete; [ "${#COMPREPLY[@]}" -ge 500 ]'
 _PARTS = ("deploy", "trainer", "muster", "requirements", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
@@ -38,7 +38,7 @@ def measure(quick: bool) -> dict[str, Any]:
         muster = [_list(home / "bin" / "muster", scratch) for _ in range(repetitions)]
         tab = [_tab(home / "bin" / "muster", scratch) for _ in range(repetitions)]
     fab = [_list(Path(sys.executable).with_name("fab"), HOME) for _ in range(repetitions)]
-    rows = [Row("control side, installed", f"{grown / 1e6:.1f} MB", target="<= 64 MB", met=grown <= MOST_BYTES)]
+    rows = [Row("control side, installed", f"{grown / 1e6:.1f} MB", target="<= 68 MB", met=grown <= MOST_BYTES)]
     for name, seconds in (("muster", muster), ("fab", fab)):
         met = max(seconds) <= MOST_SECONDS
         rows.append(Row(f"{name} --list", f"{spread(seconds)} s", target=f"<= {MOST_SECONDS} s each", met=met))

@@ -37,6 +37,8 @@ AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
 _TAIL = 64 * 1024
 # We ask for a byte every 10 s; after this many seconds without any byte the link is dead.
 PULSE_S, DEAD_AFTER_S = 10.0, 30.0
+# While much is sent. A host's window of 2 MB lasts as long as that at 1 GB/s.
+GATHER_S = 0.002
 SILENT = "no byte came for {:g} s"
 
 
@@ -162,6 +164,8 @@ def run(
     try:
         feeder = Feeder(channel, source if source is not None else b"")
         feeder.start()
+        if source is not None and terms.moving:
+            transport.sock.gather_s = GATHER_S
         # Where we take much, what comes sets the pace, not what we sent first.
         pace = Pace(terms.seconds, terms.moving, feeder if source is not None and not terms.take else None)
         if late := _pump(transport, channel, streams, pace):
@@ -176,6 +180,7 @@ def run(
     except (SSHException, OSError, EOFError) as failed:
         raise fault("lost", where, f" while `{shown(argv)}` ran ({_why(failed)})") from failed
     finally:
+        transport.sock.gather_s = 0.0
         end(transport, channel)
     out, err = (stream.end() for stream in streams)
     if not streams[0].started:

@@ -57,6 +57,7 @@ class Pulse:
         self.at = time.monotonic()
         self.channels: set[MasterChannel] = set()
         self.login_by: float | None = None
+        self.gather_s = 0.0
 
     def shutdown(self, how: int) -> None:
         """The connection is the user's: it stays."""

@@ -16,6 +16,9 @@ from .way import Algorithms
 _WINDOW = 16 * 2**20
 # paramiko believes a packet's length, up to 4 GB; OpenSSH sends 256 KB at most.
 _MOST_PACKET = 1 << 20
+# paramiko asks for 16 bytes and then for the rest of a packet: two calls of the kernel for each of the many small ones
+# with which a host confirms what it gets.
+_AT_ONCE = 64 << 10
 ENDLESS = "does not end"
 
 
@@ -31,14 +34,22 @@ class WatchedSocket:
         self._sock, self.at = sock, time.monotonic()
         self.channels: set[Channel] = set()
         self.login_by = login_by
+        # Seconds to wait before each read, so that what the host says gathers: while much is sent, a host confirms
+        # every three packets, and to wake a thread for each of them costs more than to read them.
+        self.gather_s = 0.0
+        self._come = memoryview(b"")
         self._in_packet = self._unlooked = 0
 
     def recv(self, size: int) -> bytes:
         """Like socket.recv. Raises SSHException if the other side breaks the rules."""
-        data: bytes = self._sock.recv(size)
-        self.at = time.monotonic()
+        if not self._come:
+            if self.gather_s:
+                time.sleep(self.gather_s)
+            self._come = memoryview(self._sock.recv(_AT_ONCE))
+            self.at = time.monotonic()
+            self._unlooked += len(self._come)
+        data, self._come = bytes(self._come[:size]), self._come[size:]
         self._in_packet += len(data)
-        self._unlooked += len(data)
         if self._in_packet > _MOST_PACKET:
             raise SSHException(f"a packet {ENDLESS}")
         if self.login_by and self.at > self.login_by:
