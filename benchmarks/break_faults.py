@@ -26,6 +26,13 @@ CAUSES = {
     "slow": r"is slow",
     "weights": r"other weights",
     "nan": r"\bnan\b",
+    "interrupt": r"KeyboardInterrupt|SIGINT|interrupted",
+    "other program": r"another program|runs \w+ instead",
+    "out of reach": r"out of sight|SSH|not reach|cannot be reached|no route|out of reach",
+    "ended": r"was ended|shut down|stopped|SIGTERM",
+    "reset": r"[Cc]onnection (?:was )?reset|lost (?:its|the) connection",
+    "gone": r"No such file|is gone|deleted|removed",
+    "harmless": r"(?!)",  # nothing is right but silence
 }
 
 
@@ -55,7 +62,7 @@ class Fault:
 
     `kinds`: `script` (plain DDP), `trainer` (Muster's own). `ends`: the kinds whose run cannot go on, even after a wait
     for the host or the link. `big`: the model has 8 MB. `mend` undoes what `outside` did. An act gets the hosts, the
-    run and the culprit's host.
+    run and the culprit's host. `then` is another rank's fault, `gap_s` later.
     """
 
     name: str
@@ -71,15 +78,19 @@ class Fault:
     big: bool = False
     first: bool = False
     limit_s: float = 60.0
+    then: Fault | None = None
+    gap_s: float = 2.0
 
 
-def _node(verb: str) -> Act:
+def node_act(verb: str) -> Act:
+    """`docker VERB` of the run's container on the culprit's host."""
     # The engine may fail to freeze a container that is busy: then it is asked again.
     again = "for n in 1 2 3 4 5; do docker {} muster-{} && exit 0; sleep 0.2; done; true"
     return lambda hosts, run, host: hosts.root(host, again.format(verb, run))
 
 
-def _power(verb: str) -> Act:
+def power(verb: str) -> Act:
+    """`docker VERB` of the container that is the host."""
     return lambda hosts, run, host: hosts.engine(verb, hosts.container(host))
 
 
@@ -88,7 +99,7 @@ def _others(hosts: Hosts, host: str) -> list[str]:
     return [*hosts.names[at + 1 :], *hosts.names[:at]]
 
 
-def _filter(flag: str, both_ways: bool = True, peers: int | None = 1, target: str = "DROP") -> Act:
+def filtered(flag: str, both_ways: bool = True, peers: int | None = 1, target: str = "DROP") -> Act:
     """Rules on the culprit's host against the next `peers` hosts (None: all); SSH comes from elsewhere."""
 
     def act(hosts: Hosts, run: str, host: str) -> None:
@@ -188,20 +199,20 @@ HERE = [
     Fault("NaN", "rank", ("nan",), "NAN = math.nan", kinds=TRAINER),
 ]  # fmt: skip
 ON_HOSTS = [
-    Fault("docker pause", "host", ("stopped",), outside=_node("pause"), mend=_node("unpause")),
-    Fault("docker kill", "host", ("killed", "node lost"), outside=_node("kill"), ends=BOTH),
-    Fault("docker rm -f", "host", ("node lost",), outside=_node("rm -f"), ends=BOTH),
-    Fault("power cut", "host", ("node lost",), outside=_power("kill"), mend=_power("start"), ends=BOTH),
-    Fault("power cut of the first host", "host", ("node lost",), outside=_power("kill"), mend=_power("start"),
+    Fault("docker pause", "host", ("stopped",), outside=node_act("pause"), mend=node_act("unpause")),
+    Fault("docker kill", "host", ("killed", "node lost"), outside=node_act("kill"), ends=BOTH),
+    Fault("docker rm -f", "host", ("node lost",), outside=node_act("rm -f"), ends=BOTH),
+    Fault("power cut", "host", ("node lost",), outside=power("kill"), mend=power("start"), ends=BOTH),
+    Fault("power cut of the first host", "host", ("node lost",), outside=power("kill"), mend=power("start"),
           first=True, ends=BOTH),
-    Fault("the engine dies", "host", ("node lost",), outside=_engine_dies, mend=_power("restart")),
-    Fault("two hosts cut off", "pair", ("cut off",), outside=_filter("-I"), mend=_filter("-D"), ends=BOTH),
-    Fault("one direction cut", "pair", ("cut off",), outside=_filter("-I", False),
-          mend=_filter("-D", False), ends=BOTH),
-    Fault("a host cut off from both", "host", ("cut off", "node lost"), outside=_filter("-I", peers=None),
-          mend=_filter("-D", peers=None), ends=BOTH),
-    Fault("the first host cut off", "host", ("cut off", "node lost"), outside=_filter("-I", peers=None),
-          mend=_filter("-D", peers=None), first=True, ends=BOTH),
+    Fault("the engine dies", "host", ("node lost",), outside=_engine_dies, mend=power("restart")),
+    Fault("two hosts cut off", "pair", ("cut off",), outside=filtered("-I"), mend=filtered("-D"), ends=BOTH),
+    Fault("one direction cut", "pair", ("cut off",), outside=filtered("-I", False),
+          mend=filtered("-D", False), ends=BOTH),
+    Fault("a host cut off from both", "host", ("cut off", "node lost"), outside=filtered("-I", peers=None),
+          mend=filtered("-D", peers=None), ends=BOTH),
+    Fault("the first host cut off", "host", ("cut off", "node lost"), outside=filtered("-I", peers=None),
+          mend=filtered("-D", peers=None), first=True, ends=BOTH),
     Fault("memory of the container", "rank", ("container memory",), "hog = [bytearray(1 << 24) for _ in range(400)]",
           job='memory = "1200m"'),
     Fault("memory of the host", "rank", ("host memory",), "hog = [bytearray(1 << 24) for _ in range(400)]",

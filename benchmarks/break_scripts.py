@@ -7,7 +7,8 @@ import textwrap
 from benchmarks.break_faults import Fault
 
 _COMMON = """
-import ctypes, datetime, math, os, re, resource, signal, socket, subprocess, sys, threading, time
+import ctypes, datetime, fcntl, hashlib, math, mmap, os, pathlib, queue, random, re, resource, signal, socket
+import subprocess, sys, tempfile, threading, time
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -16,6 +17,15 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 RANK = int(os.environ["RANK"])
 NOW = os.path.join(os.environ.get("MUSTER_RUN_DIR") or os.environ["BREAKS_DIR"], f"now-{RANK}")
 SLOW, DATA, NAN = 0.0, 0.0, 1.0
+BAD = pathlib.Path(NOW + ".bad")
+
+class Rows(Dataset):
+    def __len__(self):
+        return 1_000_000
+    def __getitem__(self, place):
+        if BAD.exists():
+            raise ValueError(f"row {place} is broken")
+        return torch.ones(3)
 
 def spin():
     n = 0
