@@ -41,7 +41,7 @@ STRANGE_HERE = [
     Fault("busy native loop without the lock", "rank", ("locked",), "b = b'x' * (1 << 28)\n"
           "while True: hashlib.pbkdf2_hmac('sha256', b, b, 1 << 28)", limit_s=75),
     Fault("reads the keyboard", "rank", ("exception", "locked"), "input('Continue? [y/N] ')"),
-    Fault("replaced by sleep", "rank", ("locked", "left", "other program"), 
+    Fault("replaced by sleep", "rank", ("locked", "left", "other program"),
           "os.execv('/bin/sleep', ['sleep', '999'])"),
     Fault("replaced by true", "rank", ("left",), "os.execv('/bin/true', ['true'])"),
     Fault("makes itself a daemon", "rank", ("left",), "os.fork() and os._exit(0)"),
@@ -71,7 +71,8 @@ STRANGE_HERE = [
     Fault("a wrong checkpoint", "rank", ("exception",), "model.load_state_dict({'head.weight': torch.ones(3)})"),
     Fault("a checkpoint cut short", "rank", ("exception",), "f = tempfile.NamedTemporaryFile(); "
           "torch.save({'a': torch.ones(99)}, f); f.truncate(300); f.flush(); torch.load(f.name)"),
-    Fault("a loss that is not scalar", "rank", ("exception",), "return torch.ones(3, requires_grad=True)", kinds=TRAINER),
+    Fault("a loss that is not scalar", "rank", ("exception",),
+          "return torch.ones(3, requires_grad=True)", kinds=TRAINER),
     Fault("a child holds the CPU", "rank", ("locked",), "subprocess.run([sys.executable, '-c', 'while 1: pass'], "
           "timeout=300)", limit_s=75),
     Fault("a slow step now and then", "rank", ("slow",), "nap = time.sleep\n"
