@@ -235,7 +235,9 @@ class NewRun(HostsBackend):
     def _gate(self, after_push: bool) -> dict[str, Any]:
         request = self._request
         hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
-        overlooked = ("gpu-busy",) if self.waits else ()
+        overlooked: tuple[str, ...] = ("gpu-busy",) if self.waits else ()
+        # Where no core is free, the run's own network drops packets: the rehearsal shows whether training bears that.
+        overlooked += ("link-loss", "link-slow") if request.overlay and not request.force else ()
         images, planned = (request.tag, request.base), self._preflight.get("interfaces", {}) if after_push else None
         return preflight.gate(hosts, images, request.force, self._console, planned, overlooked, request.work.ports)
 

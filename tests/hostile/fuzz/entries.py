@@ -161,7 +161,6 @@ def overlay_look(text):
     seen = dataclasses.replace(FACTS, addresses=(facts.Address("eth0", "192.0.2.1", 24),))
     made = overlay_plan.planned("0123456789abcdef", {"a": networks.parse(text)}, {"a": seen})
     assert made.mtu > 500
-    assert made.port in overlay_plan.PORTS
 
 
 @entry({"key": "A" * 43 + "="}, {"met": ["A" * 43 + "="]}, {"ports": [52000]}, {"nodes": 1}, {"lacking": ["wg"]})
