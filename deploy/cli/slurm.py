@@ -34,6 +34,9 @@ CONTAINER = "with --slurm: pyxis or apptainer, how Slurm runs --image (default: 
 # What only --slurm has.
 ONLY = ("nodes", "sbatch", "setup", "shared", "container")
 _REPEATED = ("setup", "mount", "env", "include")
+_SWITCHES = ("separate", "no_observe")
+# Each of them says what runs: one that is given replaces all of the last start.
+_COMMAND = ("script", "each", "args")
 _AGAIN = (
     *("slurm", "nodes", "sbatch", "setup", "shared", "container", "image", "mount", "env", "folder", "include"),
     *("folder_limit", "nproc", "gpus", "restarts", "max_hours", "style", "separate", "no_observe", "script", "each"),
@@ -44,6 +47,7 @@ _AGAIN = (
 def deploy(given: Mapping[str, Any], console: Console) -> int:
     """Submit a job for the options of `fab deploy`. Raises UsageError for those that a job does not have."""
     plan.refuse(given)
+    given, resumed = continued(given)
     if Path("cluster.toml").is_file():
         console.note("cluster.toml is about hosts: a run on Slurm takes nothing from it")
     folder = given["folder"] or ("." if given["script"] or given["each"] else "")
@@ -83,10 +87,10 @@ def deploy(given: Mapping[str, Any], console: Console) -> int:
     plan.check(asked)
     ranks = shown_ranks(given["rank"])
     script = tuple(word for word in words[1:]) if options.script else words
-    name = asked_run("--run", given["run"])
+    name = asked_run("--run", given["run"] or "")
     return slurm_deploy.deploy(
         Order(asked, sent, choice), name, script, bool(options.script), ranks, console, given["detach"],
-        given["dry_run"],
+        given["dry_run"], resumed,
     )  # fmt: skip
 
 
@@ -101,6 +105,35 @@ def again(given: Mapping[str, Any]) -> str:
             values = value if name in _REPEATED else [value]
             made += [word for each in values for word in (flag, each)] if name != "sbatch" else [f"{flag}={value}"]
     return shlex.join(made)
+
+
+def continued(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Known | None]:
+    """The run that --resume names, and the options of its last start with those that are given now before them."""
+    if not given["resume"]:
+        return given, None
+    for name in ("run", "shared"):
+        if given[name]:
+            raise UsageError(f"--resume and --{name}: the run has its own", f"leave out --{name}")
+    found = known.to_resume(given["resume"])
+    typed = {name: value for name, value in given.items() if value}
+    if typed.keys() & {*_COMMAND}:
+        typed = {**dict.fromkeys(_COMMAND, ""), **typed}
+    return {**given, **_earlier(found.again), **typed, "shared": found.shared}, found
+
+
+def _earlier(again: str) -> dict[str, Any]:
+    """The options in the words of `again`."""
+    words, options = shlex.split(again)[1:], dict[str, Any]()
+    while words:
+        flag, _, value = words.pop(0).partition("=")
+        name = flag[2:].replace("-", "_")
+        if name in _SWITCHES:
+            options[name] = True
+        elif name in _REPEATED:
+            options.setdefault(name, []).append(words.pop(0))
+        else:
+            options[name] = value or words.pop(0)
+    return options
 
 
 def refuse_alone(given: Mapping[str, Any]) -> None:

@@ -78,14 +78,25 @@ def make(shared: str, run: RunId) -> tuple[str, ...]:
     return _SCRIPT("make-job", shared, run)
 
 
-def submit(folder: str, run: RunId) -> tuple[str, ...]:
-    """Submit `job.sbatch` of the run's folder, once. For parse_submitted; it may be called again after a cut."""
-    return _SCRIPT("submit-job", folder, run)
+def resume(shared: str, run: RunId, after: str, time: int) -> tuple[str, ...]:
+    """Put a tar stream as that of `make` into the folder of a run whose job `after` has ended. For parse_kept.
+
+    `time`: the modification time that the stream gives to every file.
+    """
+    return _SCRIPT("resume-job", shared, run, after, str(time))
 
 
-def undo(shared: str, run: RunId) -> tuple[str, ...]:
-    """Cancel the run's job and remove its folder. Answers `undone` or `unknown`."""
-    return _SCRIPT("undo-job", shared, run)
+def submit(folder: str, run: RunId, after: str = "") -> tuple[str, ...]:
+    """Submit `job.sbatch` of the run's folder, once. For parse_submitted; it may be called again after a cut.
+
+    `after`: the run's job that has ended, if the folder had one.
+    """
+    return _SCRIPT("submit-job", folder, run, after)
+
+
+def undo(shared: str, run: RunId, after: str = "") -> tuple[str, ...]:
+    """Cancel the run's job and remove its folder, which stays `after` an earlier job. Answers `undone` or `unknown`."""
+    return _SCRIPT("undo-job", shared, run, after)
 
 
 def follow(
@@ -147,6 +158,11 @@ def parse_submitted(answer: str) -> tuple[str, str]:
     if word in ("refused", "busy", "unknown"):
         return word, ""
     raise BadAnswer("the answer to sbatch", "`job NUMBER`", answer[:200])
+
+
+def parse_kept(answer: str) -> tuple[str, ...]:
+    """The answer of `resume`: the files that the script has changed, and that were therefore not replaced."""
+    return tuple(line[5:] for line in answer.split("\n") if line.startswith("kept "))
 
 
 def parse_job(lines: Sequence[str]) -> Job:

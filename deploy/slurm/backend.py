@@ -12,7 +12,9 @@ from pathlib import Path
 from ..core.errors import DeployError
 from ..core.facts import NodeState
 from ..core.names import RunId
+from ..core.printable import console_line
 from ..core.program import FAB
+from ..core.text import several
 from ..host import jobs
 from ..host.jobs import Job
 from ..image import code_layer
@@ -28,14 +30,20 @@ from . import plan
 from .login import ASK_S, Login, Unknown
 from .mirror import JobWatch
 
+_MOST_KEPT = 10
+
 
 @dataclass(frozen=True)
 class Order:
-    """What a new job is made of: what was asked, the folder to send and by which choice."""
+    """What a new job is made of: what was asked, the folder to send and by which choice.
+
+    `after`: the run's earlier job, which has ended (empty: the run is new).
+    """
 
     asked: plan.Asked
     folder: Path | None
     choice: Choice
+    after: str = ""
 
 
 class SlurmBackend(Backend):
@@ -75,15 +83,17 @@ class SlurmBackend(Backend):
 
     def start(self) -> None:
         """Submit the job, once. Raises DeployError."""
-        self.number = self.login.submit(plan.folder_of(self.login.shared, self.run), self.run, self._say)
+        folder = plan.folder_of(self.login.shared, self.run)
+        self.number = self.login.submit(folder, self.run, self._say, self._after)
 
     def undo(self) -> None:
-        """Cancel the job, if there is one, and remove the run's folder. Raises DeployError if that is not sure."""
+        """Cancel the job, if there is one, and remove a new run's folder. Raises DeployError if that is not sure."""
         comes_back = f"{FAB} attach --run {self.run} finds out, and {FAB} stop --run {self.run} ends it"
         try:
             if not self.login.session.is_open:
                 self.login.connect()
-            answer = self.login.session.run(jobs.undo(self.login.shared, self.run), timeout_s=ASK_S, check=False).out
+            undo = jobs.undo(self.login.shared, self.run, self._after)
+            answer = self.login.session.run(undo, timeout_s=ASK_S, check=False).out
         except DeployError as fault:
             raise DeployError(f"{fault.message}; the job may have been submitted", comes_back) from fault
         if answer.strip() != "undone":
@@ -142,9 +152,13 @@ class SlurmBackend(Backend):
         entries = code_layer.entries(self._order.folder, self._order.choice) if self._order.folder else []
         stream = FolderStream(self._order.folder or Path(), entries)
         total = stream.size
-        login.session.run(
-            jobs.make(login.shared, self.run), input=stream.read(lambda sent: self._tell(sent, total)), moving=True
-        )
+        take_in = jobs.make(login.shared, self.run)
+        if self._after:
+            take_in = jobs.resume(login.shared, self.run, self._after, TIME)
+        answer = login.session.run(take_in, input=stream.read(lambda sent: self._tell(sent, total)), moving=True).out
+        if kept := jobs.parse_kept(answer):
+            names = ", ".join(console_line(name) for name in kept[:_MOST_KEPT])
+            self._say(f"{several(len(kept), 'file')} of {folder}/work stay as the script wrote them: {names}")
         sent = {}
         for entry in entries:
             if entry.isreg() and self._order.folder:
@@ -154,6 +168,10 @@ class SlurmBackend(Backend):
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
         job = plan.job_of(self._order.asked, login.shared, self.run)
         login.session.put(batch_script(job).encode(), f"{folder}/job.sbatch", 0o700)
+
+    @property
+    def _after(self) -> str:
+        return self._order.after if self._order else ""
 
     def _ask(self, now: bool) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..config import inventory
@@ -12,22 +13,29 @@ from ..core.errors import DONE, DeployError, UsageError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..core.text import amount, several
+from ..host import jobs
 from ..image import code_layer, repository
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import ShownRanks
 from ..run import code, environment, folders, record
 from ..run.launch import launch
-from . import follow, known, plan
+from . import ends, follow, known, plan
 from .backend import Order, SlurmBackend
+from .known import Known
 from .login import Login
+
+_LOOK_S = 0.5
 
 
 def deploy(
     order: Order, name: str, words: Sequence[str], script: bool, ranks: ShownRanks, console: Console,
-    detach: bool = False, dry_run: bool = False,
+    detach: bool = False, dry_run: bool = False, resumed: Known | None = None,
 ) -> int:  # fmt: skip
-    """Submit a job and follow it; returns the exit code. `name`: the run's, or empty. Raises DeployError."""
+    """Submit a job and follow it; returns the exit code. Raises DeployError.
+
+    `name`: the run's, or empty; `resumed`: the run that goes on with this job.
+    """
     asked = order.asked
     hosts = inventory.from_flag(asked.login).hosts
     if len(hosts) != 1:
@@ -35,23 +43,25 @@ def deploy(
     files = _files(order)
     with Interrupts(console, "connecting", "nothing was submitted") as interrupts, Login(hosts[0]) as login:
         interrupts.at("looking at the cluster")
-        seen = login.look(asked.shared, name)
+        seen = login.look(asked.shared, "" if resumed else name)
         if seen.lacks:
             raise DeployError(
                 f"{asked.login}: it has no {', '.join(seen.lacks)}", "--slurm names a login node of Slurm"
             )
         if seen.wrong:
             raise UsageError(f"--shared {asked.shared}: {seen.wrong}", f"a folder that exists on {asked.login}")
-        if seen.taken or (name and record.path_of(RunId(name)).exists()):
+        if not resumed and (seen.taken or (name and record.path_of(RunId(name)).exists())):
             raise UsageError(f"--run {name}: a run of this name exists already", "choose another name")
         login.shared = seen.shared
         console.note(f"{asked.login}: {seen.version}; runs lie in {seen.shared}/.muster/runs")
+        if resumed:
+            order = replace(order, after=_ended(resumed, login, console))
         if dry_run:
-            run = RunId(name or "RUN")
+            run = resumed.run if resumed else RunId(name or "RUN")
             console.text("\n".join(plan.shown(asked, run, seen.shared, files)))
             console.data({"kind": "plan", "login": asked.login, "folder": plan.folder_of(seen.shared, run)})
             return DONE
-        run_dir = _run_folder(name, words, script)
+        run_dir = resumed.run_dir if resumed else _run_folder(name, words, script)
         with console.pushing([hosts[0].name]) as tell:
             backend = SlurmBackend(
                 login, run_dir, "", console.warn, None if ranks.numbers is None else sorted(ranks.numbers), order,
@@ -59,11 +69,11 @@ def deploy(
             )  # fmt: skip
 
             def open_record() -> dict[str, bytes]:
-                known.open_start(run_dir, tuple(words), script, hosts[0], seen.shared, asked.again)
+                earlier = known.open_start(run_dir, tuple(words), script, hosts[0], seen.shared, asked.again)
                 interrupts.at("sending the folder and submitting the job")
-                return {}
+                return earlier
 
-            launch(backend, run_dir, False, open_record, interrupts.hold)
+            launch(backend, run_dir, bool(resumed), open_record, interrupts.hold)
         known.note(run_dir, job=backend.number)
         if order.folder:
             code.write(run_dir, repository.look(order.folder, order.choice))
@@ -76,6 +86,30 @@ def deploy(
             console.line(run)
             return DONE
         return follow.until_done(backend, script, words, console, interrupts, ranks)
+
+
+def _ended(resumed: Known, login: Login, console: Console) -> str:
+    """The last job of the run, which has ended. Raises DeployError if it has not: two starts would ruin one folder."""
+    number, began = known.number_of(resumed, login, console), time.monotonic()
+    while True:
+        job = login.state(resumed.run, number)[1]
+        if job is None or job.state == jobs.NO_FOLDER:
+            raise DeployError(
+                f"--resume {resumed.run}: its folder is gone from {login.host.name}", f"{FAB} deploy starts a new run"
+            )
+        if job.state == jobs.AWAY:
+            raise DeployError(
+                f"--resume {resumed.run}: could not tell whether job {number} has ended: Slurm does not answer",
+                "try again in a minute",
+            )
+        if job.state not in jobs.ENDED:
+            raise DeployError(
+                f"--resume {resumed.run}: job {number} has not ended ({job.state})",
+                f"follow it: {FAB} attach --run {resumed.run}",
+            )
+        if ends.is_over(job, time.monotonic() - began):
+            return number
+        time.sleep(_LOOK_S)
 
 
 def _files(order: Order) -> str:

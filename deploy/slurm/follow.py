@@ -23,7 +23,7 @@ from ..report.script_lines import ShownRanks
 from ..run import environment, events, follow, own_files
 from ..run.outcome import Result, concluded
 from ..run.progress import WAIT_LOST_S, State
-from . import ends, known, words
+from . import ends, known, plan, words
 from .backend import SlurmBackend
 
 _POLL_S = 0.2
@@ -47,6 +47,9 @@ def until_done(
         return DETACHED
     finally:
         backend.close()
+    if result.verdict in ("stopped", "failed") and not result.hint:
+        again = plan.resume_command(backend.login.host.destination, run)
+        result = replace(result, hint=f"continue with what it wrote: {again}")
     seconds = max(time.monotonic() - began, state.seconds)
     return ending.end(backend.run_dir, result, state, seconds, console, f"{FAB} fetch --run {run}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..config import inventory
 from ..config.inventory import Host
-from ..core.errors import DeployError
+from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
 from ..report.console import Console
@@ -30,6 +30,7 @@ class Known:
     script: bool
     words: tuple[str, ...]
     started: float
+    again: str
 
     @property
     def run(self) -> RunId:
@@ -58,16 +59,32 @@ def find(run: str, newest: bool = True) -> Known | None:
         facts.get("script") is True,
         tuple(facts.get("arguments", ())),
         _start(folder),
+        facts.get("again") or "",
     )
 
 
-def open_start(run_dir: Path, words: tuple[str, ...], script: bool, login: Host, shared: str, again: str) -> bytes:
-    """Write the start of a run into its folder, before the job is submitted; returns the record."""
+def to_resume(wanted: str) -> Known:
+    """The run that --resume names: an id, or `latest`, the newest one on Slurm. Raises UsageError."""
+    newest = record.newest(folders.RUNS, record.SLURM) if wanted == "latest" else None
+    found = find(newest.name) if newest else None if wanted == "latest" else find(wanted)
+    if found is None:
+        raise UsageError(
+            f"--resume {wanted}: this folder has no record of such a run on Slurm",
+            "without its record, type `sbatch job.sbatch` in the run's folder on the cluster",
+        )
+    return found
+
+
+def open_start(
+    run_dir: Path, words: tuple[str, ...], script: bool, login: Host, shared: str, again: str
+) -> dict[str, bytes]:
+    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs."""
     choice = record.Choice(None, words, script=script)
-    record.open_start(run_dir, choice, record.SLURM, f"Slurm, through {login.destination}", (), time.time())
+    why = f"Slurm, through {login.destination}"
+    earlier = record.open_start(run_dir, choice, record.SLURM, why, (), time.time())
     more = {"hosts": [login.destination], "shared": shared, "script": script, "again": again, "job": ""}
     record.write_record(run_dir, {**record.facts(run_dir), **more, "workers": None})
-    return (run_dir / "record.json").read_bytes()
+    return earlier
 
 
 def note(run_dir: Path, **fields: object) -> None:

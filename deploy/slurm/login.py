@@ -57,15 +57,17 @@ class Login:
         """Look before a deploy. Raises DeployError."""
         return jobs.parse_look(self.session.run(jobs.look(shared, run), timeout_s=ASK_S).out)
 
-    def submit(self, folder: str, run: RunId, say: Callable[[str], None]) -> str:
+    def submit(self, folder: str, run: RunId, say: Callable[[str], None], after: str = "") -> str:
         """Submit the run's batch script and return the job's id, once, however often the connection is cut.
+
+        `after`: the run's earlier job, which has ended.
 
         Raises DeployError, `Unknown` where nobody can say whether Slurm has the job.
         """
         until = time.monotonic() + _TRIES_S
         while True:
             try:
-                done = self.session.run(jobs.submit(folder, run), timeout_s=SUBMIT_S, check=False)
+                done = self.session.run(jobs.submit(folder, run, after), timeout_s=SUBMIT_S, check=False)
                 word, number = jobs.parse_submitted(done.out)
                 break
             except SshFault as fault:

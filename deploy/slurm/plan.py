@@ -27,7 +27,6 @@ _REFUSED = {
     "requirements": "install them once on the cluster: --setup 'source venv/bin/activate'",
     "on-end": "Slurm sends mail: --sbatch='--mail-type=END,FAIL'",
     "force": "no preflight runs before a job: leave it out",
-    "resume": "a requeued job continues by itself; to start an ended one again: sbatch job.sbatch in its run's folder",
     "no-cache": "Muster keeps no caches there: leave it out",
     "min-nodes": "Slurm requeues a job that lost a node: leave it out",
     "arbiter": "Slurm requeues a job that lost a node: leave it out",
@@ -103,10 +102,15 @@ def folder_of(shared: str, run: RunId) -> str:
     return f"{shared.rstrip('/')}/.muster/runs/{run}"
 
 
+def resume_command(login: str, run: str) -> str:
+    """The command that starts an ended run again."""
+    return shlex.join([*FAB.split(), "deploy", "--slurm", login, "--resume", run])
+
+
 def job_of(asked: Asked, shared: str, run: RunId) -> SlurmJob:
     """What sbatch gets: the run's folder is absolute in it, so sbatch may be typed anywhere."""
     folder = folder_of(shared, run)
-    own = {RUN_DIR: folder, RUN_ID: run, "MUSTER_RESUME_COMMAND": f"sbatch {shlex.quote(f'{folder}/job.sbatch')}"}
+    own = {RUN_DIR: folder, RUN_ID: run, "MUSTER_RESUME_COMMAND": resume_command(asked.login, run)}
     return SlurmJob(
         run,
         asked.nodes,

@@ -67,6 +67,32 @@ def test_an_answer_of_sbatch_that_is_lost_submits_nothing_twice_and_stop_leaves_
     assert slurm.job(number)["Restarts"] == "0"
 
 
+def test_a_stopped_run_goes_on_in_a_new_job_with_what_it_wrote_and_the_folder_as_it_is_now(slurm, project):
+    (project.work / "notes").write_text("sent")
+    steps = (project.work / "steps.py").read_text()
+    (project.work / "steps.py").write_text(f"open('notes', 'w').write('written')\n{steps}")
+    code, said = project.fab("deploy", "--slurm", "login", "--nodes", "2", "--run", "on", "--detach", "--", "steps.py")
+    assert code == 0, said
+    slurm.until(lambda: "begins at 0" in project.fab("logs", "--run", "on")[1])
+    code, said = project.fab("deploy", "--slurm", "login", "--resume", "on")
+    assert code == 1
+    assert "has not ended (RUNNING)" in said
+    assert project.fab("stop", "--run", "on")[0] == 0
+    (project.work / "steps.py").write_text(steps.replace("else 1)", "else 0)"))
+    stopped = project.fab("logs", "--run", "on")[1].partition("stopped at step ")[2].partition(",")[0]
+    code, said = project.fab("deploy", "--slurm", "login", "--resume", "latest", timeout=300)
+    assert code == 0, said
+    assert f"begins at {stopped}" in said
+    assert 0 < int(stopped) < 60
+    assert "done at 60" in said
+    assert "1 file of" in said, "the script changed notes"
+    assert slurm.out("cat ~/.muster/runs/on/work/notes") == "written"
+    first, second = sorted(jobs_of(slurm, "on"), key=int)
+    assert slurm.job(first)["JobState"] != "COMPLETED"
+    assert slurm.job(second)["JobState"] == "COMPLETED"
+    assert slurm.job(second)["NumNodes"] == "2", "as its first start asked"
+
+
 def test_the_end_of_a_job_is_the_end_of_the_run_and_what_sbatch_refuses_leaves_nothing(slurm, project):
     (project.work / "wrong.py").write_text("raise SystemExit('no such data')")
     code, said = project.fab("deploy", "--slurm", "login", "--run", "wrong", "--", "wrong.py")

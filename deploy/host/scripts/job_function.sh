@@ -1,4 +1,6 @@
 #!/bin/sh
+# not_earlier: of jobs' ids, those that are not in `.earlier`: the jobs of this folder that ended before the present one.
+not_earlier() { if [ -e .earlier ]; then grep -vxF -f .earlier; else cat; fi; }
 # look_job ID: what Slurm says of a job. `job LINE` of scontrol, and `hosts NAME...` it has; once the controller has forgotten
 # it, `record STATE|CODE` of the accounting, where there is one; else `job gone`. `job away`: the controller does not
 # answer; a busy one holds up scontrol for minutes, and the caller has files to report meanwhile.

@@ -9,7 +9,7 @@ if [ -z "$job" ]; then
     job=$(piece job 0 100 | head -n 1)
     if [ -z "$job" ] && [ -e .submitting ]; then
         (flock -n 9) 9<.submit.lock || { echo submitting; echo end; exit 0; }
-        job=$(squeue --noheader --states=all --format=%i --name="$run" --user="$(id -un)" 2>/dev/null | tail -n 1)
+        job=$(squeue --noheader --states=all --format=%i --name="$run" --user="$(id -un)" 2>/dev/null | not_earlier | tail -n 1)
     fi
     [ -n "$job" ] || { echo unsubmitted; echo end; exit 0; }
     echo "id $job"

@@ -1,9 +1,11 @@
 #!/bin/sh
-# submit-job FOLDER NAME: submits FOLDER/job.sbatch, once in the life of the folder, and answers `job ID`. Whoever was cut off
-# calls it again: an attempt that still works is waited for; one that ended without a word left `.submitting`, and then Slurm
-# is asked for a job of that NAME, which no other job has. Also `refused`, with sbatch's words on standard error; `busy`: another
-# attempt still works; `unknown`: nobody can say whether it was submitted, so it is not submitted again.
+# submit-job FOLDER NAME [AFTER]: submits FOLDER/job.sbatch, once in the life of the folder, and answers `job ID`. AFTER: the job
+# that was its last and has ended; then it is submitted once more. Whoever was cut off calls it again: an attempt that still
+# works is waited for; one that ended without a word left `.submitting`, and then Slurm is asked for a job of that NAME, which
+# no other run has. Also `refused`, with sbatch's words on standard error; `busy`: another attempt still works; `unknown`:
+# nobody can say whether it was submitted, so it is not submitted again.
 umask 077; trap '' HUP PIPE; name=$2
+. ./job_function.sh
 cd -P -- "$1" || exit
 exec 9>.submit.lock || exit
 flock -w 60 9 || { echo busy; exit 0; }
@@ -11,11 +13,15 @@ known() { [ ! -s job ] || { echo "job $(head -n 1 job | cut -b 1-100)"; exit 0; 
 keep() { printf '%s\n' "$1" >.job.part && mv -f -- .job.part job; known; }
 find_job() {
     found=$(squeue --noheader --states=all --format=%i --name="$name" --user="$(id -un)") || { echo unknown; exit 0; }
-    [ -n "$found" ] || found=$(sacct --noheader --parsable2 --allocations --name "$name" --starttime now-2days --format JobID 2>/dev/null)
+    found=$(echo "$found" | not_earlier)
+    [ -n "$found" ] || found=$(sacct --noheader --parsable2 --allocations --name "$name" --starttime now-2days --format JobID 2>/dev/null | not_earlier)
     [ -z "$found" ] || keep "$(echo "$found" | tail -n 1)"
     # A job that ran and was forgotten has left its nodes' names.
     [ -z "$(ls nodes)" ] || { echo unknown; exit 0; }
 }
+if [ -n "$3" ] && [ "$(head -n 1 job 2>/dev/null | cut -d ';' -f 1)" = "$3" ]; then
+    echo "$3" >>.earlier && rm -f .stop .submitting nodes/* outcome/* && rm -f job || exit
+fi
 known
 [ ! -e .submitting ] || find_job
 : >.submitting || exit

@@ -19,11 +19,11 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def deployed(name, login="me@login:22", shared="/home/me"):
+def deployed(name, login="me@login:22", shared="/home/me", again="deploy --slurm me@login:22"):
     folder = folders.RUNS / name
     folder.mkdir(parents=True)
     (host,) = known.inventory.from_flag(login).hosts
-    known.open_start(folder, ("train.py",), True, host, shared, "deploy --slurm me@login:22")
+    known.open_start(folder, ("train.py",), True, host, shared, again)
     return folder
 
 
@@ -33,6 +33,29 @@ def test_the_command_that_deploys_the_same_again_is_one_that_a_shell_reads_as_it
     assert "--sbatch=--partition=a --time=1:00:00" in words
     assert words[words.index("--setup") + 1] == "module load cuda"
     assert words[words.index("--script") + 1] == "train.py --name 'a b'"
+
+
+def test_a_resume_repeats_the_options_of_the_last_start_and_what_is_typed_comes_before_them():
+    none = dict.fromkeys((*slurm._AGAIN, "run", "shared"), "")
+    first = {**none, **GIVEN, "script": "train.py --name 'a b'", "separate": True, "env": ["A=1", "B=--x y"]}
+    folder = deployed("r1", again=slurm.again(first))
+    given, found = slurm.continued({**none, "slurm": "other:22", "nodes": "4", "resume": "latest"})
+    assert found.run_dir == folder
+    assert {**first, "slurm": "other:22", "nodes": "4", "shared": "/home/me", "resume": "latest"} == given
+    again, _ = slurm.continued({**none, "slurm": "other:22", "args": "--steps 9", "resume": "r1"})
+    assert (again["script"], again["args"]) == ("", "--steps 9")
+
+
+def test_a_resume_of_what_this_folder_does_not_know_or_of_a_renamed_run_is_refused():
+    none = dict.fromkeys((*slurm._AGAIN, "run", "shared"), "")
+    for given, words in (
+        ({"resume": "latest"}, "no record of such a run"),
+        ({"resume": "r9"}, "no record of such a run"),
+        ({"resume": "r1", "run": "r2"}, "--run"),
+        ({"resume": "r1", "shared": "/data"}, "--shared"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            slurm.continued({**none, "slurm": "login", **given})
 
 
 @pytest.mark.parametrize("name", slurm.ONLY)
