@@ -1,5 +1,6 @@
 """A plan for tensor parallelism that changes the loss or a gradient is refused before the first step."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,23 @@ def test_a_plan_that_is_trusted_trains_as_it_is(root):
 
 def test_a_recipe_without_a_plan_is_refused_by_name(root):
     assert "no tensor_plan(model)" in (root / "run-none/refused-0").read_text()
+
+
+@pytest.mark.parametrize(("rank", "call"), [(0, 2), (1, 1)])
+def test_a_rank_that_fails_alone_in_the_trial_ends_the_others_in_their_collective(torchrun, tmp_path, rank, call):
+    path = Path(recipe(tmp_path, "alone", {}))
+    # Rank 0 computes the whole model's loss first.
+    path.write_text(
+        f"{path.read_text()}\n\nimport os\n\n_loss, calls = loss, 0\n\n\n"
+        "def loss(model, batch):\n    global calls\n    calls += 1\n"
+        f'    if os.environ["RANK"] == "{rank}" and calls == {call}:\n        raise OSError("no such disk")\n'
+        "    return _loss(model, batch)\n"
+    )
+    run = torchrun(2, "--recipe", str(path), "--mesh", "tp=2", "--steps", 2, "--join-timeout", 600, SEEN=str(tmp_path))
+    assert run.wait() != 0
+    ended = json.loads((run.run_dir / "outcome/here-0.json").read_text())
+    other = json.loads((run.run_dir / "outcome/here-1.json").read_text())
+    assert "OSError: no such disk" in ended["message"]
+    assert f"on rank {rank} alone" in ended["message"]
+    assert ended == other
+    assert ended["rank"] == rank

@@ -25,6 +25,7 @@ NAMES = {
     "torch.distributed.distributed_c10d:_new_process_group_helper": "whether a script's ranks trained together",
     "torch.distributed.distributed_c10d:_world.pg_map": "whether a script's ranks sent anything",
     "torch.distributed:ProcessGroup._get_sequence_number_for_group": "whether a script's ranks sent anything",
+    "torch.distributed.distributed_c10d:_get_default_store": "a rank that fails alone in the trial of a tensor plan",
     "torch.distributed.distributed_c10d:_set_pg_timeout": "a lost peer noticed soon",
     "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": "how long a script waits for data",
     "torch._dynamo.trace_rules:_recompile_re": "torch.compile passes over what watches a script",

@@ -8,6 +8,8 @@ gradient of the whole one, in fp32, at weights that are no special case.
 from __future__ import annotations
 
 import copy
+import itertools
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -15,6 +17,7 @@ from fnmatch import fnmatchcase
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
@@ -27,6 +30,9 @@ from .outline import fill, give_memory, whole_values
 
 LIMIT = 1e-5
 _NOISE = 0.05
+# The other ranks do the same work as one that fails, so they are there soon after it.
+ALONE_SECONDS = 5.0
+_attempts = itertools.count()
 _TRUST = "correct the recipe's tensor_plan (docs/parallel.md); --trust-plan trains with it as it is"
 Plan = Mapping[str, ParallelStyle]
 
@@ -71,7 +77,11 @@ def check(
 
 
 def _agree(attempt: Callable[[], object]) -> None:
-    """Call `attempt` on each rank. Raises Refused on all, in the words of the first that raises."""
+    """Call `attempt` on each rank. Raises Refused on all, in the words of the first that raises.
+
+    A rank that fails alone leaves the others in a collective, where they cannot hear it. So it raises Refused by
+    itself, and its end takes the others out of their collective.
+    """
     fault = ""
     try:
         attempt()
@@ -82,9 +92,27 @@ def _agree(attempt: Callable[[], object]) -> None:
             raise
         words = error.message if isinstance(error, TrainError) else f"{type(error).__name__}: {error}"
         fault = f"could not be tried in fp32 on the CPU: {words.strip().splitlines()[0]}"
+    if not _others_come(bool(fault)):
+        raise Refused(f"tensor_plan: {fault.removeprefix('tensor_plan: ')} (on rank {dist.get_rank()} alone)", _TRUST)
     faults = exchange.broadcast(exchange.gather(fault))
     if reason := next(filter(None, faults), ""):
         raise Refused(f"tensor_plan: {reason.removeprefix('tensor_plan: ')}", _TRUST)
+
+
+def _others_come(waits: bool) -> bool:
+    """Count this rank as one that ended its attempt. If it `waits`: whether all others do so within ALONE_SECONDS."""
+    # A private name of torch (node/torch_names.py). Without it the others wait until their time limit.
+    store = getattr(distributed_c10d, "_get_default_store", lambda: None)()
+    name, limit = f"tensor_plan/{next(_attempts)}", time.monotonic() + ALONE_SECONDS
+    if store is None:
+        return True
+    done = store.add(name, 1)
+    while waits and done < dist.get_world_size():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.02)
+        done = store.add(name, 0)
+    return True
 
 
 def _disturbed(outline: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:
