@@ -434,6 +434,14 @@ def test_a_run_with_a_container_of_ours_is_not_deleted(host):
     assert delete(host)[0] == "deleted"
 
 
+def test_what_the_client_says_beside_its_answer_is_no_part_of_the_state(host):
+    noisy = DOCKER.replace("here=", 'echo "ERROR: ld.so: object gone.so cannot be preloaded" >&2; here=', 1)
+    host.set("docker", noisy.replace("""'{"state":""", """'{"name":"/c","state":"""))
+    argv = commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
+    (state,) = re.findall(rb"^MARK state (.*)$", host.sh(argv).stdout, re.M)
+    assert json.loads(state)["state"]["Status"] == "exited"
+
+
 def test_a_full_disk_is_told_of_although_nothing_can_be_written_there(host):
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")

@@ -19,12 +19,15 @@ listen() { docker logs --follow --timestamps ${1:+--since "$1"} "$name" >&2 2>&1
 disk() {
     df -Pk . 2>/dev/null | { read -r _; read -r _ _ _ free _; [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
 }
+newline=$(printf '\n.'); newline=${newline%.}
 listen "$since"; life= away= round=0 disk=
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
 while echo "$mark ."; do
     over= more=
     state=$(docker inspect --format "$container_line" "$name" 2>&1) ||
         case $state in *[Nn]'o such'*) state=gone ;; *) state=away ;; esac
+    # What the client says on standard error besides, such as its loader, is no part of the answer.
+    case $state in *'{"name":'*) state='{"name":'${state#*'{"name":'}; state=${state%%"$newline"*} ;; esac
     case $state in
     away) away=1 ;;
     *) [ -z "$away" ] || exit 0 ;; # the console ended with its engine: the reader connects again and names what it has
