@@ -118,7 +118,8 @@ class HostFacts:
     its run folders. `clock_ahead_s`: compared with this machine's clock. `kernel`: lines of the GPU driver in the
     kernel's log, if we may read it. `machine`: the same text for all its users, and that of no other machine. `picked`:
     `gpus` are those that this deploy gets, and not all. `candidates`: the GPUs that it may get, if it waits.
-    `driver`, `capabilities`: of the GPUs; empty: not known.
+    `driver`, `capabilities`: of the GPUs; empty: not known. `called_at`: the host's address as this machine dials it,
+    which address translation may change on the way to `reached_at`.
     """
 
     home: str
@@ -148,6 +149,7 @@ class HostFacts:
     candidates: tuple[Gpu, ...] = ()
     driver: tuple[int, ...] = ()
     capabilities: tuple[tuple[int, int], ...] = ()
+    called_at: str = ""
 
 
 def parse(answer: str, now: float) -> HostFacts:

@@ -26,6 +26,7 @@ def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
 
     def ask(session: Session) -> HostFacts:
         seen, asked = host_facts.parse(session.run(commands.look()).out, time.time()), session.host.gpus
+        seen = replace(seen, called_at=session.called_at)
         if asked == "auto" or (isinstance(asked, int) and asked):
             return seen  # which of them are free is asked later (places.py)
         gpus = tuple(gpu for gpu in seen.gpus if isinstance(asked, tuple) and gpu.index in asked)

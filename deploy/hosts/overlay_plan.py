@@ -141,8 +141,9 @@ def ways(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...
                     if any(own.shares_network(entry) for own in _of(fact, entry))
                 }
                 known = [entry.address for entry in theirs.addresses if owners[entry.address] == 1]
-                known = list(dict.fromkeys([*known, *_public(theirs.reached_at)]))
-                ranked = sorted(known, key=lambda text: (text not in shared, text != theirs.reached_at, ":" in text))
+                known = list(dict.fromkeys([*known, *_public(theirs.reached_at), *_public(theirs.called_at)]))
+                reached = (theirs.called_at, theirs.reached_at)
+                ranked = sorted(known, key=lambda text: (text not in shared, text not in reached, ":" in text))
                 found[host, peer] = tuple(ranked[:_MOST_WAYS])
     return found
 

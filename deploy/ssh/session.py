@@ -95,6 +95,13 @@ class Session:
         """Whether its connection stands, as far as anybody knows."""
         return not self._closed.is_set() and bool(self._links[0].transport.is_active())
 
+    @property
+    def called_at(self) -> str:
+        """The address at which this machine reaches the host; empty through a jump host or a program."""
+        link = self._links[0]
+        direct = link.before is None and link.proxy is None
+        return str(link.transport.getpeername()[0]) if direct else ""
+
     def at_home(self, folder: str) -> Session:
         """The same connection, for commands that have this folder there as their home. Close the first one only."""
         other = copy.copy(self)
