@@ -46,7 +46,12 @@ row("docker's own settings: formats, headers and proxies", f"mkdir -p {HOME}/.do
     f">{HOME}/.docker/config.json", f"rm -r {HOME}/.docker")  # fmt: skip
 row("sudo asks for a password", "mv /etc/sudoers.d/muster /run/sudoers", "mv /run/sudoers /etc/sudoers.d/muster")
 server("new keys every 16 kB", "RekeyLimit 16K")
-server("one cipher, and silent clients are dropped", "Ciphers chacha20-poly1305@openssh.com", "ClientAliveInterval 5")
+server(
+    "one cipher, and silent clients are dropped",
+    "Ciphers chacha20-poly1305@openssh.com",
+    "ClientAliveInterval 5",
+    says="no method in common",
+)
 server("one attempt, and five seconds for it", "MaxAuthTries 1", "LoginGraceTime 5")
 row("the login prints by ~/.ssh/rc", f"echo 'echo hello from rc' >{HOME}/.ssh/rc", f"rm {HOME}/.ssh/rc")
 row("the key may do little", f"sed -i 's/^/restrict /' {HOME}/.ssh/authorized_keys",
