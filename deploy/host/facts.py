@@ -119,7 +119,8 @@ class HostFacts:
     kernel's log, if we may read it. `machine`: the same text for all its users, and that of no other machine. `picked`:
     `gpus` are those that this deploy gets, and not all. `candidates`: the GPUs that it may get, if it waits.
     `driver`, `capabilities`: of the GPUs; empty: not known. `called_at`: the host's address as this machine dials it,
-    which address translation may change on the way to `reached_at`.
+    which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
+    path to its runs.
     """
 
     home: str
@@ -150,6 +151,7 @@ class HostFacts:
     driver: tuple[int, ...] = ()
     capabilities: tuple[tuple[int, int], ...] = ()
     called_at: str = ""
+    closed: str = ""
 
 
 def parse(answer: str, now: float) -> HostFacts:
@@ -187,6 +189,7 @@ def parse(answer: str, now: float) -> HostFacts:
         runs=run_ids(rows.get("run", ())),
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
+        closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
         machine=field("machine", fields.words(400), ""),

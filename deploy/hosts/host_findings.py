@@ -54,10 +54,9 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
     """Findings for hosts where a run cannot write its files."""
     for host, facts in every.items():
         if not facts.home_writable:
-            text, fix = (
-                f"{host}: {facts.home} cannot be written to",
-                f"on {host}: ls -ld {facts.home}; mount | grep -w ro",
-            )
+            place = facts.closed or facts.home
+            text = f"{host}: {place} cannot be written to, or is no folder"
+            fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
             symptom = "`mkdir: cannot create directory`: the run does not start there"
             yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
         if not facts.iproute:

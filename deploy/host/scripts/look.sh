@@ -8,7 +8,11 @@ echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "user $(id -un)"
 echo "ssh $SSH_CONNECTION"; echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
 awk '$1 == "MemTotal:" {print "memory", $2}' /proc/meminfo
 [ ! -d /dev/infiniband ] || echo rdma
-[ -w "$HOME" ] || echo home-readonly
+# The files of runs go below ~/.muster: what there is of it, or the folder that it is to be made in, has to take them.
+for folder in "$HOME/.muster/runs" "$HOME/.muster"; do
+    until [ -e "${folder:-/}" ] || [ -L "$folder" ]; do folder=${folder%/*}; done
+    { [ -d "$folder" ] && [ -w "$folder" ] && [ -x "$folder" ]; } || { echo "home-readonly $folder"; break; }
+done
 for folder in "$HOME/.muster/runs" "$HOME/.muster" "$HOME"; do
     [ ! -d "$folder" ] || { echo "room $(df -Pk "$folder" | awk 'NR == 2 {print $4}')"; break; }
 done

@@ -154,3 +154,24 @@ def test_a_host_without_an_engine_is_a_fault_with_its_next_command(words, messag
     with pytest.raises(DeployError, match=message) as caught:
         host_facts.parse(f"home /home/u\nengine-error {words}", 0)
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("make", "closed"),
+    [
+        (lambda home: None, ""),
+        (lambda home: (home / ".muster/runs").mkdir(parents=True), ""),
+        (lambda home: (home / ".muster").symlink_to(home), ""),
+        (lambda home: (home / ".muster").touch(), "/.muster"),
+        (lambda home: (home / ".muster").symlink_to("gone"), "/.muster"),
+        (lambda home: ((home / ".muster").mkdir(), (home / ".muster/runs").touch()), "/.muster/runs"),
+    ],
+)
+def test_what_stands_where_the_runs_go_is_named_unless_it_takes_files(tmp_path, make, closed):
+    make(tmp_path)
+    home = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=home)
+    rows = [line for line in done.stdout.splitlines() if line.split(" ")[0] not in ("engine", "engine-error")]
+    facts = host_facts.parse(answer(*rows), time.time())
+    assert facts.home_writable == (not closed)
+    assert facts.closed == (f"{tmp_path}{closed}" if closed else "")
