@@ -29,7 +29,7 @@ _STANDS = {
     "script": "stands still",
     "computes": "computes without a pause",
     "ended": "has ended",
-    "unseen": "cannot be seen",
+    "unseen": "stands still and answers no look",
 }
 # The same of a rank that moves.
 _IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "is in", "backward": "is in backward"}

@@ -4,7 +4,8 @@ A rank stands still when it has made no step for three times as long as usual an
 thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
 one of these, and is not told of. A rank that a signal has stopped is told of at the second look. So is one that
 computes in a loop of the script's own, where no library's code is ever met, for ten looks, and one whose native code
-holds the interpreter at one line for half a minute. Needs /proc; elsewhere nothing is told. Standard library only.
+holds the interpreter at one line for half a minute. One that nothing inside looks at any more is `unseen`.
+Needs /proc; elsewhere nothing is told. Standard library only.
 """
 
 from __future__ import annotations
@@ -138,6 +139,8 @@ class Stillness:
             computes = seen.loops >= _LOOPS and not _calls_the_kernel(seen.samples)
             return {**about, **describe(looks[-1], self._work), "doing": "computes"} if computes else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
+        if looks and not fresh and seen.step:
+            return {**about, "doing": "unseen"}  # what looked from inside has ended: a hanging exit, another program
         if not fresh or not stacks.stuck(looks):
             return None
         return {**about, **describe(looks[-1], self._work)}

@@ -195,3 +195,24 @@ def test_native_code_that_holds_the_interpreter_for_three_looks_is_told_of_altho
         monkeypatch.setattr(stillness.time, "time", lambda at=130.0 + second: at)
         told += still.look([life])
     assert [(rank, row["doing"], row["line"]) for rank, row in told] == [(0, "locked", 38)] * (held == 3)
+
+
+def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monkeypatch):
+    frame = '  File "/x/train.py", line 38 in main'
+    look = '{"t": 129.0, "pid": 14, "step": %d, "doing": "", "since_s": 0.1, "main": "0x0001"}'
+    stack = f"Current thread 0x0001 (most recent call first):\n{frame}\n"
+    life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
+
+    def told(step):
+        (tmp_path / "0.stacks").write_text(f"Look {look % step}\n{stack}")
+        still, words = stillness.Stillness(tmp_path, None), {}
+        for at in range(130, 160, 2):
+            monkeypatch.setattr(stillness, "_busy", lambda pids: {14: stillness.Busy(1.0, 0, False)})
+            monkeypatch.setattr(stillness.time, "time", lambda at=at: float(at))
+            words.update((at, about["doing"]) for _, about in still.look([life]) if about)
+        return words
+
+    assert told(step=0) == {}  # it may never have been looked into
+    ((at, doing),) = told(step=3).items()
+    assert doing == "unseen"
+    assert at - 129 > 12
