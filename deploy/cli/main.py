@@ -43,6 +43,7 @@ _MODULES = {
     "export": "export",
     "fetch": "runs",
     "gpus": "look",
+    "join": "membership",
     "leave": "membership",
     "login": "login",
     "logs": "look",

@@ -1,4 +1,4 @@
-"""`fab leave`: other hosts for a run that goes on."""
+"""`fab leave` and `fab join`: other hosts for a run that goes on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from fabric import Connection
 
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
 from ..core.program import FAB
+from ..hosts import join as deploy_join
 from ..hosts import leave as deploy_leave
 from ..hosts import recorded
 from ..hosts.options import Options
@@ -46,5 +47,37 @@ def leave(
     def work() -> int:
         deploy_leave.refuse_unnamed(options, "leave")
         return deploy_leave.leave(recorded.filled(options, console), console)
+
+    end(context, console, work)
+
+
+@command(
+    example=f"{FAB} join --hosts gpu-b --run ID",
+    codes={
+        DONE: "the nodes have started, and know who trains",
+        FAILED: "a host did not answer, or its node does not hear from the others: the error names it",
+        USAGE: "a host cannot join: nothing was changed there; those named before it have joined",
+        STOPPED: "Ctrl-C: a node that was started takes part nevertheless",
+    },
+    help={**HOSTS, **JSON, "hosts": "who joins: user@a:port,b (default: nobody)", "run": _RUN, "dry-run": _DRY},
+)
+def join(
+    context: Connection,
+    hosts: str = "",
+    cluster: str = "",
+    run: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Bring hosts back into a run with --min-nodes, which goes on.
+
+    A host that has left it, or whose node was lost, takes a free place
+    after the next checkpoint; where none is free, it waits as a spare.
+    """
+    console, options = Console(json), Options(hosts, cluster, run, dry_run=dry_run)
+
+    def work() -> int:
+        deploy_leave.refuse_unnamed(options, "join")
+        return deploy_join.join(recorded.filled(options, console), console)
 
     end(context, console, work)

@@ -121,6 +121,11 @@ def leave(container: str) -> tuple[str, ...]:
     return _SCRIPT("leave", container, PYTHON)
 
 
+def join(container: str) -> tuple[str, ...]:
+    """Start the container of a node again. Answers `started`, or why not: `overlay`, or `claim` lines."""
+    return _SCRIPT("join", container)
+
+
 def kill_rank(container: str, pid: int) -> tuple[str, ...]:
     """Kill a process of a node with SIGKILL. Answers `killed`."""
     return ("docker", "exec", container, *_SCRIPT("kill-rank", str(pid)))

@@ -88,7 +88,7 @@ def refuse(run: str, host: str, node: Container | None) -> None:
         hint = f"{FAB} stop ends the whole run with a checkpoint; the next one: {FAB} deploy --min-nodes N"
         raise UsageError(f"{host} cannot leave {run}: without --min-nodes it needs all of its nodes", hint)
     if node.code is not None:
-        hint = f"{FAB} down --hosts {host} --run {run} removes its container"
+        hint = f"{FAB} join --hosts {host} --run {run} brings it back; {FAB} down removes its container"
         how = "its node " + ended_how(node.code) if node.code else "it has left"
         raise UsageError(f"{host} is not in {run} any more: {how}", hint)
 

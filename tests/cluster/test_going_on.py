@@ -168,7 +168,7 @@ def test_the_first_host_loses_power_and_comes_back_and_the_last_ones_node_is_kil
     assert run.taken(last) == Counter(whole.indices(0, BATCH * last))
 
 
-def test_the_first_host_leaves_and_the_second_must_stay(run):
+def test_the_first_host_leaves_and_comes_back_and_meanwhile_the_second_must_stay(run):
     first, second, third = run.hosts
     waiting.until(lambda: run.events("checkpoint")[1:], "two checkpoints", 120)
     left = run.fab("leave", "--run", run.run, hosts=[first])
@@ -181,8 +181,16 @@ def test_the_first_host_leaves_and_the_second_must_stay(run):
         refused = run.fab("leave", "--run", run.run, hosts=[host])
         assert refused.returncode == 2
         assert why in refused.stderr
-    done = len(run.events("checkpoint"))
-    waiting.until(lambda: len(run.events("checkpoint")) > done, "the others to train on")
+    joined = run.fab("join", "--run", run.run, hosts=[first])
+    assert joined.returncode == 0, joined.stderr
+    run.until_said(f"{first} is back: {first}, {second} and {third} train on from step")
+    refused = run.fab("join", "--run", run.run, hosts=[first])
+    assert refused.returncode == 2
+    assert f"{first} is in {run.run} already" in refused.stderr
+    run.rack.on(third, f"docker kill muster-{run.run}")
+    run.until_said(f"{third} is lost: {first} and {second} train on from step")
+    assert run.fab("join", "--run", run.run, hosts=[third]).returncode == 0
+    run.until_said(f"{third} is back: {first}, {second} and {third} train on from step")
     assert run.fab("stop", "--run", run.run).returncode == 0
     assert run.followed.wait(90) == 75, run.log.read_text()
     assert run.fab("fetch", "--run", run.run).returncode == 0
