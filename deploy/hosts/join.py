@@ -20,8 +20,9 @@ from ..host import audit, commands
 from ..host.facts import Container
 from ..host.gpus import parse_claims
 from ..report.console import Console
+from ..run import record as record_of_run
 from ..ssh.session import Session, open_all
-from . import nodes, observe, plan
+from . import ended, nodes, observe, plan
 from .container import container_name
 from .leave import refuse_unnamed
 from .options import Options
@@ -92,6 +93,8 @@ def _chosen(run: str, sessions: Sequence[Session]) -> tuple[RunId, Mapping[str, 
     wanted, containers = asked_run("--run", run), observe.containers(sessions).all()
     runs = plan.runs_of(containers)
     plan.refuse_foreign(wanted, containers)
+    if wanted not in runs and wanted and (record_of_run.path_of(RunId(wanted)) / "outcome.json").is_file():
+        ended.refuse(wanted, sessions)
     name = RunId(wanted) if wanted else plan.choose_run(runs, wanted)
     return name, runs.get(name, {})
 
