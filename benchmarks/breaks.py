@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.break_faults import CAUSES, HERE, ON_HOSTS, Fault
+from benchmarks.break_others import OTHERS, OTHERS_ON_HOSTS
 from benchmarks.break_scripts import source
 from benchmarks.break_strange import CAUSES as MORE_CAUSES
 from benchmarks.break_strange import STRANGE
@@ -374,7 +375,7 @@ def main() -> None:
     asked.add_argument("--only", action="append", default=[])
     asked.add_argument("--torchrun", action="store_true")
     asked.add_argument("--pairs", type=int, default=0)
-    asked.add_argument("--list", choices=("known", "strange", "strangers"), default="known")
+    asked.add_argument("--list", choices=("known", "strange", "strangers", "others"), default="known")
     asked.add_argument("--hosts-only", action="store_true", help="with --rack: only the faults that need hosts")
     asked.add_argument("--to-end", action="store_true")
     options = asked.parse_args()
@@ -384,6 +385,8 @@ def main() -> None:
         here, on_hosts = STRANGE, []
     elif options.list == "strangers":
         here, on_hosts = [*STRANGE_HERE, *HARMLESS, *TOGETHER], STRANGE_ON_HOSTS
+    elif options.list == "others":
+        here, on_hosts = OTHERS, OTHERS_ON_HOSTS
     faults = ([] if options.hosts_only else here) + (on_hosts if options.rack else [])
     seen, unseen = drawn(options.seed, [*here, *on_hosts])
     chosen = {"seen": seen, "unseen": unseen, "all": [*seen, *unseen]}[options.part]
