@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -149,7 +150,16 @@ class Diary:
             own.unlink()
             return script.LastWords((), lost, victim=True)
         launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
-        return script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, launcher)
+        heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, launcher)
+        return heard if launcher else script.or_noted(heard, self._noted(life))
+
+    def _noted(self, life: Life) -> str:
+        """The exception that ended a rank, as it noted itself (trainer/watch/failure.py)."""
+        with suppress(OSError, ValueError, AttributeError):
+            note = json.loads((self._outcome / f"{life.local_rank}.error").read_bytes()[: 8 * script.LINE_MOST])
+            if note.get("pid") == life.pid:
+                return " ".join(str(note.get("error", "")).split())[: script.LINE_MOST]
+        return ""
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""

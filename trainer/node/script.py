@@ -42,7 +42,9 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$"
 def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Life) -> Verdict:
     """The verdict on a script whose rank `life` failed first on this node: `how`, with these last words."""
     message = f"{script} {how}"
-    if last_words.error and life.code == FAILED:
+    if (life.code or 0) > 0 and not last_words.error:
+        message += " without an exception"
+    elif last_words.error and life.code == FAILED:
         message += f": {last_words.error}"[:LINE_MOST]
     shown = [f"    {line[:LINE_MOST]}" for line in last_words.words]
     hint = f"logs/rank-{life.rank}.log has all that it printed"
@@ -89,6 +91,11 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
     if not _ERROR.match(last):  # output and errors come through two pipes: a line of the one may break a traceback
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
     return LastWords(tuple(ending[starts[-1] :] if starts else ending), last, victim)
+
+
+def or_noted(heard: LastWords, noted: str) -> LastWords:
+    """What was heard, with the exception that the rank `noted` itself where its output shows none."""
+    return heard if heard.error or not noted else LastWords(heard.words, noted, heard.victim or lost_a_peer(noted))
 
 
 def _before_launcher(lines: list[str]) -> list[str]:

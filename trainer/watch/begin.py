@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
+from . import failure
 from .doors import patches
 from .place import Place
 from .watcher import Watcher
@@ -16,4 +17,7 @@ def begin() -> dict[str, Callable[[ModuleType], None]]:
     place = Place()
     # A process that multiprocessing started belongs to a DataLoader, or becomes a rank's own once it trains.
     child = "--multiprocessing-fork" in sys.orig_argv
-    return patches(Watcher(place, first=not child and place.claim(f"first-{place.local}")))
+    first = not child and place.claim(f"first-{place.local}")
+    if first:
+        failure.arm(place.outcome, place.local)
+    return patches(Watcher(place, first))

@@ -1,0 +1,50 @@
+"""The exception that ends a rank, noted where it is raised.
+
+What a rank prints may be cut off, closed, or drawn in another way (an ExceptionGroup has no plain traceback): the note
+is what the agent falls back on (trainer/node/diary.py). Nothing of Muster may be imported here (place.py).
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+from contextlib import suppress
+from types import TracebackType
+
+MOST = 300
+_MOST_PARTS, _PART_MOST = 3, 80
+# Python has it since 3.11; without it nothing is a group.
+_GROUP = getattr(builtins, "BaseExceptionGroup", ())
+
+
+def arm(outcome: str, local_rank: int) -> None:
+    """Note the exception that ends this process in `<local rank>.error`, and then let Python do as ever."""
+    before, own = sys.excepthook, os.getpid()
+
+    def noting(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+        if os.getpid() == own:
+            with suppress(Exception):  # a full disk, a message that cannot be made: then it is not known
+                _write(os.path.join(outcome, f"{local_rank}.error"), {"pid": own, "error": words(fault)})
+        before(kind, fault, trace)
+
+    sys.excepthook = noting
+
+
+def words(fault: BaseException) -> str:
+    """The exception as the last line of a traceback names it, its message's first line; a group's parts behind it."""
+    kind = type(fault)
+    place = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    lines = str(fault).encode(errors="backslashreplace").decode().splitlines()
+    text = f"{place}{kind.__qualname__}" + (f": {lines[0]}" if lines and lines[0] else "")
+    if isinstance(fault, _GROUP):
+        parts = [words(part)[:_PART_MOST] for part in fault.exceptions[:_MOST_PARTS]]
+        text = f"{text[:_PART_MOST]}: {'; '.join(parts)}"
+    return text[:MOST]
+
+
+def _write(path: str, note: object) -> None:
+    with open(f"{path}.new", "w") as file:
+        json.dump(note, file)
+    os.replace(f"{path}.new", path)
