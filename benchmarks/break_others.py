@@ -81,14 +81,14 @@ def _at_host(command: str) -> Act:
     """A command on the culprit's host, as root, where $run is the run's folder there."""
 
     def act(hosts: Hosts, run: str, host: str) -> None:
-        hosts.root(host, f"run=$(ls -d /home/*/.muster/runs/{run}); {command}; true")
+        hosts.root(host, f"run=$(ls -d /home/*/.muster/runs/{run}); {command}")
 
     return act
 
 
 OTHERS_ON_HOSTS = [
     Fault("a third of the packets is lost", "host", ("slow", "cut off", "node lost"), big=True,
-          outside=_at_host("iptables -I INPUT -i eth0 ! -p tcp --dport 22 -m statistic --mode random --probability 0.3"
+          outside=_at_host("iptables -I INPUT -i eth0 -p tcp ! --dport 22 -m statistic --mode random --probability 0.3"
                            " -j DROP"),
           mend=_at_host("iptables -F INPUT")),
     Fault("its folder is read-only", "host", ("exception", "disk", "killed", "left"), kinds=("trainer",), first=True,

@@ -21,10 +21,11 @@ _GROUP = getattr(builtins, "BaseExceptionGroup", ())
 
 def arm(outcome: str, local_rank: int) -> None:
     """Note the exception that ends this process in `<local rank>.error`, and then let Python do as ever."""
-    before, own = sys.excepthook, os.getpid()
+    before, own, noted = sys.excepthook, os.getpid(), list[bool]()
 
     def noting(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
-        if os.getpid() == own:
+        if os.getpid() == own and not noted:  # what fails while it is printed comes after
+            noted.append(True)
             with suppress(Exception):  # a full disk, a message that cannot be made: then it is not known
                 _write(os.path.join(outcome, f"{local_rank}.error"), {"pid": own, "error": words(fault)})
         before(kind, fault, trace)

@@ -32,6 +32,18 @@ def test_the_exception_is_noted_by_the_process_that_it_ends(tmp_path: Path, rais
     assert json.loads((tmp_path / "2.error").read_text()) == {"pid": process.pid, "error": noted}
 
 
+def test_an_exception_that_fails_to_be_printed_is_noted_and_not_its_failure(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom trainer.watch import failure\n"
+        "def broken(*_): sys.excepthook(OSError, OSError('closed'), None)\nsys.excepthook = broken\n"
+        f"failure.arm({str(tmp_path)!r}, 0)\n"
+        "try: raise ValueError('bad')\nexcept ValueError as fault:\n"
+        "    try: sys.excepthook(ValueError, fault, None)\n    except RecursionError: pass"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[4]).returncode == 0
+    assert json.loads((tmp_path / "0.error").read_text())["error"] == "ValueError: bad"
+
+
 def test_an_exit_without_an_exception_leaves_no_note(tmp_path: Path) -> None:
     code = f"import sys\nfrom trainer.watch import failure\nfailure.arm({str(tmp_path)!r}, 0)\nsys.exit(7)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[4]).returncode == 7
