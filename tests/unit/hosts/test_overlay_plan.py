@@ -93,6 +93,13 @@ def test_a_peer_is_tried_on_the_shared_network_first_then_where_ssh_reached_it_n
     assert ways(facts)["a", "b"] == ("10.0.0.2", "203.0.113.9", "198.51.100.2")
 
 
+def test_behind_1_to_1_translation_the_address_that_was_dialed_is_tried_too():
+    # sshd names its own address there; this machine dialed another one.
+    there = replace(host("eth0 10.99.2.2/24", reached_at="10.99.2.2"), called_at="198.51.100.2")
+    found = ways({"a": host("eth0 10.99.1.2/24"), "b": there})
+    assert set(found["a", "b"]) == {"10.99.2.2", "198.51.100.2"}
+
+
 def test_a_loopback_that_ssh_reached_leads_no_other_host_there():
     facts = {"a": host("eth0 10.0.0.1/24"), "b": host("eth0 10.0.0.2/24", reached_at="127.0.0.1")}
     assert ways(facts)["a", "b"] == ("10.0.0.2",)
