@@ -1,4 +1,4 @@
-"""The Python API: what `fab` does on hosts, for a program or a notebook. `from muster import Cluster` leads here.
+"""The Python API: what `fab` does on hosts and Slurm, for a program or notebook: `from muster import Cluster`.
 
     run = Cluster("gpu-a,gpu-b").deploy("train.py --lr 3e-4")
     print(run.wait().verdict, run.fetch())
@@ -27,6 +27,9 @@ from .hosts.options import Options, environment_of
 from .preflight.request import PreflightRequest
 from .report.recorder import Recorder
 from .run import folders, record
+from .slurm import known
+from .slurm import runs as slurm_runs
+from .slurm.known import Known
 
 __all__ = ["Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError"]
 Event = dict[str, Any]
@@ -60,19 +63,24 @@ class RunFailed(DeployError):
 class Cluster:
     """Some hosts: `"user@a:port,b"`, a list of such, or none for those of cluster.toml (`file`, or this folder's).
 
+    Or a cluster of Slurm, by a login node of it: `slurm="user@login:port"`.
+
     Raises UsageError for hosts or a file that cannot be understood. No method prints; `show=True` prints what the
     command of the same name prints.
     """
 
-    def __init__(self, hosts: str | Sequence[str] = "", file: str | Path = "") -> None:
+    def __init__(self, hosts: str | Sequence[str] = "", file: str | Path = "", *, slurm: str = "") -> None:
         self._hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
-        self._file = str(file)
-        self.hosts: tuple[str, ...] = tuple(host.name for host in inventory.load(self._hosts, self._file).hosts)
+        self._file, self._slurm = str(file), slurm
+        if slurm and (self._hosts or self._file):
+            raise UsageError("slurm= and hosts: Slurm chooses the nodes", 'Cluster(slurm="me@login")')
+        asked = inventory.from_flag(slurm) if slurm else self._inventory()
+        self.hosts: tuple[str, ...] = tuple(host.name for host in asked.hosts)
 
     def preflight(self, image: str = "") -> Event:
         """Whether training would start: the verdict. Raises Refused with the one cause if it would not."""
         asked = preflight.PreflightOptions(PreflightRequest(), proof=True)
-        _, verdict = preflight.preflight(inventory.load(self._hosts, self._file), image, asked)
+        _, verdict = preflight.preflight(self._inventory(), image, asked)
         if not verdict.ok:
             cause = next(iter(verdict.faults), None)
             raise Refused(
@@ -100,8 +108,17 @@ class Cluster:
         """Start a run and return at once. The options are those of `fab deploy`, and so is what is refused.
 
         script: a command as you type it, or its words. more: any other option, under its name in `Options`.
+        On Slurm the options are those of `fab deploy --slurm`: `nodes=2`, `sbatch="--partition=a"`, `setup=[...]`.
         Raises UsageError, Refused (preflight), DeployError with every host that failed; nothing runs then.
         """
+        if self._slurm:
+            given: dict[str, Any] = {
+                "script": script if isinstance(script, str) else shlex.join(script),
+                "folder": str(folder),
+            }
+            given |= {"image": image, "env": _environment(env or {}), "secret": tuple(secrets), "mount": tuple(mounts)}
+            given |= {"nproc": str(nproc), "run": run, "restarts": str(restarts), "resume": resume, "force": force}
+            return Run(self, self._submitted({**given, **more}, show))
         options = replace(
             self._options(more),
             script=script if isinstance(script, str) else shlex.join(script),
@@ -129,21 +146,37 @@ class Cluster:
 
     def runs(self) -> list[Event]:
         """The runs that have a folder or a container on the hosts, as `fab runs --hosts --json`."""
-        return _recorded(lambda console: status.runs(inventory.load(self._hosts, self._file), console))
+        return _recorded(lambda console: status.runs(self._inventory(), console))
 
     def status(self) -> list[Event]:
         """What runs on each host, as `fab status --json`; a host that does not answer has the key `error`."""
-        return _recorded(lambda console: status.status(inventory.load(self._hosts, self._file), "", console))
+        return _recorded(lambda console: status.status(self._inventory(), "", console))
 
     def gpus(self) -> list[Event]:
         """Who holds which GPU, as `fab gpus --json`."""
-        return _recorded(lambda console: status.gpus(inventory.load(self._hosts, self._file), console))
+        return _recorded(lambda console: status.gpus(self._inventory(), console))
 
     def down(self, run: str = "") -> None:
         """Remove the containers of our runs, or of one. Files stay. Raises DeployError."""
         _recorded(lambda console: attach.down(self._options({"run": run}), console))
 
+    def _submitted(self, given: Mapping[str, Any], show: bool) -> str:
+        # Imported here: the command line's modules load fabric, which nothing else of this API needs.
+        from .cli import slurm
+
+        asked = slurm.given(self._slurm, given)
+        events = _recorded(lambda console: slurm.deploy(asked, console), show)
+        return str(next(event for event in events if event.get("kind") == "submitted")["run"])
+
+    def _inventory(self) -> inventory.Cluster:
+        """The hosts. Raises UsageError for a cluster of Slurm, whose nodes are Slurm's."""
+        if self._slurm:
+            raise UsageError("a cluster of Slurm has no hosts of ours", "squeue and sinfo, on the login node")
+        return inventory.load(self._hosts, self._file)
+
     def _options(self, more: Mapping[str, Any]) -> Options:
+        if self._slurm:
+            raise UsageError("not for a run on Slurm", "Run has wait, follow, stop and fetch there")
         known = {entry.name for entry in fields(Options)} - _OURS
         if strange := sorted(more.keys() - known):
             raise UsageError(f"deploy() has no option {strange[0]}", f"there are: {', '.join(sorted(known))}")
@@ -191,8 +224,10 @@ class Run:
 
     def logs(self, rank: int | None = None, since: str = "", follow: bool = False) -> Iterator[Event]:
         """What the ranks print, in the order of time: `host`, `rank`, `t`, `line`. Raises UsageError, DeployError."""
+        if self.cluster._slurm:
+            raise UsageError("logs(): not for a run on Slurm", "follow() has rank 0's lines, fetch() brings logs/")
         choice = Choice(self.id, "" if rank is None else str(rank), since, follow)
-        hosts = inventory.load(self.cluster._hosts, self.cluster._file)
+        hosts = self.cluster._inventory()
 
         def work(tell: Callable[[Event], None], over: Callable[[], bool]) -> None:
             faults: list[Event] = []
@@ -207,14 +242,19 @@ class Run:
 
         Raises DeployError.
         """
-        _recorded(lambda console: stop.stop(self._options, now, console))
+        if found := self._on_slurm:
+            _recorded(lambda console: slurm_runs.stop(found, now, console))
+        else:
+            _recorded(lambda console: stop.stop(self._options, now, console))
 
     def fetch(self, only: Sequence[str] = ()) -> Path:
         """Copy what the run wrote to this machine; returns its folder. only: patterns, as 'work/*.pt'.
 
         Raises DeployError with every host that failed.
         """
-        hosts = inventory.load(self.cluster._hosts, self.cluster._file)
+        if found := self._on_slurm:
+            return slurm_runs.fetch(found, tuple(only), Recorder(lambda event: None))
+        hosts = self.cluster._inventory()
         return fetch.fetch(hosts, self.id, tuple(only), Recorder(lambda event: None))
 
     def delete(self) -> None:
@@ -224,7 +264,18 @@ class Run:
     @property
     def folder(self) -> Path:
         """The run's folder on this machine."""
+        if found := self._on_slurm:
+            return found.run_dir
         return record.folder_of(folders.RUNS, RunId(self.id))
+
+    @property
+    def _on_slurm(self) -> Known | None:
+        """The run's record, if it is one on Slurm. Raises UsageError if this folder has none of it."""
+        if not self.cluster._slurm:
+            return None
+        if found := known.find(self.id):
+            return found
+        raise UsageError(f"{self.id}: no record of such a run on Slurm here", "start Python where you deployed it")
 
     @property
     def _options(self) -> Options:
@@ -238,7 +289,9 @@ class Run:
                 self._outcome = self._ended(event)
             tell(event)
 
-        code = attach.attach(self._options, Recorder(hear, show, over))
+        console = Recorder(hear, show, over)
+        on_slurm = self._on_slurm
+        code = slurm_runs.attach(on_slurm, "", console) if on_slurm else attach.attach(self._options, console)
         if not self._outcome and code != DETACHED:
             raise DeployError(f"{self.id} ended with code {code} and left no outcome")
 

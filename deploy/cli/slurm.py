@@ -44,6 +44,22 @@ _AGAIN = (
 )
 
 
+def given(login: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a deploy to Slurm that a program gives. Raises UsageError for one that there is not."""
+    known_names = {*_AGAIN, "resume", "run", *plan.refused()} - {"slurm"}
+    if strange := sorted(options.keys() - known_names):
+        raise UsageError(f"deploy() has no option {strange[0]} on Slurm", f"it has {', '.join(sorted(known_names))}")
+    texts = {name: _as_given(name, value) for name, value in options.items()}
+    none = dict.fromkeys((*_AGAIN, "resume", "run", "rank"), "")
+    return {**none, **texts, "slurm": login, "detach": True, "dry_run": False}
+
+
+def _as_given(name: str, value: Any) -> Any:
+    if name in _REPEATED:
+        return [value] if isinstance(value, str) else [str(each) for each in value]
+    return value if isinstance(value, bool | tuple | list) else str(value)
+
+
 def deploy(given: Mapping[str, Any], console: Console) -> int:
     """Submit a job for the options of `fab deploy`. Raises UsageError for those that a job does not have."""
     plan.refuse(given)

@@ -71,6 +71,11 @@ class Asked:
     again: str = ""
 
 
+def refused() -> frozenset[str]:
+    """The options of deploy that a run on Slurm does not have, as a program names them."""
+    return frozenset(name.replace("-", "_") for name in _REFUSED)
+
+
 def refuse(given: Mapping[str, object]) -> None:
     """Raise UsageError for an option of deploy that a run on Slurm does not have, with what does the same there."""
     for name, instead in _REFUSED.items():

@@ -1,11 +1,26 @@
 """`fab deploy --slurm` on a real Slurm, through a real sshd: submitted once, followed, left, stopped, fetched."""
 
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from tests.checkout import HOME
+
 from .test_slurm import STEPS
 
+PROGRAM = """
+from muster import Cluster
+cluster = Cluster(slurm="login")
+run = cluster.deploy(["steps.py"], nodes=2, run="api", env={"QUICK": "1"})
+outcome = run.wait()
+print(outcome.verdict, outcome.code, cluster.run("api").wait() == outcome, (run.fetch() / "work/training").is_dir())
+try:
+    cluster.deploy("wrong.py", run="api-wrong").wait()
+except Exception as failed:
+    print(type(failed).__name__, failed.outcome.verdict, "no such data" in failed.message)
+"""
 pytestmark = pytest.mark.torch
 SESSIONS = 'kill $(pgrep -f "[s]shd: muster@notty")'
 # sbatch whose answer is lost: the connection is cut once Slurm has the job.
@@ -91,6 +106,16 @@ def test_a_stopped_run_goes_on_in_a_new_job_with_what_it_wrote_and_the_folder_as
     assert slurm.job(first)["JobState"] != "COMPLETED"
     assert slurm.job(second)["JobState"] == "COMPLETED"
     assert slurm.job(second)["NumNodes"] == "2", "as its first start asked"
+
+
+def test_a_program_submits_waits_and_fetches(slurm, project):
+    steps = project.work / "steps.py"
+    steps.write_text(steps.read_text().replace("time.sleep(", "time.sleep(0 if 'QUICK' in os.environ else "))
+    (project.work / "wrong.py").write_text("raise SystemExit('no such data')")
+    environment = {**project.environment, "PYTHONPATH": str(HOME)}
+    line = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(line, cwd=project.work, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == ["done 0 True True", "RunFailed failed True"], done.stderr
 
 
 def test_the_end_of_a_job_is_the_end_of_the_run_and_what_sbatch_refuses_leaves_nothing(slurm, project):

@@ -67,6 +67,27 @@ def test_what_a_command_refuses_is_an_exception_with_a_hint_and_prints_nothing(r
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_cluster_of_slurm_refuses_by_name_what_slurm_does_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cluster = api.Cluster(slurm="me@login:22")
+    assert cluster.hosts == ("login",)
+    for refused in (
+        lambda: api.Cluster("a", slurm="login"),
+        lambda: cluster.deploy("train.py", colour="red"),
+        lambda: cluster.deploy("train.py", keep=["/data"]),
+        lambda: cluster.deploy("train.py", force=True),
+        lambda: cluster.deploy("train.py", secrets=["A"]),
+        cluster.status,
+        cluster.down,
+        cluster.run("r1").wait,
+        cluster.run("r1").logs,
+        cluster.run("r1").delete,
+    ):
+        with pytest.raises(api.UsageError) as refusal:
+            refused()
+        assert refusal.value.hint
+
+
 def test_hosts_come_as_text_or_list_or_from_the_file(tmp_path):
     (tmp_path / "mine.toml").write_text('[[hosts]]\nname = "x"\n')
     assert api.Cluster("a, me@b:22").hosts == api.Cluster(["a", "me@b:22"]).hosts == ("a", "b")
