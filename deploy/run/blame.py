@@ -5,10 +5,12 @@ Only the first cause is named; its victims are listed by number. If nobody can t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.errors import DONE
+from .collectives import MISMATCH_WORDS
 
 MOST_NAMES = 4
 
@@ -56,6 +58,10 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Blame | None:
         early = min(left, key=lambda end: (end.t, end.rank))
         text = f"left early, with code 0, while the others waited; {lost} lost it ({first.error})"
         return Blame(f"{_who(early.rank, early.node)} {text}", early.node, early.rank)
+    # The rank that notices another size may be the odd one itself, and one that still ran is not to blame for that.
+    if odd := next((end for end in victims if re.search(MISMATCH_WORDS, end.error, re.IGNORECASE)), None):
+        who = f"{_who(odd.rank, odd.node)} {odd.how} ({odd.error.strip()})"
+        return Blame(f"the ranks do not agree on a collective: {who}; could not tell which of them is wrong")
     if len(still) == 1:
         ((rank, node),) = still.items()
         text = f"did not answer: it hangs, or cannot be reached; {lost} gave up on it ({first.error})"

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+# What gloo, NCCL and torch say of ranks that disagree.
+MISMATCH_WORDS = r"collective mismatch|mismatch between collectives|op\.preamble\.length <= op\.nbytes"
 # Of these all ranks must give as much: another size is another collective.
 _SAME_SIZE = ("all_reduce", "broadcast", "reduce")
 

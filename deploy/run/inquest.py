@@ -32,7 +32,7 @@ _TEXTS = (
         r"fallen off the bus|uncorrectable|gpu is lost|no cuda-capable device|cudaerrordevicesunavailable",
     ),
     (Cause.HOST_MEMORY, r"\[Errno 12\]|^memoryerror|defaultcpuallocator: can't allocate memory|cannot allocate memory"),
-    (Cause.MISMATCH, r"collective mismatch|mismatch between collectives|op\.preamble\.length <= op\.nbytes"),
+    (Cause.MISMATCH, collectives.MISMATCH_WORDS),
 )
 # How a rank ends that SIGINT or SIGTERM asked to: by the signal itself, or by a shell's code for it.
 _ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number))

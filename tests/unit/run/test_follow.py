@@ -182,6 +182,14 @@ def test_the_one_that_victims_waited_for_is_named_and_no_victim() -> None:
     assert "ranks 0, 2 gave up on it" in state.story[-1].text
 
 
+def test_who_notices_another_size_is_no_proof_that_the_one_that_still_ran_hangs() -> None:
+    size = "[enforce fail] op.preamble.length <= op.nbytes. 56 vs 2. Is there a distributed collective mismatch?"
+    state = run_of(*training(), *began(), lost(0), ended(2, -6, victim=True, error=size), AGAIN)
+    text = state.story[-1].text
+    assert "the ranks do not agree on a collective: worker-2 (rank 2)" in text
+    assert "could not tell which of them is wrong" in text and "worker-1" not in text
+
+
 def test_a_node_whose_ranks_are_victims_is_not_named_for_being_the_first_to_end() -> None:
     state = run_of(*all_up(), *began(), lost(0, 10.0), lost(1, 10.5), exited("master", 1, 10.0))
     result = judge(state, 0.0, 14.0)
