@@ -97,7 +97,7 @@ OTHERS_ON_HOSTS = [
           inside="kept = [threading.Thread(target=time.sleep, args=(99,), daemon=True) for _ in range(9999)]; "
           "[each.start() for each in kept]", job="pids = 200"),
     Fault("everything on the host is killed", "host", ("killed", "node lost", "left"),
-          outside=_at_host("kill -9 $(pgrep -f trainer.elastic.torchrun)")),
+          outside=_at_host("kill -9 $(pgrep -f [t]rainer.elastic.torchrun)")),
     Fault("SIGINT to its container", "host", ("killed", "node lost", "left", "exception"),
           outside=lambda hosts, run, host: hosts.root(host, f"docker kill -s INT muster-{run}")),
     Fault("logged out: SSH ends for a while", "host", ("node lost",), limit_s=20,
