@@ -64,6 +64,9 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Blame | None:
         return Blame(f"the ranks do not agree on a collective: {who}; could not tell which of them is wrong")
     if len(still) == 1:
         ((rank, node),) = still.items()
+        if "reset by peer" in first.error:
+            text = f"lost its connection to {_who(rank, node)}: that end, or something between them, reset it"
+            return Blame(f"{_who(first.rank, first.node)} {text} ({first.error})", first.node, first.rank)
         text = f"did not answer: it hangs, or cannot be reached; {lost} gave up on it ({first.error})"
         return Blame(f"{_who(rank, node)} {text}", node, rank)
     if still:

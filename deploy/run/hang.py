@@ -28,6 +28,7 @@ _STANDS = {
     "lock": "waits for a lock, or for a process of its own",
     "script": "stands still",
     "computes": "computes without a pause",
+    "replaced": "runs another program",
     "ended": "has ended",
     "unseen": "stands still and answers no look",
 }
@@ -39,6 +40,9 @@ _FIELDS = {
     "line": default(whole(0, 1 << 30), 0),
     "function": default(words(100), ""),
     "op": default(words(40), ""),
+    "error": default(words(300), ""),
+    "thread_error": default(words(300), ""),
+    "program": default(words(100), ""),
     "collectives": default(COLLECTIVES, list[list[Any]]()),
     "since_s": default(real(0.0, 1e9), 0.0),
     "step": default(whole(0, 10**15), 0),
@@ -53,7 +57,8 @@ _READ = record({"rank": whole(0, 65535), "node": node_name}, _FIELDS, others=lam
 class RankDoing:
     """What one rank does: in words of the agent, at which line of the script, and for how long it has made no step.
 
-    `moves`: its last step is not unusually long ago, so it is not to blame for anything.
+    `moves`: its last step is not unusually long ago, so it is not to blame for anything. `error`: the exception of its
+    main thread, that did not end it; `thread_error`: of another thread. `program`: what runs in place of the script.
     """
 
     rank: int
@@ -68,6 +73,9 @@ class RankDoing:
     op: str = ""
     collectives: tuple[Call, ...] = ()
     moves: bool = False
+    error: str = ""
+    thread_error: str = ""
+    program: str = ""
 
     @property
     def place(self) -> str:
@@ -129,7 +137,12 @@ def words_of(rank: RankDoing) -> str:
 
 def _missing(rank: RankDoing) -> str:
     place = f" in {rank.place}" if rank.place else ""
-    return f"rank {rank.rank} ({rank.node}) {_STANDS.get(rank.doing, rank.doing)}{place} for {rank.since_s:.0f} s"
+    who, since = f"rank {rank.rank} ({rank.node})", f"for {rank.since_s:.0f} s"
+    if rank.error:
+        return f"{who} failed with {rank.error}, and has not ended {since}: its process waits for its other threads"
+    program = f", {rank.program}, in place of the script" if rank.program else ""
+    after = f", after a thread of it failed with {rank.thread_error}" if rank.thread_error else ""
+    return f"{who} {_STANDS.get(rank.doing, rank.doing)}{program}{place} {since}{after}"
 
 
 def _waiters(waiting: Sequence[RankDoing]) -> str:

@@ -57,6 +57,8 @@ def cause_of_words(message: str) -> Cause:
         return Cause.NODE_LOST
     if "(out of memory" in message or "was killed by" in message or "its node ended it" in message:
         return cause_of_end(End(0, "", -1, 0.0, message))
+    if "something between them, reset it" in message:
+        return Cause.CUT_OFF
     if "left with code 0" in message or "left early" in message:
         return Cause.LEFT_EARLY
     return cause_of_error(message)
@@ -187,8 +189,8 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
     t = min(evidence.still[rank].since for rank in living)
     text = f"no rank has made a step: {hang.verdict(doing)}"
     if missing:
-        first = min(missing, key=lambda rank: (evidence.still[rank.rank].since, rank.rank))
-        cause = Cause.LOCKED_UP
+        first = min(missing, key=lambda rank: (not rank.error, evidence.still[rank.rank].since, rank.rank))
+        cause = cause_of_error(first.error) if first.error else Cause.LOCKED_UP
     elif differ := collectives.disagreement({rank.rank: rank.collectives for rank in doing}):
         fewest, cause = collectives.alike(differ)[0][0], Cause.MISMATCH
         first = next(rank for rank in doing if rank.rank == fewest[0])

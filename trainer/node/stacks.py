@@ -56,7 +56,8 @@ class Thread:
 class Look:
     """All threads at a moment. Of a `locked` interpreter neither the time nor the step is known: both are 0.
 
-    `step`: of this start of the run; earlier starts made `before`.
+    `step`: of this start of the run; earlier starts made `before`. `error`: the exception that ended the main thread's
+    work, `thread_error`: that of another thread, the last one.
     """
 
     threads: tuple[Thread, ...]
@@ -69,6 +70,8 @@ class Look:
     locked: bool = False
     collectives: tuple[Any, ...] = ()
     before: int = 0
+    error: str = ""
+    thread_error: str = ""
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,8 @@ def _look(about: dict[str, Any] | None, threads: tuple[Thread, ...], main: str, 
     step, seen, rows = int(_number(about, "step")), str(about.get("doing", "")), about.get("collectives")
     last = tuple(rows[:_MOST_COLLECTIVES]) if isinstance(rows, list) else ()
     t, since_s, before = (_number(about, name) for name in ("t", "since_s", "before"))
-    return Look(threads, of_main, t, pid, step, since_s, seen, collectives=last, before=int(before))
+    error, thread_error = (str(about.get(name, ""))[:300] for name in ("error", "thread_error"))
+    return Look(threads, of_main, t, pid, step, since_s, seen, False, last, int(before), error, thread_error)
 
 
 def _is_own(frame: Frame, home: Path | None) -> bool:

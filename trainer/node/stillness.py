@@ -4,7 +4,8 @@ A rank stands still when it has made no step for three times as long as usual an
 thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
 one of these, and is not told of. A rank that a signal has stopped is told of at the second look. So is one that
 computes in a loop of the script's own, where no library's code is ever met, for ten looks, and one whose native code
-holds the interpreter at one line for half a minute. One that nothing inside looks at any more is `unseen`.
+holds the interpreter at one line for half a minute. One that nothing inside looks at any more is `unseen`, and one
+whose process runs another program by now is `replaced`.
 Needs /proc; elsewhere nothing is told. Standard library only.
 """
 
@@ -78,6 +79,7 @@ class _Rank:
     about: dict[str, Any] | None = None
     loops: int = 0
     loop: stacks.Frame | None = None
+    program: str = ""
 
 
 class Stillness:
@@ -131,8 +133,13 @@ class Stillness:
             stopped = len(seen.samples) > 1 and seen.samples[-2][1].stopped
             return {**about, "doing": "stopped"} if stopped else None
         _count_loops(seen, looks, self._work)
+        program = _program(life.pid)
+        if not seen.program and seen.step:
+            seen.program = program
         if since < _limit(seen) or len(seen.samples) < _LOOKS:
             return None
+        if program and seen.program and program != seen.program:
+            return {**about, "doing": "replaced", "program": Path(program).name[:100]}
         if not _idle(seen.samples):
             if looks and all(look.locked for look in looks) and stacks.stuck(looks):
                 return {**about, **describe(looks[-1], self._work)}
@@ -158,6 +165,7 @@ def describe(look: stacks.Look, work: Path | None) -> dict[str, Any]:
     """What a look shows, for a person: what the main thread does, and the script's own line."""
     doing = stacks.doing(look, work if work and work.is_dir() else None)
     about: dict[str, Any] = {"doing": "locked" if look.locked else doing.what}
+    about |= {name: text for name in ("error", "thread_error") if (text := getattr(look, name))}
     if doing.own:
         file = _in_work(doing.own.file, work)
         about |= {"file": file, "line": doing.own.line, "function": doing.own.function[:100]}
@@ -259,6 +267,13 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
         for pid, of in by_pid.items()
         if of
     }
+
+
+def _program(pid: int) -> str:
+    """The file that the process runs; it changes if the script calls exec. Empty where nobody may know."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/exe")
+    return ""
 
 
 def _wakes(process: Path) -> int:

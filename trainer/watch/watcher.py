@@ -23,6 +23,7 @@ from .looks import Looks
 from .losses import Losses
 from .place import Place, append
 from .position import Position
+from .raised import Raised
 from .recorder import Recorder
 from .steps import FIRST_STEPS, Done, Steps, between
 
@@ -53,6 +54,7 @@ class Watcher:
 
     def __init__(self, place: Place, first: bool) -> None:
         self._place, self.steps = place, Steps()
+        self._raised = Raised(self._raises)
         self._fresh()
         self._first = first
         os.register_at_fork(before=self._forks, after_in_parent=self._has_forked, after_in_child=self._forked)
@@ -92,6 +94,7 @@ class Watcher:
         """In a child: it writes nothing unless it trains by itself, as a rank of its own."""
         with suppress(Exception):
             self._place, self._first = Place(), False
+            self._raised.clear()
             self._fresh()
 
     # What doors.py sees, on the script's thread.
@@ -224,6 +227,7 @@ class Watcher:
         about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": step}
         about |= {"doing": self.steps.doing, "since_s": round(now - clock, 3) if clock else None}
         about |= {"before": self._before} if self._before else {}
+        about |= self._raised.about()
         rows = self._recorder.look(step, now - (clock or self._began))
         return {**about, "collectives": rows} if rows else about
 
@@ -324,7 +328,14 @@ class Watcher:
     def _tell_failure(self, looks: Looks) -> None:
         """Of a script that an error ends: the collectives that it called last, so that the ranks can be compared."""
         if getattr(sys, "last_type", None) and (rows := self._recorder.now()):
-            looks.take({"t": round(time.time(), 3), "pid": os.getpid(), "collectives": rows})
+            about = {"t": round(time.time(), 3), "pid": os.getpid(), **self._raised.about()}
+            looks.take({**about, "collectives": rows})
+
+    @_quiet
+    def _raises(self) -> None:
+        """The main thread fails: Python may wait for other threads from now on."""
+        if self._looks and not self._ends:
+            self._looks.take(self._about())
 
 
 def _pause(age: float) -> float:

@@ -40,6 +40,18 @@ def test_what_the_missing_rank_does_is_said(doing, words):
     assert words in hang.verdict([waiting(0), RankDoing(1, "b", doing)])
 
 
+def test_a_rank_that_failed_and_lives_on_is_told_of_with_its_exception():
+    failed = RankDoing(1, "b", "lock", "train.py", 9, since_s=8.0, error="ValueError: bad row")
+    assert "rank 1 (b) failed with ValueError: bad row, and has not ended for 8 s" in hang.verdict([waiting(0), failed])
+    waits = dataclasses.replace(failed, error="", thread_error="ValueError: bad row")
+    assert "in train.py:9 for 8 s, after a thread of it failed with ValueError: bad row" in hang.verdict([waits])
+
+
+def test_a_rank_whose_process_runs_another_program_is_told_of():
+    other = RankDoing(1, "b", "replaced", program="sleep", since_s=8.0)
+    assert "rank 1 (b) runs another program, sleep, in place of the script for 8 s" in hang.verdict([waiting(0), other])
+
+
 def test_nobody_is_missing_while_a_rank_moves_and_none_of_them_stands_still():
     moving = [dataclasses.replace(rank, moves=True) for rank in (waiting(0), RankDoing(1, "b", "script", "train.py"))]
     assert hang.missing(moving) == ""

@@ -72,6 +72,8 @@ def first(*events: dict[str, Any], now: float = 130.0) -> Finding:
         ([stuck(1, "stopped")], Cause.STOPPED, "n1"),
         ([stuck(0), stuck(2), stuck(1, "script")], Cause.LOCKED_UP, "n1"),
         ([stuck(0), stuck(2), stuck(1, "computes")], Cause.LOCKED_UP, "n1"),
+        ([stuck(0), stuck(2, "lock"), stuck(1, "lock", error="ValueError: bad")], Cause.EXCEPTION, "n1"),
+        ([stuck(0), stuck(2), stuck(1, "replaced", program="sleep")], Cause.LOCKED_UP, "n1"),
         ([node("n1", "paused"), stuck(0), stuck(2)], Cause.STOPPED, "n1"),
         ([node("n1", "gone")], Cause.NODE_LOST, "n1"),
         ([node("n1", "unseen"), stuck(0), stuck(2)], Cause.NODE_LOST, "n1"),

@@ -1,0 +1,48 @@
+"""The exceptions that reach the top of a thread, for the looks of a process that does not end.
+
+Python waits for a script's other threads before it ends, maybe for ever; and a main thread may wait for one that failed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from .failure import words
+
+
+class Raised:
+    """The last one of the main thread (`error`), and of another thread (`thread_error`). `told` hears of the first."""
+
+    def __init__(self, told: Callable[[], object]) -> None:
+        self._noted: dict[str, str] = {}
+        main, other = sys.excepthook, threading.excepthook
+
+        def of_main(kind: type[BaseException], value: BaseException, trace: Any) -> None:
+            self._note("error", kind, value)
+            told()
+            main(kind, value, trace)
+
+        def of_thread(about: Any) -> None:
+            if about.exc_type is not SystemExit:
+                self._note("thread_error", about.exc_type, about.exc_value)
+            other(about)
+
+        sys.excepthook, threading.excepthook = of_main, of_thread
+
+    def clear(self) -> None:
+        """Forget them: this is another process now."""
+        self._noted.clear()
+
+    def about(self) -> dict[str, str]:
+        """What a look says of them."""
+        return dict(self._noted)
+
+    def _note(self, name: str, kind: type[BaseException], value: BaseException | None) -> None:
+        with suppress(Exception):  # a class of the script's whose words raise
+            self._noted[name] = kind.__name__
+            if value is not None:
+                self._noted[name] = words(value)
