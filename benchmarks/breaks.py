@@ -269,7 +269,7 @@ def _by_rank(first: str, culprit: int, second: str) -> str:
 
 def _last(output: Path) -> str:
     lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
-    return next((line for line in lines if line.startswith("error:")), lines[-1] if lines else "")
+    return next((line for line in lines if line.startswith(("error:", "stopped "))), lines[-1] if lines else "")
 
 
 def _named(text: str) -> str:

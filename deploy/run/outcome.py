@@ -106,6 +106,10 @@ def final(state: State) -> Result:
     A node whose rank ended with 0 says "done" for itself. The run is done only if no other rank or node failed.
     """
     result = from_verdicts(state.verdicts)
+    asked = {verdict.get("node") for verdict in state.verdicts if verdict.get("verdict") == "stopped"}
+    if result.verdict == "stopped" and state.script and len(asked) == 1 < len(state.names):
+        where = f"(by a signal on {state.name(result.node)}; no other node tells of one)"
+        return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":
         return result
     if blame := state.blame():

@@ -95,8 +95,8 @@ def run(config: Config, ranks: Ranks) -> int:
 
 def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
     words = str(fault).strip()
-    # This goes to the rank's log alone: on the console, a victim would speak before anybody names the cause.
-    print(f"rank {ranks.rank} ({ranks.node}): another rank went away: {words}", file=sys.stderr)
+    # Without its name: a victim may be heard before anybody names the cause.
+    print(f"another rank went away: {words}", file=sys.stderr)
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
         surely(partial(replace, Path(agent) / f"{ranks.local_rank}.lost", words), Path(agent))
     # All files are written. A normal exit spends another second in torch's teardown, and torchrun waits for it before

@@ -247,6 +247,13 @@ def test_a_rank_that_left_with_0_makes_no_run_done_whose_others_failed() -> None
     assert "left early, with code 0" in result.message
 
 
+def test_a_script_that_one_host_alone_was_asked_to_stop_is_told_of_with_the_host() -> None:
+    stopped = {**verdict("stopped", "worker-1", 1), "message": "train.py was asked to stop"}
+    state = run_of(*all_up(), stopped, *(exited(name, 75) for name in NAMES))
+    state.script = True
+    assert "by a signal on worker-1; no other node tells of one" in final(state).message
+
+
 def test_a_node_that_failed_without_a_word_makes_no_run_done() -> None:
     result = final(
         run_of(*all_up(), verdict("done"), exited("master", 0), exited("worker-1", 0), exited("worker-2", 1))
