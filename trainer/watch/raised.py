@@ -1,6 +1,6 @@
 """The exceptions that reach the top of a thread, for the looks of a process that does not end.
 
-Python waits for a script's other threads before it ends, maybe for ever; and a main thread may wait for one that failed.
+Python waits for other threads before it ends, maybe for ever; and its main thread may wait for one that failed.
 """
 
 from __future__ import annotations
