@@ -72,6 +72,26 @@ data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 
 lightning.Trainer(num_nodes=2, devices=1, accelerator="cpu", strategy="ddp", max_epochs=1, logger=False,
                   enable_checkpointing=False, enable_progress_bar=False).fit(Model(), data)
 """
+# The same model, whose Trainer a LightningCLI makes from a file.
+CLI = (
+    LIGHTNING.partition("data = ")[0]
+    + """    def train_dataloader(self):
+        return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 2)), batch_size=2)
+from lightning.pytorch.cli import LightningCLI
+if __name__ == "__main__":
+    LightningCLI(Model)
+"""
+)
+CONFIG = """trainer:
+  num_nodes: 2
+  devices: 1
+  accelerator: cpu
+  strategy: ddp
+  max_epochs: 1
+  logger: false
+  enable_checkpointing: false
+  enable_progress_bar: false
+"""
 FILES = {
     "train.py": HEAD + JOIN + SUM,
     "pkg/train.py": HEAD + JOIN + SUM,
@@ -87,6 +107,8 @@ FILES = {
     "spawn.py": SPAWN,
     "parallel.py": PARALLEL,
     "light.py": LIGHTNING,
+    "main.py": CLI,
+    "c.yaml": CONFIG,
 }
 ENV = "MASTER_ADDR={master} MASTER_PORT={port} WORLD_SIZE=2 RANK={rank} LOCAL_RANK=0 NODE_RANK={rank} "
 HAND = "--nnodes 2 --node-rank {rank} --master-addr {master} --master-port {port}"
@@ -115,6 +137,8 @@ RUN = (
      "python spawn.py --rank {rank} --world-size 2 --dist-url tcp://{master}:{port}"),
     ("a script of Slurm's", ["--style", "slurm", "--script", "slurm.py"], 2, "srun python slurm.py"),
     ("a script of MPI's", ["--style", "mpi", "--script", "mpi.py"], 2, "mpirun python mpi.py"),
+    ("a LightningCLI", ["--script", "python main.py fit --config c.yaml"], 2,
+     ENV + "python main.py fit --config c.yaml"),
     ("Lightning with num_nodes", ["--script", "light.py"], 2, ENV + "python light.py"),
 )  # fmt: skip
 REFUSED = (
