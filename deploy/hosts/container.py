@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..config.inventory import Host, Job
 from ..config.script import PER_NODE
@@ -160,6 +160,22 @@ def node_containers(
     return tuple(
         _node_container(index, names, host, fact, job, work, meeting)
         for index, (host, fact) in enumerate(zip(hosts, facts, strict=True))
+    )
+
+
+def newcomer(place: int, host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting) -> NodeContainer:
+    """One node more, of a host that joins a run; `meeting` has its interface alone."""
+    made = _node_container(0, [node_of(host.name)], host, facts, job, work, meeting)
+    labels = {
+        f"muster.place={0}": f"muster.place={place}",
+        f"muster.start={work.token}-0": f"muster.start={work.token}-{place}",
+    }
+    return replace(
+        made,
+        argv=tuple(labels.get(word, word) for word in made.argv),
+        environment={**made.environment, "PET_NODE_RANK": str(place)},
+        start=f"{work.token}-{place}",
+        first=False,
     )
 
 

@@ -22,7 +22,7 @@ from ..host.gpus import parse_claims
 from ..report.console import Console
 from ..run import record as record_of_run
 from ..ssh.session import Session, open_all
-from . import ended, nodes, observe, plan
+from . import ended, newcomer, nodes, observe, plan
 from .container import container_name
 from .leave import refuse_unnamed
 from .options import Options
@@ -42,7 +42,13 @@ def join(options: Options, console: Console) -> int:
         sessions = opened.all()
         run, containers = _chosen(options.run, list(sessions.values()))
         for host, session in sessions.items():
-            node = refuse(run, host, containers.get(host))
+            if host not in containers:
+                node = newcomer.join(run, session.host, console, options.dry_run)
+                if not options.dry_run:
+                    _until_it_hears(session, run, node, "")
+                    _tell(run, host, console)
+                continue
+            node = refuse(run, host, containers[host])
             if options.dry_run:
                 _show(host, commands.join(container_name(run)), console)
                 continue
@@ -56,17 +62,17 @@ def join(options: Options, console: Console) -> int:
                 console.note(f"{host}: its node has started, and waits for its secrets: {hint}")
             else:
                 _until_it_hears(session, run, node, known)
-            how = "it takes a free place after the next checkpoint, or waits as a spare where none is free"
-            console.line(f"{host} has joined {run}: {how}", {"kind": "joined", "host": host, "run": run})
+            _tell(run, host, console)
     return DONE
 
 
-def refuse(run: str, host: str, node: Container | None) -> Container:
+def _tell(run: str, host: str, console: Console) -> None:
+    how = "it takes a free place after the next checkpoint, or waits as a spare where none is free"
+    console.line(f"{host} has joined {run}: {how}", {"kind": "joined", "host": host, "run": run})
+
+
+def refuse(run: str, host: str, node: Container) -> Container:
     """The container of a host that may join. Raises UsageError for one that cannot. Pure."""
-    if node is None:
-        hint = f"{FAB} stop --run {run}, then {FAB} deploy --resume {run} with {host} among --hosts, or as its --spare"
-        why = f"{host} has no container of {run}: it was not among its hosts, and Muster cannot add a new one yet"
-        raise UsageError(why, hint)
     if not node.least:
         hint = f"{FAB} stop, then {FAB} deploy --resume {run}; with --min-nodes N hosts may leave and join"
         raise UsageError(f"{host} cannot join {run}: it runs without --min-nodes", hint)

@@ -24,6 +24,7 @@ from .heard import Heard, Registered, ended, told
 from .kept import Kept, Source
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, refusal
+from .newcomers import Newcomers
 from .share import FIRST_FILE
 
 # The agent's plan; only agents have it, because it has the run's key.
@@ -58,13 +59,16 @@ class Group:
         self.name, self._outcome, self._folder = name, outcome, folder
         self._leaving = Leaving(outcome, name)
         nodes: dict[str, list[Any]] = plan["nodes"]
-        self.spares = tuple(map(str, plan.get("spares", ())))
+        self._planned_spares = self.spares = tuple(map(str, plan.get("spares", ())))
         self._arbiter = str(plan.get("arbiter", ""))
         self._voters = tuple(each for each in nodes if each not in self.spares)
         self.planned = tuple(each for each in self._voters if each != self._arbiter)
         self.least, self._key = int(plan["least"]), str(plan["key"])
         journal = folder / "nodes" / f".{name}.{start}.register"
-        self._returns = journal.exists()
+        joined = dict(plan.get("joined", {}))
+        # A newcomer, too, ends itself where nobody answers it.
+        self._returns = journal.exists() or name in joined
+        self._newcomers = Newcomers(journal.with_suffix(".joined"), nodes.keys(), joined)
         self._views = {each: View() for each in nodes}
         able, now = (*self.planned, *self.spares), time.monotonic()
         self._leader = Leader(able, self.least, self.spares, bool(self._arbiter), not script, now)
@@ -88,8 +92,11 @@ class Group:
         if script:
             self._kept = Kept(folder, self._key, own, self._sources, self._running)
         for each, (address, _, port) in nodes.items():
-            if each != name:
-                threading.Thread(target=self._ask, args=(each, address, port), daemon=True).start()
+            if each not in joined:
+                self._begin_to_ask(each, address, port)
+        with self._lock:
+            for each in self._newcomers.names:
+                self._admit(each)
         threading.Thread(target=self._follow, daemon=True, name="muster-group").start()
 
     def _voted(self, nodes: Mapping[str, Sequence[Any]], journal: Path) -> Registered:
@@ -159,7 +166,14 @@ class Group:
 
     def left(self, names: Sequence[str]) -> list[str]:
         """Which of these nodes were asked to leave."""
-        return [name for name in names if self._views[name].leaves]
+        return [name for name in names if self._view_of(name).leaves]
+
+    def _unasked(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if not self._view_of(name).leaves]
+
+    def _view_of(self, name: str) -> View:
+        """What a node last said; of a newcomer that this node has not heard of yet, nothing."""
+        return self._views.get(name, View())
 
     def ask(self) -> None:
         """This node was asked to stop the run: that its ranks end is no reason to begin again."""
@@ -199,7 +213,7 @@ class Group:
         if not before or epoch.members[0] != self.name:
             return None
         gone = [name for name in before if name not in epoch.members]
-        self._left_out = time.monotonic(), tuple(name for name in gone if not self._views[name].leaves)
+        self._left_out = time.monotonic(), tuple(self._unasked(gone))
         return replace(epoch, before=before)
 
     def apart(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -211,16 +225,40 @@ class Group:
         if not left_out or time.monotonic() - told < _DOUBT_S:
             return []
         self._left_out = told, ()
-        alive = [name for name in left_out if not self._views[name].gone and self._views[name].answered > told]
+        views = {name: self._view_of(name) for name in left_out}
+        alive = [name for name, view in views.items() if not view.gone and view.answered > told]
         missed = {
-            name: tuple(m for m in self._trained if m != self.name and name not in self._views[m].sees)
+            name: tuple(m for m in self._trained if m != self.name and name not in self._view_of(m).sees)
             for name in alive
         }
         return [(name, by) for name, by in missed.items() if by]
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._meet(question)
         with self._lock:
             return self._about()
+
+    def _meet(self, said: Mapping[str, Any]) -> None:
+        """Another node tells of hosts that have joined."""
+        if said.get("joined"):
+            with self._lock:
+                for name in self._newcomers.hear(said["joined"]):
+                    self._admit(name)
+
+    def _admit(self, name: str) -> None:
+        """Let a newcomer be a spare from now on."""
+        is_new, self.spares = name not in self._views, self._planned_spares
+        self.spares += tuple(each for each in self._newcomers.names if each not in self.spares)
+        self._leader.spares, self._leader.planned = self.spares, (*self.planned, *self.spares)
+        self._views = {**self._views, name: self._view_of(name)}  # other threads go through the old ones
+        if self._heard:
+            self._heard.nodes |= {name}
+        if is_new or name == self.name:
+            self._begin_to_ask(name)
+
+    def _begin_to_ask(self, name: str, *where: Any) -> None:
+        if name != self.name:
+            threading.Thread(target=self._ask, args=(name, *where), daemon=True).start()
 
     def _about(self) -> dict[str, Any]:
         now = time.monotonic()
@@ -231,7 +269,7 @@ class Group:
         saved = self._kept.saved if self._kept else newest(self._folder / "checkpoints")
         more: dict[str, Any] = {"files": self._kept.where} if self._kept else {}
         more |= {"epoch": told(self._epoch), "ended": self._heard.ended if self._heard else None}
-        more |= {"leaves": self._leaving.asked}
+        more |= {"leaves": self._leaving.asked, "joined": self._newcomers.told()}
         return {**says, "sees": sees, "saved": saved, "stops": self._stops, **more}
 
     def _running(self) -> int:
@@ -247,14 +285,15 @@ class Group:
             return []
         place, count = members.index(self.name), min(max(1, len(self.planned) - self.least), len(members) - 1)
         with self._lock:
-            views = [(name, self._views[name]) for name in (members[place - 1 - more] for more in range(count))]
+            views = [(name, self._view_of(name)) for name in (members[place - 1 - more] for more in range(count))]
         return [Source(name, view.files, view.saved, epoch) for name, view in views]
 
-    def _ask(self, name: str, address: str, port: int) -> None:
-        """Ask one other node for as long as this one lives."""
+    def _ask(self, name: str, *planned: Any) -> None:
+        """Ask one other node for as long as this one lives. `planned`: where it is; a newcomer says that itself."""
         while not self._closed.wait(_ASK_S):
-            began = time.monotonic()
-            said = peers.ask(address, port, self._key)
+            began, where = time.monotonic(), planned or self._newcomers.where(name)
+            said = peers.ask(str(where[0]), int(where[1]), self._key, {"joined": self._newcomers.told()})
+            self._meet(said or {})
             with self._lock:
                 if said:
                     self._views[name] = _view(said, began)
@@ -288,7 +327,7 @@ class Group:
         now = time.monotonic()
         with self._lock:
             self._views[self.name] = _view(self._about(), now)
-            views = dict(self._views)
+            views = {name: View() for name in self._epoch.members} | self._views
         for view in views.values():
             if view.ended and view.ended[0] == self._epoch.number and self._epoch.over is None:
                 self._register.end(*view.ended)
@@ -309,7 +348,7 @@ class Group:
                 says = self._says()
                 store = says.get("store", "") if says.get("number") == epoch.number else ""
             else:
-                view = self._views[first]
+                view = self._view_of(first)
                 store = view.store if view.number == epoch.number else ""
         takes_part = self.name in epoch.members and epoch.number > self._floor
         place = epoch.members.index(self.name) if takes_part else -1
@@ -355,7 +394,8 @@ def file_of(plan: Mapping[str, Any] | None, name: str, per_node: int) -> Callabl
     """The number of the file in which a rank of this node tells its events, by its number in the present epoch."""
     if not plan or not plan.get("apart"):
         return lambda rank: rank
-    first = list(plan["nodes"]).index(name) * per_node
+    joined = plan.get("joined", {})
+    first = (joined[name][2] if name in joined else list(plan["nodes"]).index(name)) * per_node
     return lambda rank: first + rank % per_node
 
 

@@ -42,18 +42,18 @@ class Registered(Protocol):
 
 
 class Heard(Registered):
-    """What one spare has heard. `journal`: where it remembers that, for its own return; `nodes`: of the run."""
+    """What one spare has heard. `journal`: where it remembers that; `nodes`: of the run, more may join."""
 
     def __init__(self, journal: Path, nodes: Set[str]) -> None:
-        self._journal, self._nodes, self._epoch = journal, nodes, Epoch()
+        self._journal, self.nodes, self._epoch = journal, frozenset(nodes), Epoch()
         self.ended: tuple[int, int] | None = None
         with suppress(OSError, ValueError):
-            self._epoch = _epoch(json.loads(journal.read_text()), nodes)
+            self._epoch = _epoch(json.loads(journal.read_text()), self.nodes)
 
     def hear(self, said: object) -> None:
         """Another node tells its newest epoch; what is no epoch of these nodes tells nothing."""
         with suppress(ValueError):
-            epoch = _epoch(said, self._nodes)
+            epoch = _epoch(said, self.nodes)
             if (epoch.number, epoch.over is not None) > (self._epoch.number, self._epoch.over is not None):
                 self._epoch = epoch
                 with suppress(OSError):

@@ -23,7 +23,6 @@ def test_a_host_whose_node_has_ended_may_join(code):
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (None, "b has no container of run: it was not among its hosts"),
         (container(least=0, code=0), "it runs without --min-nodes"),
         (container(), "b is in run already"),
     ],

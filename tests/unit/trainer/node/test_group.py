@@ -6,6 +6,7 @@ from pathlib import Path
 from trainer.node.group import _ALONE_S, _STUCK_S, Group
 from trainer.node.leave import Leaving
 from trainer.node.members import ENDED_S, ENDS_S, Epoch, View
+from trainer.node.newcomers import Newcomers
 
 ALL = ("a", "b", "c")
 
@@ -15,6 +16,7 @@ def member(name, floor=0):
     made = Group.__new__(Group)
     made.name, made._floor, made._told, made._trained, made._epoch = name, floor, 0, (), Epoch()
     made._heard, made._kept, made._stops = None, None, False
+    made._newcomers = Newcomers(Path("/nowhere"), ALL, {})
     made._left_out = (0.0, ())
     made._leaving, made._views = Leaving(Path(), name), {each: View() for each in ALL}
     return made

@@ -1,0 +1,45 @@
+"""A host that joins a run which goes on is a spare: the others hear of it in questions that prove the run's key."""
+
+import dataclasses
+import json
+
+from deploy.local import machine
+from deploy.run.environment import GROUP, NODE
+from lab.waiting import events, until
+from tests.dist.test_spares import SLOWLY, STEPS, epochs, kill, trains
+
+
+def newcomer(run, name, place, key="key"):
+    """Start a node that the plan of the others does not name."""
+    template = run.spec.nodes[-1]
+    plan = json.loads(template.environment[GROUP])
+    address, register, port = machine.doors(1)[0]
+    plan |= {"key": key, "nodes": plan["nodes"] | {name: [address, register, port]}}
+    plan |= {"spares": [*plan.get("spares", []), name], "joined": {name: [address, port, place]}}
+    environment = template.environment | {GROUP: json.dumps(plan), NODE: name}
+    run.nodes.start(dataclasses.replace(template, name=name, environment=environment), run.run_dir / f"logs/{name}.log")
+
+
+def test_newcomers_take_the_places_of_lost_nodes_and_those_without_the_key_take_none(nodes, recipe_file):
+    options = ("--recipe", recipe_file(SLOWLY), "--batch", 24, "--steps", STEPS, "--checkpoint-every", 10)
+    run = nodes(2, *options, "--eval-every", 0)
+    run.spec = run.spec.grouped(2, machine.doors(3), "key")
+    run.start()
+    trains(run)
+    newcomer(run, "stranger", 3, key="another")
+    newcomer(run, "late-4", 4)
+    newcomer(run, "late-5", 5)
+    for name in ("late-4", "late-5"):
+        says = run.run_dir / "nodes" / f".{name}" / ".says"
+        until(lambda says=says: says.exists() and '"after": 0' in says.read_text(), f"{name} to wait")
+    trains(run)
+    assert epochs(run) == []
+    kill(run, "worker-1")
+    until(lambda: epochs(run) == [["master", "worker-2", "late-4"]], "the first newcomer to take the place", 30)
+    trains(run)
+    kill(run, "late-4")
+    until(lambda: epochs(run)[-1] == ["master", "worker-2", "late-5"], "the other newcomer to take it", 30)
+    trains(run)
+    assert events(run.run_dir, 0, "members")[-1]["spares"] == ["late-4", "late-5"]
+    until(lambda: run.codes()["stranger"] == 1, "the one without the key to end itself", 60)
+    assert "sees 0 of 3 nodes" in (run.run_dir / "logs/stranger.log").read_text()

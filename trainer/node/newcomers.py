@@ -1,0 +1,73 @@
+"""Hosts that have joined a run that goes on (`fab join`): each is a spare that the plan of the others does not name.
+
+A newcomer's own plan names it. Its questions to the other nodes say who it is and where, and nodes pass that on in
+their questions and answers, all of which prove that they know the run's key (peers.py). What a node knows of them is in
+a file, for its own return. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from muster.files import replace
+
+_MOST = 64
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+# Address, port, and place: a number that no other node of the run has. One that joins again has a larger one.
+Where = tuple[str, int, int]
+
+
+class Newcomers:
+    """Those that this node knows. `planned`: the nodes of the plan; `own`: this node, if it has joined itself."""
+
+    def __init__(self, journal: Path, planned: Collection[str], own: Mapping[str, Any]) -> None:
+        self._journal, self._planned, self._known = journal, frozenset(planned) - own.keys(), dict[str, Where]()
+        with suppress(OSError, ValueError):
+            self.hear(json.loads(journal.read_text()))
+        self.hear(own)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, in the order in which they joined."""
+        return tuple(sorted(self._known, key=lambda name: (self._known[name][2], name)))
+
+    def where(self, name: str) -> tuple[str, int]:
+        """Where a newcomer answers."""
+        return self._known[name][:2]
+
+    def told(self) -> dict[str, Where]:
+        """What other nodes are told."""
+        return dict(self._known)
+
+    def hear(self, said: object) -> list[str]:
+        """Another node tells of newcomers; those that are new, or are somewhere else now. What is odd tells nothing."""
+        news = [] if not isinstance(said, Mapping) else [(name, _where(said[name])) for name in list(said)[:_MOST]]
+        changed = []
+        for name, where in news:
+            known = self._known.get(name)
+            fits = isinstance(name, str) and _NAME.fullmatch(name) and name not in self._planned
+            if where and fits and (known or len(self._known) < _MOST) and (known is None or where[2] > known[2]):
+                self._known[name] = where
+                changed.append(name)
+        if changed:
+            with suppress(OSError):
+                replace(self._journal, json.dumps(self._known))
+        return changed
+
+
+def _where(said: object) -> Where | None:
+    if not isinstance(said, (list, tuple)) or len(said) != 3:
+        return None
+    address, port, place = said
+    if not (isinstance(address, str) and type(port) is int and type(place) is int):
+        return None
+    with suppress(ValueError):
+        ipaddress.ip_address(address)
+        return (address, port, place) if 0 < port < 1 << 16 and 0 <= place < 10_000 else None
+    return None
