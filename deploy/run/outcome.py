@@ -236,10 +236,10 @@ def left_early(state: State, now: float, followed_since: float = 0.0) -> list[in
 
 def _node_missing(state: State, started_at: float, now: float) -> Result | None:
     missing = [name for name in state.names if name not in state.up]
-    if not missing:
+    if not missing or (state.least and state.began):  # they train without it: it may have joined a moment ago
         return None
     if state.up:
-        waited, limit = now - min(state.up.values()), START_SPREAD_S
+        waited, limit = now - max(started_at, min(state.up.values())), START_SPREAD_S
     else:
         waited, limit = now - started_at, FIRST_NODE_S
     if waited < limit:

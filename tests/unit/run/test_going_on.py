@@ -222,3 +222,13 @@ def test_a_node_that_leaves_is_not_lost_and_its_return_is_no_fault():
     for now, restarts in (("exited", 0), ("running", 1)):
         state.apply({"kind": "node", "t": 13.0, "node": "master", "state": now, "code": 0, "restarts": restarts})
     assert state.story[-1].text == "master restarts"
+
+
+def test_a_node_that_joined_a_moment_ago_is_not_missing_where_the_others_train():
+    state = State((*NAMES, "late"), least=2)
+    for name in NAMES:
+        state.apply({"kind": "node_up", "node": name, "t": 10.0})
+    assert judge(state, 50.0, 60.0) is None, "who follows a run late hears of its nodes one by one"
+    assert judge(state, 20.0, 60.0).message.startswith("late did not start")
+    state.apply({"kind": "began", "node": "master", "rank": 0, "t": 11.0})
+    assert judge(state, 20.0, 60.0) is None
