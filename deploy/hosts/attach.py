@@ -75,7 +75,7 @@ def attach(options: Options, console: Console) -> int:
             # These words come from a label on a host. We show them and never run them.
             open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
         lost = first.nodes - len(names)
-        if lost:
+        if lost > 0:  # a host may have joined
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
