@@ -1,7 +1,8 @@
 """A host that was not in a run joins it while it goes on (`fab join`): one more spare, which tells the others of it.
 
 All that its node needs is in the container of a node that runs: the plan with the run's key, the variables, the image's
-layers. They come over SSH to this machine, and go to the newcomer over standard input, as a deploy sends them.
+layers. They come over SSH to this machine, and go to the newcomer over standard input, as a deploy sends them. What the
+newcomer runs is what this machine recorded: a host of the run decides neither its arguments nor its other variables.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..host import audit, lock, run_user
 from ..host.facts import Container, HostFacts
 from ..report.console import Console
 from ..run import record
-from ..run.environment import CLAIM, GROUP
+from ..run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END
 from ..ssh.session import Session, open_all
 from . import container, group, nodes, observe, plan, preflight, waits
 from . import options as deploy_options
@@ -59,6 +60,21 @@ class Template:
     token: str
 
 
+def given_by_run(name: str) -> bool:
+    """Whether a variable of a node is the run's own, not the user's or the image's. A host is asked for no other."""
+    return name.startswith("PET_") or (name in MUSTER_NAMES and name != ON_END)
+
+
+def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[str] | None) -> None:
+    """Raise UsageError if the node of the run says that it trains otherwise than this machine recorded. Pure."""
+    if recorded is None or list(theirs) != list(recorded):
+        ours = "nothing" if recorded is None else shlex.join(recorded)
+        raise UsageError(
+            f"{run}: its node runs {shlex.join(theirs)[:200]!r}, and this machine has recorded {ours[:200]!r}",
+            f"run it on the machine where `{FAB} deploy` was typed; never trust a host that runs something else",
+        )
+
+
 def again(text: str) -> dict[str, Any]:
     """The options of the deploy, as its record repeats them. Raises UsageError for one that a newcomer cannot have."""
     words, found = shlex.split(text), dict[str, Any]()
@@ -71,7 +87,7 @@ def again(text: str) -> dict[str, Any]:
         found[field] = (*found.get(field, ()), value) if is_list else value
     return {
         name: found[name]
-        for name in ("image", "folder", "processes", "gpus", "include", "folder_limit")
+        for name in ("image", "folder", "processes", "gpus", "include", "folder_limit", "environment")
         if name in found
     }
 
@@ -99,7 +115,8 @@ def planned(template: Template, name: str, address: str, port: int, place: int, 
     agreed["spares"] = [*(node for node in template.plan.get("spares", ()) if node not in known), name]
     agreed["joined"] = {name: [address, port, place]}
     own = {key: made.environment[key] for key in _HOSTS_OWN if key in made.environment}
-    return {**template.variables, **own, GROUP: json.dumps(agreed)}
+    runs = {key: value for key, value in template.variables.items() if given_by_run(key)}
+    return {**made.environment, **runs, **own, GROUP: json.dumps(agreed)}
 
 
 def join(run: RunId, host: Host, console: Console, dry_run: bool) -> Container:
@@ -115,7 +132,7 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> Container:
     with open_all(options.load().hosts) as opened:
         reached = list(opened.values.values())
         facts = observe.facts(reached)
-        return _join(run, options, _present(options.load(), reached, facts), console, dry_run)
+        return _join(run, options, _present(options.load(), reached, facts), console, dry_run, known.get("arguments"))
 
 
 def _present(cluster: Cluster, reached: Sequence[Session], facts: Results[HostFacts]) -> ReachedHosts:
@@ -129,7 +146,14 @@ def _present(cluster: Cluster, reached: Sequence[Session], facts: Results[HostFa
     return ReachedHosts(replace(cluster, hosts=hosts), [sessions[host.name] for host in hosts], facts.values)
 
 
-def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, dry_run: bool) -> Container:
+def _join(
+    run: RunId,
+    options: Options,
+    hosts: ReachedHosts,
+    console: Console,
+    dry_run: bool,
+    recorded: Sequence[str] | None,
+) -> Container:
     new = hosts.sessions[-1]
     members = plan.runs_of({name: fact.containers for name, fact in hosts.facts.items()}).get(run, {})
     running = [
@@ -141,6 +165,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, d
     if not first.least:
         raise UsageError(f"{run} runs without --min-nodes: no host can join it", f"{FAB} stop, then --resume")
     template = template_of(running[0].run(("docker", "inspect", "--format", "{{json .Config}}", first.name)).out)
+    refuse_other_arguments(run, template.words, recorded)
     name, place = node_of(new.host.name), 1 + max(len(template.plan["nodes"]) - 1, *(n.place for n in members.values()))
     if name in template.plan["nodes"]:
         raise UsageError(f"{name} was a node of {run}, and its container was removed", "join with another host")

@@ -59,7 +59,13 @@ def test_the_key_is_not_in_the_command_and_the_labels_name_the_place():
 
 def test_the_options_of_the_deploy_are_repeated_and_those_that_a_newcomer_cannot_have_are_refused():
     found = newcomer.again("--folder 'my code' --image app --nproc 2 --env A=1 --min-nodes 2 --include a --include b")
-    assert found == {"folder": "my code", "image": "app", "processes": "2", "include": ("a", "b")}
+    assert found == {
+        "folder": "my code",
+        "image": "app",
+        "processes": "2",
+        "include": ("a", "b"),
+        "environment": ("A=1",),
+    }
     with pytest.raises(UsageError, match="--secret cannot take a new host yet"):
         newcomer.again("--image app --secret TOKEN")
 
@@ -68,3 +74,18 @@ def test_another_image_is_refused():
     newcomer.refuse_other_image("r", '["sha256:1"]', '["sha256:1"]')
     with pytest.raises(UsageError, match="has changed since r began"):
         newcomer.refuse_other_image("r", '["sha256:1"]', '["sha256:2"]')
+
+
+def test_a_host_of_the_run_gives_the_newcomer_no_variable_but_the_runs_own():
+    odd = json.loads(inspected())
+    odd["Env"] += ["LD_PRELOAD=/x.so", "PYTHONSTARTUP=/x.py", "MUSTER_ON_END=curl x", "MUSTER_MAX_HOURS=3"]
+    given = newcomer.planned(newcomer.template_of(json.dumps(odd)), "e", "10.0.0.5", 29602, 3, made())
+    assert not {"LD_PRELOAD", "PYTHONSTARTUP", "MUSTER_ON_END"} & given.keys()
+    assert given["MUSTER_MAX_HOURS"] == "3"
+
+
+@pytest.mark.parametrize("recorded", [None, (), ("--steps", "8")])
+def test_a_node_that_says_it_runs_something_else_is_refused(recorded):
+    newcomer.refuse_other_arguments("r", ("--steps", "9"), ["--steps", "9"])
+    with pytest.raises(UsageError, match="its node runs '--steps 9', and this machine has recorded"):
+        newcomer.refuse_other_arguments("r", ("--steps", "9"), recorded)
