@@ -32,6 +32,8 @@ SchedulerParameters=sched_interval=1,bf_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 KillWait=20
+# The nodes share one machine, which may have fewer processors than they say.
+SlurmdParameters=config_overrides
 NodeName=DEFAULT CPUs=4 RealMemory=2000
 CONF
     for number in $(seq "$nodes"); do

@@ -132,7 +132,7 @@ def test_a_stranger_with_a_key_of_their_own_neither_joins_nor_ends_the_run(contr
     rights = ("--cap-add", "NET_ADMIN", "--device", "/dev/net/tun", "--user", "0", "--entrypoint", "sh")
     command = ("docker", "run", "--rm", *rights, tag_of(BASE, None), "-c", STRANGER.format(**words))
     assert control.rack.root(outside, *command, timeout=60).split() == ["0", "0"], "a handshake, bytes"
-    assert int(control.rack.root(first, "sh", "-c", arrived)) - before > 4000, "the packets arrived"
+    assert int(control.rack.root(first, "sh", "-c", arrived)) - before > 1000, "the packets arrived"
     control.rack.on(first, f"cd ~/.muster/runs/{control.run}/work && touch over")
     assert running.wait(60) == 0
 

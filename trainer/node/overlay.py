@@ -223,6 +223,7 @@ def relay(descriptor: int, pair: list[str], port: int) -> int:
     other, piece = {first: second, second: first}, bytearray(_PIECE)
     view = memoryview(piece)
     with socket.socket(fileno=descriptor) as between:
+        between.setblocking(True)  # whoever opened it may have left it otherwise: then each look would be a rest
         between.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _REST_S, 0))
         while True:
             try:
