@@ -29,6 +29,7 @@ from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
 from deploy.image import push as transfer
 from deploy.image.credentials import Choice
+from deploy.image.folder_look import FolderLook
 from deploy.image.layer_cache import LayerCache
 from deploy.ssh import session
 
@@ -145,16 +146,10 @@ def _write(folder: Path, files: int, size: int, seed: int) -> None:
 
 
 def _push(rack: racks.Rack, folder: Path, layers: Path) -> None:
+    # As `fab push` does it.
+    code = FolderLook(folder, Choice(most=4 * BYTES), layers.parent)
     with session.open_all(rack.hosts) as opened:
-        transfer.push(
-            opened.all().values(),
-            BASE,
-            folder,
-            OURS,
-            lambda host, sent, total: None,
-            LayerCache(layers),
-            choice=Choice(most=4 * BYTES),
-        ).all()
+        transfer.push(opened.all().values(), BASE, code, OURS, lambda host, sent, total: None, LayerCache(layers)).all()
 
 
 def _rsync(rack: racks.Rack, folder: Path) -> None:

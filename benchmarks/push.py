@@ -19,6 +19,7 @@ from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.rivals.save_load import save_load
 from deploy.image import push as transfer
+from deploy.image.folder_look import FolderLook
 from deploy.image.layer_cache import LayerCache
 from deploy.ssh import session
 
@@ -60,9 +61,10 @@ def change(folder: Path) -> None:
 def push(rack: racks.Rack, folder: Path, layers: Path) -> float:
     """Seconds of one push to all hosts, connecting included. Raises when a host failed."""
     began = time.monotonic()
+    code = FolderLook(folder, cache=layers.parent)
     with session.open_all(rack.hosts) as opened:
         pushed = transfer.push(
-            opened.all().values(), BASE, folder, OURS, lambda host, sent, total: None, LayerCache(layers)
+            opened.all().values(), BASE, code, OURS, lambda host, sent, total: None, LayerCache(layers)
         )
     pushed.all()
     return time.monotonic() - began

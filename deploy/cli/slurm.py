@@ -15,6 +15,7 @@ from ..core.names import asked_run
 from ..hosts import options as deploy_options
 from ..hosts import push as deploy_push
 from ..hosts.options import Options
+from ..image.folder_look import FolderLook
 from ..report.console import Console
 from ..report.script_lines import shown_ranks
 from ..run import environment
@@ -83,7 +84,8 @@ def deploy(given: Mapping[str, Any], console: Console) -> int:
     sent = plain.code(cluster) if folder else None
     choice = deploy_options.choice_of(cluster)
     first = next(iter(plain.script_words()), "-")
-    deploy_push.look_through(sent, "" if first.startswith("-") else first, choice, console)
+    code = FolderLook(sent, choice) if sent else None
+    deploy_push.look_through(code, "" if first.startswith("-") else first, console)
     typed = {name: given[name] for name in ("script", "each", "args") if given[name]}
     asked = plan.Asked(
         given["slurm"],

@@ -22,6 +22,7 @@ from ..core.text import duration
 from ..host import run_user
 from ..image import push as transfer
 from ..image import repository
+from ..image.folder_look import FolderLook
 from ..image.push import Pushed
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -59,8 +60,9 @@ def deploy(options: Options, console: Console) -> int:
         cluster = overlay_plan.asked(cluster, work, options.wait)
         name = asked_run("--run", options.run)
         first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
-        deploy_push.look_through(folder, "" if first.startswith("-") else first, choice, console)
-        needs = packages.asked(cluster, folder, choice, console) if work.script else None
+        look = FolderLook(folder, choice) if folder else None
+        deploy_push.look_through(look, "" if first.startswith("-") else first, console)
+        needs = packages.asked(cluster, look, console) if work.script else None
         code_now = repository.look(folder, choice) if folder else None
         if folder:
             _warn_alone(folder, work.script, cluster, console)
@@ -187,7 +189,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     hosts = request.cluster.hosts
     if meeting.several([request.facts[host.name] for host in hosts]) and not any(host.interface for host in hosts):
         console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
-    pushes = transfer.foresee(request.sessions, request.base, request.folder, request.tag, request.choice).all()
+    pushes = transfer.foresee(request.sessions, request.base, request.code(), request.tag).all()
     containers = large_folder.give(containers, pushes)
     if request.requirements:
         pushed = {host: Pushed(0, push.why, push.folder, push.digest) for host, push in pushes.items()}

@@ -20,6 +20,7 @@ from ..core.results import HostsFailed
 from ..host import audit, lock
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
+from ..image.folder_look import FolderLook
 from ..image.push import Pushed
 from ..packages.requirements import Requirements
 from ..report.console import Console
@@ -68,6 +69,10 @@ class DeployRequest:
     requirements: Requirements | None = None
     wait: bool = False
     overlay: Overlay | None = None
+
+    def code(self) -> FolderLook | None:
+        """A new look at the folder: somebody may have worked in it since the last one."""
+        return FolderLook(self.folder, self.choice) if self.folder else None
 
     def containers(
         self, run_id: str, try_links: bool, interfaces: Mapping[str, str] | None = None
@@ -179,9 +184,7 @@ class NewRun(HostsBackend):
         request = self._request
         self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
         proven = self._preflight.get("ran") == request.tag
-        return image_push.bring(
-            request.sessions, request.base, request.folder, request.tag, self._console, request.choice, proven
-        )
+        return image_push.bring(request.sessions, request.base, request.code(), request.tag, self._console, proven)
 
     def _open(self, overlay: Overlay) -> None:
         """Make the network that preflight then tries: the hosts need the image before, which has its tools."""

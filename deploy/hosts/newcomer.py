@@ -23,6 +23,7 @@ from ..core.program import FAB
 from ..core.results import Results
 from ..host import audit, lock, run_user
 from ..host.facts import Container, HostFacts
+from ..image.folder_look import FolderLook
 from ..report.console import Console
 from ..run import record
 from ..run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END
@@ -179,8 +180,9 @@ def _join(
         made = _container(run, options, hosts, template, place, members)
         preflight.gate(hosts, (made.image,), False, console, None, _BUSY)
         folder = options.code(hosts.cluster)
+        code = FolderLook(folder, deploy_options.choice_of(hosts.cluster)) if folder else None
         base = deploy_push.base_of(options, hosts.cluster, hosts.facts, console, hosts.sessions, True)
-        deploy_push.bring([new], base, folder, made.image, console, deploy_options.choice_of(hosts.cluster))
+        deploy_push.bring([new], base, code, made.image, console)
         refuse_other_image(run, _layers(running[0], first.name), _layers(new, made.image, image=True))
         made = replace(made, claim=places.names().get(new.host.name, ""))
         try:

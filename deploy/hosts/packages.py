@@ -19,7 +19,7 @@ from ..core.text import amount, several
 from ..engine import images as engine_images
 from ..host import audit
 from ..host.facts import HostFacts
-from ..image.credentials import Choice
+from ..image.folder_look import FolderLook
 from ..image.model import WORKSPACE
 from ..image.push import Pushed
 from ..packages import commands, install
@@ -52,9 +52,9 @@ class Target:
     pushed: Mapping[str, Pushed] = field(default_factory=dict)
 
 
-def asked(cluster: Cluster, folder: Path | None, choice: Choice, console: Console) -> Requirements | None:
+def asked(cluster: Cluster, code: FolderLook | None, console: Console) -> Requirements | None:
     """The requirements of the folder, which this says. Raises UsageError for a file that cannot work on a host."""
-    return packages_shown.asked(cluster.job.requirements, folder, choice, console)
+    return packages_shown.asked(cluster.job.requirements, code.folder, code.result(), console) if code else None
 
 
 def bring(target: Target, needs: Requirements, console: Console) -> install.Installed:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ..config.inventory import Cluster
 from ..core.errors import DONE, DeployError, UsageError
@@ -18,7 +17,7 @@ from ..host import lock, run_user
 from ..host.facts import HostFacts
 from ..image import code_layer, official
 from ..image import push as transfer
-from ..image.credentials import Choice
+from ..image.folder_look import FolderLook
 from ..image.push import Pushed
 from ..report import sent
 from ..report.console import Console
@@ -37,9 +36,10 @@ def push(options: Options, console: Console) -> int:
         cluster = options.load()
         refuse_mixed(cluster)
         folder, choice = options.code(cluster), deploy_options.choice_of(cluster)
-        look_through(folder, "", choice, console)
-        needs = packages.asked(cluster, folder, choice, console)
+        code = FolderLook(folder, choice) if folder else None
         with open_all(cluster.hosts) as opened:
+            look_through(code, "", console)
+            needs = packages.asked(cluster, code, console)
             sessions = list(opened.all().values())
             facts = observe.facts(sessions).all()
             base = base_of(options, cluster, facts, console, sessions)
@@ -48,13 +48,13 @@ def push(options: Options, console: Console) -> int:
                 cluster, _ = run_user.choose(cluster, sessions, facts)
             target = packages.Target(cluster, sessions, facts, tag, base, folder)
             if options.dry_run:
-                foretell(sessions, base, folder, tag, console, choice)
+                foretell(sessions, base, code, tag, console)
                 if needs:
                     packages.foretell(target, needs, console)
                 return DONE
             with lock.take(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
-                pushed = bring(sessions, base, folder, tag, console, choice)
+                pushed = bring(sessions, base, code, tag, console)
                 if needs:
                     interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
                     packages.bring(replace(target, pushed=pushed), needs, console)
@@ -62,27 +62,29 @@ def push(options: Options, console: Console) -> int:
         return DONE
 
 
-def look_through(folder: Path | None, script: str, choice: Choice, console: Console) -> None:
-    """Say what of the folder is not sent, and what the user should know. Raises as code_layer.check does."""
-    if folder:
-        sent.tell(code_layer.check(folder, script, choice), console)
+def look_through(code: FolderLook | None, script: str, console: Console) -> None:
+    """Say what of the folder is not sent, and what the user should know. Raises UsageError if `script` is not sent, and
+    as FolderLook.result does."""
+    if code:
+        look = code.result()
+        code_layer.refuse_unsent(look, code.folder, script)
+        sent.tell(look, console)
 
 
 def bring(
     sessions: Sequence[Session],
     base: str,
-    folder: Path | None,
+    code: FolderLook | None,
     tag: str,
     console: Console,
-    choice: Choice,
     proven: bool = False,
 ) -> dict[str, Pushed]:
-    """Push, show the progress, say what each host was sent, and return that. `choice` and `proven` as in image/push.py.
+    """Push, show the progress, say what each host was sent, and return that. `code` and `proven` as in image/push.py.
 
     Raises DeployError with every host that failed.
     """
     with console.pushing([session.host.name for session in sessions]) as tell:
-        pushed = transfer.push(sessions, base, folder, tag, tell, proven=proven, choice=choice).all()
+        pushed = transfer.push(sessions, base, code, tag, tell, proven=proven).all()
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
         console.note(f"{host}: {size} sent ({what.why})")
@@ -91,11 +93,9 @@ def bring(
     return pushed
 
 
-def foretell(
-    sessions: Sequence[Session], base: str, folder: Path | None, tag: str, console: Console, choice: Choice
-) -> None:
+def foretell(sessions: Sequence[Session], base: str, code: FolderLook | None, tag: str, console: Console) -> None:
     """Say what a push would send, and why. Changes nothing."""
-    for host, push_plan in transfer.foresee(sessions, base, folder, tag, choice).all().items():
+    for host, push_plan in transfer.foresee(sessions, base, code, tag).all().items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
         console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,

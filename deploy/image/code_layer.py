@@ -44,10 +44,13 @@ class CodeLayer:
 
 @dataclass(frozen=True)
 class Look:
-    """What a user should know of a folder before it is sent: credentials that stay here, and notes of other kinds."""
+    """What there is to send of a folder, by name and without content; and what a user should know before it is sent:
+    credentials that stay here, and notes of other kinds. `rule`: the file that decided what is sent, if any."""
 
+    entries: Sequence[Entry]
     credentials: Sequence[LeftOut]
     notes: Sequence[str]
+    rule: str = ""
 
 
 def pack(folder: Path | None, with_trainer: bool, choice: Choice, aside: Path) -> CodeLayer:
@@ -108,20 +111,25 @@ def copy(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
             path.chmod(entry.mode)
 
 
-def check(folder: Path, script: str = "", choice: Choice = NO_CHOICE) -> Look:
-    """Raise what `pack` would, and UsageError if Muster would not send `script`. Says what the user should know."""
+def look(folder: Path, choice: Choice = NO_CHOICE) -> Look:
+    """What `pack` would send, and what the user should know of it. Raises what `pack` would."""
     chosen, credentials, selected, odd = _look(folder, choice)
-    names = {entry.path for entry in chosen}
+    notes = [*selected.notes, *_large(folder, chosen), *_settings(folder, choice, credentials), *odd]
+    return Look(chosen, credentials, notes, selected.rule)
+
+
+def refuse_unsent(look: Look, folder: Path, script: str) -> None:
+    """Raise UsageError if `script` is in the folder, and Muster would not send it."""
+    names = {entry.path for entry in look.entries}
     if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
-        if why := next((file.why for file in credentials if file.path == Path(script).as_posix()), ""):
+        if why := next((file.why for file in look.credentials if file.path == Path(script).as_posix()), ""):
             raise UsageError(
                 f"{script}: Muster does not send it: {why}", f"remove the credential; or --include {script}"
             )
         raise UsageError(
-            f"{script}: Muster does not send it: look at {folder / (selected.rule or '.dockerignore')}",
+            f"{script}: Muster does not send it: look at {folder / (look.rule or '.dockerignore')}",
             f"--include {script}",
         )
-    return Look(credentials, [*selected.notes, *_large(folder, chosen), *_settings(folder, choice, credentials), *odd])
 
 
 def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
@@ -129,12 +137,11 @@ def sent(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
     return frozenset(entry.path for entry in entries(folder, choice) if not entry.isdir())
 
 
-def needs(folder: Path, choice: Choice = NO_CHOICE) -> frozenset[str]:
-    """The paths in `folder` that may say which packages a project needs: those that are sent, and those that stay here
-    for the password of an index alone. The hosts get what these say in memory."""
-    chosen, kept, _, _ = _look(folder, choice)
-    files = {entry.path for entry in chosen if not entry.isdir()}
-    return frozenset(files | {file.path for file in kept if file.why == IN_AN_ADDRESS})
+def needs(look: Look) -> frozenset[str]:
+    """The paths that may say which packages a project needs: those that are sent, and those that stay here for the
+    password of an index alone. The hosts get what these say in memory."""
+    files = {entry.path for entry in look.entries if not entry.isdir()}
+    return frozenset(files | {file.path for file in look.credentials if file.why == IN_AN_ADDRESS})
 
 
 def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]:
@@ -162,8 +169,9 @@ def _look(folder: Path, choice: Choice) -> tuple[list[Entry], list[LeftOut], sel
         raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
     selected = selection.select(folder, choice.include)
     chosen, odd = list[Entry](), list[str]()
+    top = str(folder)  # a Path would be made a text again for each
     for path in selected.paths:
-        if made := path_entry.read(folder, path):
+        if made := path_entry.read(top, path):
             chosen.append(made)
         elif os.path.lexists(folder / path):
             odd.append(f"{path} stays here: it is a pipe, a socket or a device")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,9 +19,9 @@ _NOTHING = "-"
 
 @dataclass(frozen=True)
 class Content:
-    """The records of a folder, each with its path."""
+    """The records of a folder, each with its path, in any order."""
 
-    records: frozenset[str]
+    records: tuple[str, ...]
 
     @cached_property
     def digest(self) -> str:
@@ -45,18 +44,13 @@ class Content:
 
     def since(self, below: Content) -> tuple[set[str], set[str]]:
         """The paths that are new or differ from `below`, and the paths of `below` that must go for that."""
-        changed = {path_of(record) for record in self.records - below.records}
-        return changed, {path_of(record) for record in below.records - self.records}
-
-
-def content_of(entries: Mapping[str, Entry], digests: Mapping[str, str]) -> Content:
-    """The content of these entries. `digests`: of each file, by its path."""
-    return Content(frozenset(_record(path, entry, digests.get(path, "")) for path, entry in entries.items()))
+        ours, theirs = frozenset(self.records), frozenset(below.records)
+        return {path_of(record) for record in ours - theirs}, {path_of(record) for record in theirs - ours}
 
 
 def parse(text: bytes) -> Content:
     """The content that `text` stands for."""
-    return Content(frozenset(filter(None, os.fsdecode(text).split("\0"))))
+    return Content(tuple(filter(None, os.fsdecode(text).split("\0"))))
 
 
 def path_of(record: str) -> str:
@@ -64,7 +58,8 @@ def path_of(record: str) -> str:
     return record.split(" ", 3)[3]
 
 
-def _record(path: str, entry: Entry, digest: str) -> str:
+def record_of(path: str, entry: Entry, digest: str) -> str:
+    """The record of an entry. `digest`: of a file's bytes."""
     if entry.isdir():
         return f"d 0 {_NOTHING} {path}"
     if entry.issym():

@@ -1,6 +1,6 @@
 """What this machine remembers of a large folder: the digests of its files, and what it was when it was pushed before.
 
-In ~/.cache/muster/folders/NAME: `files` has each file's digest with its size, times and inode, as rsync compares;
+In ~/.cache/muster/folders/NAME: `files` has each file's record with its size, times and inode, as rsync compares;
 `DIGEST.LISTING` is a content that hosts may have (content.py), the newest of several.
 """
 
@@ -25,7 +25,7 @@ from .content import Content
 from .credentials import Choice
 from .path_entry import Entry
 
-_FORMAT, _CONTENTS, _FOLDERS = "muster folder 3", 3, 50
+_FORMAT, _CONTENTS, _FOLDERS = "muster folder 4", 3, 50
 _NAME = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{64})")
 _RECENT_S = 2.0  # a file that changed just now can change again without another time
 _READERS = 4
@@ -39,19 +39,19 @@ class FolderMemory:
         self._folder, self._all = folder, cache / "folders"
         self._place = self._all / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
         self._stamps: dict[str, str] = {}
-        self._digests: dict[str, str] = {}
+        self._records: dict[str, str] = {}
         self._complete, self._is_new, self._began = False, False, 0.0
         names = [match for path in self._newest() if (match := _NAME.fullmatch(path.name))]
         # By digest, the newest first.
         self.listings = {match[1]: match[2] for match in names}
 
     def load(self, choice: Choice) -> None:
-        """Read the digests. Files that are as they were are known to hold no credential: they are not read again."""
+        """Read the records. Files that are as they were are known to hold no credential: they are not read again."""
         with suppress(OSError, ValueError, IndexError):
             form, salt, judged, *rows = os.fsdecode((self._place / "files").read_bytes()).split("\0")
             if form == _FORMAT and len(rows) % 3 == 0:
                 self._stamps = dict(zip(rows[::3], rows[1::3], strict=True))
-                self._digests = dict(zip(rows[::3], rows[2::3], strict=True))
+                self._records = dict(zip(rows[::3], rows[2::3], strict=True))
                 self._complete = judged == _judged(salt, choice)
                 if self._complete:
                     left_out.remember(self._stamps, choice)
@@ -63,29 +63,37 @@ class FolderMemory:
             return content.parse(text) if hashlib.sha256(text).hexdigest() == digest else None
         return None
 
-    def digests(self, entries: Mapping[str, Entry], tell: Callable[[int, int], None]) -> Mapping[str, str]:
-        """The digest of each file; `tell` gets the bytes read so far and in all. Raises DeployError, say for a file
-        that cannot be read."""
+    def now(self, entries: Mapping[str, Entry], tell: Callable[[int, int], None]) -> Content:
+        """The content of these entries; `tell` gets the bytes read so far and in all.
+
+        Only files that have changed are read. Raises DeployError, say for a file that cannot be read.
+        """
         began, stamps = time.time(), self._stamps
-        changed = [path for path, entry in entries.items() if stamps.get(path) != entry.stamp and entry.isreg()]
-        searched = {path: left_out.DIGESTS.get((path, entries[path].stamp), "") for path in changed}
-        new = [path for path in changed if not searched[path]]
-        digests, total, read = {**self._digests, **searched}, sum(entries[path].size for path in new), 0
+        changed = {path: entry for path, entry in entries.items() if stamps.get(path) != entry.stamp}
+        files = {path: entry.size for path, entry in changed.items() if entry.isreg()}
+        digests = {path: left_out.DIGESTS.get((path, entries[path].stamp), "") for path in files}
+        new = [path for path, digest in digests.items() if not digest]
+        total, read = sum(files[path] for path in new), 0
         for path, digest in zip(new, _all(self._folder, new), strict=True):
-            digests[path], read = digest, read + entries[path].size
+            digests[path], read = digest, read + files[path]
             tell(read, total)
         # A few files are read again faster than all are written down.
-        size = sum(entries[path].size for path in changed)
-        self._is_new = size > _MOST_AGAIN or len(changed) > _MOST_FILES_AGAIN or not self._complete
-        self._began, self._digests = began, digests
-        return digests
+        self._is_new = sum(files.values()) > _MOST_AGAIN or len(files) > _MOST_FILES_AGAIN or not self._complete
+        self._began = began
+        for path in self._records.keys() - entries.keys():
+            del self._records[path]
+        for path, entry in changed.items():
+            self._records[path] = content.record_of(path, entry, digests.get(path, ""))
+        return Content(tuple(self._records.values()))
 
     def save(self, entries: Mapping[str, Entry], choice: Choice) -> None:
-        """Write the digests, if many are not those that were loaded."""
+        """Write the records, if many are not those that were loaded."""
         if self._is_new:
             before = self._began - _RECENT_S
-            sure = [path for path, entry in entries.items() if entry.changed < before and not entry.isdir()]
-            rows = [word for path in sure for word in (path, entries[path].stamp, self._digests.get(path, ""))]
+            # In the order of the records, which is that of the content's text: what is loaded need not be sorted again.
+            known = sorted((record, path) for path, record in self._records.items())
+            sure = [(record, path) for record, path in known if _is_sure(entries[path], before)]
+            rows = [word for record, path in sure for word in (path, entries[path].stamp, record)]
             salt = secrets.token_hex(16)
             self._write("files", "\0".join([_FORMAT, salt, _judged(salt, choice), *rows]))
 
@@ -130,6 +138,11 @@ def _all(folder: Path, paths: list[str]) -> Iterator[str]:
             yield from readers.map(digest, paths)
         finally:
             stop.set()
+
+
+def _is_sure(entry: Entry, before: float) -> bool:
+    """Whether it can be told from its stamp that it has not changed."""
+    return entry.changed < before and not entry.isdir()
 
 
 def _judged(salt: str, choice: Choice) -> str:

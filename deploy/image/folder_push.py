@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 
 from ..core import docker_faults, fields
@@ -18,12 +17,10 @@ from ..core.fields import digits
 from ..core.program import FAB
 from ..core.text import amount, last_line, several
 from ..ssh.session import Session
-from . import commands, content, sending
+from . import commands, sending
 from .content import Content
-from .credentials import Choice
-from .folder_memory import FolderMemory
+from .folder_look import FolderLook
 from .folder_stream import FolderStream
-from .path_entry import Entry
 from .sending import Send
 
 # Below this size, a layer is as fast, and the image alone says what ran.
@@ -61,18 +58,14 @@ class FolderPlan:
 class LargeFolder:
     """A folder as it is now, and what hosts may have of it. Several threads may ask."""
 
-    def __init__(
-        self,
-        folder: Path,
-        entries: Sequence[Entry],
-        memory: FolderMemory,
-        choice: Choice,
-        tell: Callable[[int, int], None],
-    ) -> None:
-        self._folder, self._memory, self._choice = folder, memory, choice
-        self._entries = {entry.path: entry for entry in entries}
-        self.content = content.content_of(self._entries, memory.digests(self._entries, tell))
+    def __init__(self, code: FolderLook, tell: Callable[[int, int], None]) -> None:
+        self._folder, self._memory, self._choice = code.folder, code.memory, code.choice
+        self._entries = {entry.path: entry for entry in code.result().entries}
+        self.content = self._memory.now(self._entries, tell)
         self._lock, self._plans = Lock(), dict[str, FolderPlan]()
+        # The hosts look meanwhile, and most likely have what was pushed last.
+        if newest := next(iter(self.older), ""):
+            self._plans[newest] = self._planned(self._memory.content(newest))
 
     @property
     def digests(self) -> list[str]:

@@ -66,11 +66,12 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
     sources = {(status.st_dev, status.st_ino): name for name, status in files}
     left_out = dict[str, LeftOut]()
     clean = _CLEAN.setdefault(_key(choice), {})
-    known = _read_many(folder, entries, clean, choice)
-    for path, entry in entries.items():
+    unsure = {path: entry for path, entry in entries.items() if clean.get(path) != entry.stamp}
+    known = _read_many(folder, unsure, choice)
+    for path, entry in entries.items() if sources else unsure.items():
         if left_out and is_below(path, left_out.keys()):
             continue
-        if clean.get(path) == entry.stamp and not (sources and _source(folder / path, sources)):
+        if path not in unsure and not _source(folder / path, sources):
             continue
         credential = _judged(folder, path, entry, sources, choice, known)
         if not credential:
@@ -131,12 +132,10 @@ def _judged(
     return LeftOut(path, words) if words else None
 
 
-def _read_many(
-    folder: Path, entries: Mapping[str, Entry], clean: Mapping[str, str], choice: Choice
-) -> Mapping[str, Read]:
+def _read_many(folder: Path, unsure: Mapping[str, Entry], choice: Choice) -> Mapping[str, Read]:
     """What files hold that nobody has searched yet, if they are so many bytes that several processes shall read."""
-    unread = [path for path, entry in entries.items() if clean.get(path) != entry.stamp and entry.isreg()]
-    if sum(entries[path].size for path in unread) < _MANY:
+    unread = [path for path, entry in unsure.items() if entry.isreg()]
+    if sum(unsure[path].size for path in unread) < _MANY:
         return {}
     return reading.read(folder, unread, choice.values)
 

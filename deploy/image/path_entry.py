@@ -47,7 +47,7 @@ class Entry:
         return made
 
 
-def read(top: Path, path: str) -> Entry | None:
+def read(top: Path | str, path: str) -> Entry | None:
     """A path of the folder `top`; None if no tar file can hold it, or it has just disappeared."""
     try:
         status = os.lstat(f"{top}/{path}")

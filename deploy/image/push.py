@@ -7,15 +7,13 @@ image. The base is read once for all hosts. A large folder goes beside the image
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Generic, NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple
 
 from ..core import docker_faults
+from ..core.ahead import Ahead
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.text import amount
@@ -25,16 +23,24 @@ from ..ssh.session import Done, Session, on_all
 from . import code_layer, commands, folder_push, sending
 from .archive import Archive, archive
 from .code_layer import CodeLayer
-from .credentials import NO_CHOICE, Choice
-from .folder_memory import FolderMemory
+from .folder_look import FolderLook
 from .folder_push import HostFolders, LargeFolder
 from .layer_cache import LayerCache, default_folder
 from .layer_source import LayerSource
 from .model import Base, Image, base_of, has_trainer, parse_base, refuse_other_trainer, run_image
-from .path_entry import Entry
-from .push_plan import PushPlan, Store, check_space, codec_for, full_push, parse_image, parse_store, plan_push, replaced
+from .push_plan import (
+    HAS_IT,
+    PushPlan,
+    Store,
+    check_space,
+    codec_for,
+    full_push,
+    parse_image,
+    parse_store,
+    plan_push,
+    replaced,
+)
 
-T = TypeVar("T")
 Tell = Callable[[str, int, int], None]
 HERE = "this machine"
 _LOOK_S = 60.0
@@ -74,61 +80,38 @@ class _PushContext:
 
 
 class _Has(NamedTuple):
-    """What a host has: images, and large folders. `proof`: how it tried the image, if it did."""
+    """What a host has: images, and large folders. `store`: None if it has just proved that it has the base alone as the
+    image, which takes half as many questions."""
 
-    store: Store
+    store: Store | None
     folders: HostFolders
-    proof: Done | None = None
-
-
-class _Ahead(Generic[T]):
-    """Work in a thread of its own, while this one does something else."""
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._ended = queue.SimpleQueue[Callable[[], T]]()
-
-        def serve() -> None:
-            try:
-                done = work()
-                self._ended.put(lambda: done)
-            except BaseException as fault:
-                self._ended.put(partial(_raise, fault))
-
-        threading.Thread(target=serve, daemon=True, name="muster-ahead").start()
-
-    def result(self) -> T:
-        """What came of it, once it has ended; raises what it raised. To be asked once."""
-        return self._ended.get()()
-
-
-def _raise(fault: BaseException) -> NoReturn:
-    raise fault
 
 
 def push(
     sessions: Iterable[Session],
     base: str,
-    folder: Path | None,
+    code: FolderLook | None,
     tag: str,
     tell: Tell,
     cache: LayerCache | None = None,
     proven: bool = False,
-    choice: Choice = NO_CHOICE,
 ) -> Results[Pushed]:
-    """Put `base` with `folder` on top onto every host, as `tag`. Returns per host what was sent, or its fault.
+    """Put `base` with the folder of `code` on top onto every host, as `tag`.
+
+    Returns per host what was sent, or its fault.
 
     Calls `tell(host, sent, total)` from several threads with the bytes so far; for `HERE`, while it reads the base from
     the local engine. An interrupted push leaves nothing; the next one starts from zero. proven: an image of this name
-    has just run on the hosts; if it is this image, push does not try it again. choice: which files to send.
+    has just run on the hosts; if it is this image, push does not try it again.
     Raises UsageError for a bad folder or name, and DeployError if nobody has the base. If a host cannot take the image,
     raises HostsFailed with every such host before it sends anything to any host.
     """
     sessions = list(sessions)
     bases = _find_base(sessions, base, pull=True)
     cache = cache or LayerCache(default_folder())
-    context, looks = _context(sessions, bases, folder, choice, tag, tell, cache)
+    context, looks = _context(sessions, bases, code, tag, tell, cache)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
-    saved = _Ahead(large.save) if (large := context.large) else None
+    saved = Ahead(large.save) if (large := context.large) else None
     pushed = on_all(sessions, lambda session: _bring(session, context, has[session.host.name], proven))
     if large and saved:
         saved.result()
@@ -137,20 +120,18 @@ def push(
     return pushed
 
 
-def foresee(
-    sessions: Iterable[Session], base: str, folder: Path | None, tag: str, choice: Choice = NO_CHOICE
-) -> Results[PushPlan]:
+def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag: str) -> Results[PushPlan]:
     """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
     sessions = list(sessions)
     bases = _find_base(sessions, base, pull=False)
     if not bases.values:
         return on_all(sessions, lambda session: PushPlan((), False, f"the host would pull {base} first"))
     cache = LayerCache(default_folder())
-    context, looks = _context(sessions, bases, folder, choice, tag, lambda host, sent, total: None, cache, False)
+    context, looks = _context(sessions, bases, code, tag, lambda host, sent, total: None, cache, prove=False)
 
     def plan(session: Session) -> PushPlan:
         has = looks.all()[session.host.name]
-        planned = plan_push(context.image, has.store, base)
+        planned = _planned(context, has)
         if not (large := context.large):
             return planned
         there = _folders(session, large, has.folders)
@@ -235,44 +216,39 @@ def _agreed(bases: Results[Base]) -> Base:
 def _context(
     sessions: Sequence[Session],
     bases: Results[Base],
-    folder: Path | None,
-    choice: Choice,
+    code: FolderLook | None,
     tag: str,
     tell: Tell,
     cache: LayerCache,
     prove: bool = True,
 ) -> tuple[_PushContext, Results[_Has]]:
     base, local = _agreed(bases), HERE in bases.values
-    memory = FolderMemory(cache.folder.parent, folder) if folder else None
-    bare, known = run_image(base, (), tag), list(memory.listings) if memory else []
+    bare, known = run_image(base, (), tag), list(code.memory.listings) if code else []
+    # A large folder was sent before, so it went beside the image.
+    is_likely = prove and bool(known) and has_trainer(base)
 
     def ask(session: Session) -> _Has:
-        folders = _Ahead(lambda: folder_push.look(session, known))
-        store, proof = look(session, bare, base), None
-        if prove and known and plan_push(bare, store, base.name).present:
-            proof = _try(session, bare, ())
-        return _Has(store, folders.result(), proof)
+        folders = Ahead(lambda: folder_push.look(session, known))
+        proved = is_likely and not _fault(session, bare, _try(session, bare, ()))
+        return _Has(None if proved else look(session, bare, base), folders.result())
 
-    looks = _Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
-    layer, large = _code(folder, base, choice, cache, memory, tell)
+    looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
+    layer, large = _code(code, base, cache, tell)
     image = run_image(base, (layer.digest,) if layer else (), tag)
     source = LayerSource(base, layer, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
     return _PushContext(image, base, local, source, tell, large, len(sessions) > 1), looks.result()
 
 
 def _code(
-    folder: Path | None, base: Base, choice: Choice, cache: LayerCache, memory: FolderMemory | None, tell: Tell
+    code: FolderLook | None, base: Base, cache: LayerCache, tell: Tell
 ) -> tuple[CodeLayer | None, LargeFolder | None]:
     """The layer on top of the base: the user's folder if it is small, and the trainer if the base is not made from
     Muster's image. And the folder if it is large."""
     apart, large = not has_trainer(base), None
-    entries: Sequence[Entry] = ()
-    if folder and memory:
-        memory.load(choice)
-        entries = code_layer.entries(folder, choice)
-        if sum(entry.size for entry in entries) >= folder_push.LARGE:
-            large = LargeFolder(folder, entries, memory, choice, lambda read, total: tell(HERE, read, total))
-            folder, entries = None, ()
+    folder, entries = (code.folder, code.result().entries) if code else (None, ())
+    if code and sum(entry.size for entry in entries) >= folder_push.LARGE:
+        large = LargeFolder(code, lambda read, total: tell(HERE, read, total))
+        folder, entries = None, ()
     if not folder and not apart:
         return None, large
     return code_layer.pack_entries(folder, entries, apart, cache.folder), large
@@ -296,13 +272,20 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base], looks:
         )
     if host in looks.faults:
         raise looks.faults[host]
-    store, folders, proof = looks.values[host]
-    if lacking := plan_push(context.image, store, context.base.name).layers:
+    store, folders = looks.values[host]
+    if store is None and len(context.image.layers) > len(context.base.layers):
+        store = look(session, context.image, context.base)  # the folder has become small enough for a layer
+    if store and (lacking := plan_push(context.image, store, context.base.name).layers):
         check_space(store, [context.source.weight(lacking)])
     if large := context.large:
         folders = _folders(session, large, folders)
         folder_push.check_space(large.plan(folders), folders)
-    return _Has(store, folders, proof)
+    return _Has(store, folders)
+
+
+def _planned(context: _PushContext, has: _Has) -> PushPlan:
+    """What to send of the image to a host."""
+    return plan_push(context.image, has.store, context.base.name) if has.store else PushPlan((), True, HAS_IT)
 
 
 def _bring(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
@@ -314,7 +297,7 @@ def _bring(session: Session, context: _PushContext, has: _Has, proven: bool) -> 
     over = len(context.image.layers) - len(context.base.layers)
     if not (large := context.large):
         return replace(bring_image(), code_layers=over)
-    ahead = _Ahead(bring_image) if plan_push(context.image, has.store, context.base.name).present else None
+    ahead = Ahead(bring_image) if _planned(context, has).present else None
     send = sending.apart if context.several else sending.from_here
     sent = folder_push.bring(session, large, has.folders, partial(context.tell, session.host.name), send)
     pushed = ahead.result() if ahead else bring_image()
@@ -325,9 +308,8 @@ def _bring(session: Session, context: _PushContext, has: _Has, proven: bool) -> 
 
 
 def _bring_image(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
-    store, plan = has.store, plan_push(context.image, has.store, context.base.name)
-    is_same = plan.present and not replaced(context.image, store)
-    if is_same and (proven or (has.proof and not _fault(session, context.image, has.proof))):
+    store, plan = has.store, _planned(context, has)
+    if store is None or (proven and plan.present and not replaced(context.image, store)):
         return Pushed(0, plan.why)
     if _lacks_base(context, plan) and _pulled(session, context):
         store = look(session, context.image, context.base)

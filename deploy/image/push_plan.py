@@ -40,6 +40,7 @@ _IMAGE = record(
         "layers": default(array(DIGEST), []),
     }
 )
+HAS_IT = "the host has it"
 _SLACK = 64 << 20  # bytes that must stay free on a host's disk
 
 
@@ -126,7 +127,7 @@ def plan_push(image: Image, store: Store, base: str = "") -> PushPlan:
             f"{base} is for {image.system}/{image.architecture}, but this host is {kind}", _build(base, kind)
         )
     if any(_same(image, on_host) for on_host in store.images):
-        return PushPlan((), True, "the host has it")
+        return PushPlan((), True, HAS_IT)
     shared = max((_common(image.layers, on_host.layers) for on_host in store.images), default=0)
     missing = image.layers[shared:]
     if not shared:

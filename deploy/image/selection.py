@@ -70,7 +70,8 @@ def select(folder: Path, include: Iterable[str] = ()) -> Selection:
         chosen = Selection(tuple(images.not_ignored(folder, patterns)), ".dockerignore")
     else:
         chosen = _by_git(folder) or _by_walk(folder)
-    paths = {*chosen.paths, *(path for asked in include for path in _all_of(folder, asked))}
+    # A dict keeps the order, which is nearly sorted.
+    paths = dict.fromkeys((*chosen.paths, *(path for asked in include for path in _all_of(folder, asked))))
     # Who asks for a file of a folder has looked into that folder.
     asked_for = {part for asked in include for part in (asked, *map(str, PurePosixPath(asked).parents))}
     ignored = tuple(name for name in chosen.ignored if name not in asked_for)
@@ -207,11 +208,11 @@ def _all_of(folder: Path, path: str) -> Iterator[str]:
             yield from (f"{inside}/{name}" for name in (*folders, *files))
 
 
-def _with_parents(paths: Iterable[str]) -> set[str]:
-    """The paths, and the folders that they are in."""
-    complete = set[str]()
+def _with_parents(paths: Iterable[str]) -> Iterable[str]:
+    """The paths, and the folders that they are in, each once."""
+    complete = dict[str, None]()
     for path in paths:
         while path and path not in complete:
-            complete.add(path)
+            complete[path] = None
             path = path.rpartition("/")[0]
     return complete

@@ -16,6 +16,7 @@ from ..config.script import PER_NODE, refuse_missing
 from ..config.values import Secret
 from ..core.errors import DeployError, UsageError
 from ..image import code_layer
+from ..image.code_layer import Look
 from ..image.credentials import Choice
 from ..image.model import WORKSPACE
 from ..report import sent as folder_notes
@@ -53,8 +54,11 @@ def choice_of(
     return Choice(frozenset(filter(None, paths.values())), sources, secrets.telling(named, known or {}), most)
 
 
-def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console) -> Path:
-    """The folder to send. Names the credentials in it that stay here. Raises UsageError if it lacks the script."""
+def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console) -> tuple[Path, Look]:
+    """The folder to send, and what there is in it. Names the credentials in it that stay here.
+
+    Raises UsageError if it lacks the script.
+    """
     path = Path(folder or ".")
     if not path.is_dir():
         raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
@@ -62,8 +66,10 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
     first = shell or ("" if script[0].startswith("-") else script[0])
     if first and not (path / first).is_file():
         refuse_missing(first, path)
-    folder_notes.tell(code_layer.check(path, first, choice), console)
-    return path
+    look = code_layer.look(path, choice)
+    code_layer.refuse_unsent(look, path, first)
+    folder_notes.tell(look, console)
+    return path, look
 
 
 def bring(folder: Path, run_dir: Path, choice: Choice) -> None:

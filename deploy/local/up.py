@@ -96,8 +96,10 @@ def up(options: Options, console: Console) -> int:
     for note in asked.notes:
         console.note(note)
     in_files, hidden, sending = _hidden(options, choice.script)
-    folder = script.check(options.folder, choice.arguments, sending, console) if choice.script else None
-    needs = packages_shown.asked(options.requirements, folder, sending, console)
+    folder, needs = None, None
+    if choice.script:
+        folder, look = script.check(options.folder, choice.arguments, sending, console)
+        needs = packages_shown.asked(options.requirements, folder, look, console)
     code_now = repository.look(folder, sending) if folder else None
     gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)

@@ -9,7 +9,7 @@ from ..core.errors import DeployError
 from ..core.results import HostsFailed
 from ..core.text import amount, several
 from ..image import code_layer
-from ..image.credentials import Choice
+from ..image.code_layer import Look
 from ..packages import install, passwords, requirements, settings
 from ..packages.exchange import ToolFailed
 from ..packages.install import Each, Installed
@@ -18,11 +18,9 @@ from ..packages.requirements import Requirements
 from .console import Console
 
 
-def asked(wanted: str, folder: Path | None, choice: Choice, console: Console) -> Requirements | None:
+def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
     """The requirements of the folder, which this says; `wanted` as --requirements has it. Raises UsageError."""
-    if folder is None:
-        return None
-    sent = code_layer.needs(folder, choice)
+    sent = code_layer.needs(look)
     path, by_itself = requirements.find(folder, wanted, sent)
     if not path:
         return None

@@ -91,7 +91,7 @@ def test_no_planted_credential_is_in_the_layer_and_all_else_is(folder):
 
 @pytest.mark.holds("credentials-stay")
 def test_what_stays_is_named_once_with_who_asks_for_it_and_the_way_to_send_it(folder):
-    listed = {entry.path: entry for entry in code_layer.check(folder).credentials}
+    listed = {entry.path: entry for entry in code_layer.look(folder).credentials}
     assert set(listed) == {*(credentials.place_of(path) for path in NAMED), *HELD}
     assert {".git", "sub/.git", ".aws"} <= set(listed)
     assert listed[".env"].asked == "speaks_of_keys.py"
@@ -109,7 +109,7 @@ def test_what_is_included_by_name_goes_along_alone(folder):
 @pytest.mark.parametrize("path", ["gone", "../out", ".aws/gone"])
 def test_a_name_that_includes_nothing_is_refused(folder, path):
     with pytest.raises(UsageError, match="--include"):
-        code_layer.check(folder, choice=Choice(frozenset({path})))
+        code_layer.look(folder, Choice(frozenset({path})))
 
 
 @pytest.mark.holds("secret-source-stays")
@@ -128,7 +128,7 @@ def test_the_file_of_a_secret_is_never_sent_under_any_name(folder, tmp_path, ali
     choice = Choice(frozenset({name, ".aws"} if alias == "in an included folder" else {name}), {"TOKEN": given})
     files, _ = layer(folder, choice)
     assert name not in files
-    (listed,) = [entry for entry in code_layer.check(folder, choice=choice).credentials if entry.never]
+    (listed,) = [entry for entry in code_layer.look(folder, choice).credentials if entry.never]
     assert (listed.path, listed.why) == (name, "the secret TOKEN is taken from it")
 
 
@@ -151,7 +151,7 @@ def test_a_file_that_holds_the_value_of_a_secret_stays_too(folder):
 def test_a_script_that_holds_a_secret_is_refused_before_anything_is_asked(folder):
     (folder / "train.py").write_text(f"TOKEN = '{PLANTED}'\n")
     with pytest.raises(UsageError, match=r"train.py: Muster does not send it.*the value of TOKEN") as refused:
-        code_layer.check(folder, "train.py", Choice(values={"TOKEN": PLANTED}))
+        code_layer.refuse_unsent(code_layer.look(folder, Choice(values={"TOKEN": PLANTED})), folder, "train.py")
     assert PLANTED not in str(refused.value) + refused.value.hint
 
 

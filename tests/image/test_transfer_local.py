@@ -23,6 +23,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
 from deploy.image import push as transfer
+from deploy.image.folder_look import FolderLook
 from deploy.image.layer_cache import LayerCache
 from deploy.image.model import CONTRACT, CONTRACT_LABEL
 from deploy.ssh import session
@@ -159,8 +160,8 @@ def push(host, base, folder, tmp_path):
     """push() -> what it did on the host; raises its fault."""
 
     def run(tell=lambda host, sent, total: None, tag="muster-test:run", folder=folder):
-        cache = LayerCache(tmp_path / "layers")
-        return transfer.push([host], base, folder, tag, tell, cache).all()["there"]
+        cache, code = LayerCache(tmp_path / "layers"), FolderLook(folder, cache=tmp_path) if folder else None
+        return transfer.push([host], base, code, tag, tell, cache).all()["there"]
 
     return run
 
@@ -216,11 +217,11 @@ def test_without_a_folder_the_base_itself_arrives(push, host, base):
 
 
 def test_what_would_be_sent_is_foreseen_and_nothing_is_done(push, host, base, folder):
-    (foreseen,) = transfer.foresee([host], base, folder, "muster-test:run").all().values()
+    (foreseen,) = transfer.foresee([host], base, FolderLook(folder), "muster-test:run").all().values()
     assert len(foreseen.layers) == 2
     assert host.docker("image", "ls", "--quiet") == ""
     push()
-    (foreseen,) = transfer.foresee([host], base, folder, "muster-test:run").all().values()
+    (foreseen,) = transfer.foresee([host], base, FolderLook(folder), "muster-test:run").all().values()
     assert foreseen.present
 
 
@@ -267,9 +268,9 @@ def test_a_base_only_the_host_has_gets_the_code_alone(push, host, base, folder, 
     push()
     host.docker("tag", "muster-test:run", "only-there:1")
     cache = LayerCache(tmp_path / "none")
-    done = transfer.push([host], "only-there:1", folder, "muster-test:other", lambda *progress: None, cache).all()[
-        "there"
-    ]
+    code = FolderLook(folder, cache=tmp_path)
+    pushed = transfer.push([host], "only-there:1", code, "muster-test:other", lambda *progress: None, cache).all()
+    done = pushed["there"]
     assert done.sent_bytes < 130_000
     host.docker("rm", host.docker("create", "muster-test:other", "true"))
 
@@ -277,7 +278,7 @@ def test_a_base_only_the_host_has_gets_the_code_alone(push, host, base, folder, 
 def test_a_base_nobody_has_is_a_fault_that_says_why(host, folder):
     absent = "localhost:1/absent:1"  # port 1: nobody serves a registry there
     with pytest.raises(DeployError, match=r"neither on this machine nor on there, which cannot pull it: .*127.0.0.1:1"):
-        transfer.push([host], absent, folder, "muster-test:run", lambda *progress: None)
+        transfer.push([host], absent, FolderLook(folder), "muster-test:run", lambda *progress: None)
 
 
 def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_path):
@@ -287,7 +288,7 @@ def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_pa
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
     bare.environment["PATH"] = str(tmp_path / "bin")
     with pytest.raises(HostsFailed) as failed:
-        transfer.push([gone, bare], base, folder, "muster-test:run", lambda *progress: None)
+        transfer.push([gone, bare], base, FolderLook(folder), "muster-test:run", lambda *progress: None)
     faults = failed.value.faults
     assert "the Docker engine does not answer" in faults["gone"].message
     assert "Docker is not installed" in faults["bare"].message

@@ -147,7 +147,7 @@ def test_a_large_file_is_named_with_its_size_and_a_hint_to_mount_it(folder, monk
     monkeypatch.setattr(code_layer, "_LARGE", 1 << 20)
     with (folder / "weights.pt").open("wb") as file:
         file.truncate(2 << 20)
-    (note,) = code_layer.check(folder).notes
+    (note,) = code_layer.look(folder).notes
     assert "weights.pt (2.1 MB)" in note
     assert "--mount" in note
 

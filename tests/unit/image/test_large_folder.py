@@ -14,9 +14,9 @@ import pytest
 
 from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
-from deploy.image import code_layer, folder_memory, folder_push, folder_stream, left_out, path_entry, selection
+from deploy.image import folder_memory, folder_push, folder_stream, left_out, path_entry, selection
 from deploy.image.credentials import NO_CHOICE, Choice
-from deploy.image.folder_memory import FolderMemory
+from deploy.image.folder_look import FolderLook
 from deploy.image.folder_push import HostFolders, LargeFolder
 from deploy.image.path_entry import Entry
 from deploy.ssh.session import Done
@@ -59,10 +59,7 @@ class Sender:
         self.folder, self.cache, self.host = folder, cache, host
 
     def look(self, choice: Choice = NO_CHOICE) -> tuple[LargeFolder, HostFolders]:
-        memory = FolderMemory(self.cache, self.folder)
-        memory.load(choice)
-        entries = code_layer.entries(self.folder, choice)
-        large = LargeFolder(self.folder, entries, memory, choice, lambda read, total: None)
+        large = LargeFolder(FolderLook(self.folder, choice, self.cache), lambda read, total: None)
         return large, folder_push.look(self.host, large.digests)
 
     def push(self, choice: Choice = NO_CHOICE) -> tuple[LargeFolder, int]:

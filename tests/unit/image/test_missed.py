@@ -64,7 +64,7 @@ def test_no_host_brings_a_user_to_send_a_credential(folder, path):
 def test_a_name_that_is_not_there_gets_one_that_is_and_never_a_credential(folder):
     for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"name a path as seen from {folder}")):
         with pytest.raises(UsageError) as refused:
-            code_layer.check(folder, choice=Choice(frozenset({path})))
+            code_layer.look(folder, Choice(frozenset({path})))
         assert refused.value.hint == meant
 
 

@@ -122,7 +122,7 @@ def test_what_a_rule_keeps_here_is_named_once_and_can_be_included(folder):
 def test_a_script_that_a_rule_keeps_here_is_refused_with_the_option_that_sends_it(folder):
     (folder / ".gitignore").write_text("train.py\n")
     with pytest.raises(UsageError, match=r"train\.py.*\.gitignore") as refused:
-        code_layer.check(folder, "train.py")
+        code_layer.refuse_unsent(code_layer.look(folder), folder, "train.py")
     assert refused.value.hint == "--include train.py"
 
 
@@ -173,6 +173,6 @@ def test_loops_of_links_end_and_a_pipe_is_named(folder, monkeypatch):
             look(monkeypatch)
         assert {"loop", "sub/up", "self"} <= code_layer.sent(folder)
         assert not {path for path in code_layer.sent(folder) if path.startswith(("loop/", "sub/up/"))}
-        odd = [note for note in code_layer.check(folder).notes if "pipe" in note]
+        odd = [note for note in code_layer.look(folder).notes if "pipe" in note]
         assert len(odd) <= 1
-    assert any("queue" in note for note in code_layer.check(folder).notes)
+    assert any("queue" in note for note in code_layer.look(folder).notes)
