@@ -7,7 +7,7 @@ import time
 import pytest
 
 from lab.waiting import until
-from trainer.node import work
+from trainer.node import kept, work
 from trainer.node.kept import Kept, Source, Whole, being_written, settled
 from trainer.node.lacks import SENT, Entry
 from trainer.node.link import Link, Lost
@@ -72,7 +72,8 @@ class Node:
 
 
 @pytest.fixture
-def pair(tmp_path):
+def pair(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "_LOOK_S", 0.1)  # a second between two looks would be all that these tests do
     made = [Node(tmp_path / name) for name in ("other", "own")]
     yield made
     for node in made:
