@@ -68,7 +68,7 @@ quick: $(VENV)/.ready-dev ## formatting, lint, types, and the tests that need ne
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest --quick -q --tb=short -n 4 --no-loadscope-reorder \
+	@$(BIN)/python -m pytest --quick -q --tb=short -n $(AT_ONCE) --no-loadscope-reorder \
 		-p no:unraisableexception tests/unit tests/lab
 
 check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
