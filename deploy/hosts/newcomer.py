@@ -17,15 +17,15 @@ from typing import Any
 
 from ..config.inventory import Cluster, Host
 from ..core.errors import BadAnswer, DeployError, UsageError
-from ..core.fields import json_object
-from ..core.names import RunId, node_of
+from ..core.fields import address, array, flag, json_object, record, row, table, text, whole
+from ..core.names import RunId, node_name, node_of
 from ..core.program import FAB
 from ..core.results import Results
 from ..host import audit, lock, run_user
 from ..host.facts import Container, HostFacts
 from ..image.folder_look import FolderLook
 from ..report.console import Console
-from ..run import record
+from ..run import record as record_of_run
 from ..run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END
 from ..ssh.session import Session, open_all
 from . import container, group, nodes, observe, plan, preflight, waits
@@ -48,7 +48,30 @@ _HOSTS_OWN = (
     "MUSTER_NODE",
     CLAIM,
 )
+_RANKS, _AGENT = "PET_NPROC_PER_NODE", "trainer.node.agent"
 _BUSY = ("gpu-busy", "gpu-claimed", "memory-low")
+_MOST = 1024
+_PORT, _PLACE = whole(0, 65535), whole(0, 1 << 20)
+_PLAN = record(
+    {
+        "least": whole(1, _MOST),
+        "key": text(200, r"[A-Za-z0-9_-]+"),
+        "nodes": table(node_name, row(address, _PORT, _PORT), _MOST),
+    },
+    {
+        "apart": flag,
+        "spares": array(node_name, _MOST),
+        "arbiter": node_name,
+        "joined": table(node_name, row(address, _PORT, _PLACE), _MOST),
+    },
+)
+_CONFIG = record(
+    {
+        "Env": array(text(1 << 20), 10_000),
+        "Cmd": array(text(1 << 16), 10_000),
+        "Labels": record({"muster.start": text(200)}),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -61,9 +84,9 @@ class Template:
     token: str
 
 
-def given_by_run(name: str) -> bool:
-    """Whether a variable of a node is the run's own, not the user's or the image's. A host is asked for no other."""
-    return name.startswith("PET_") or (name in MUSTER_NAMES and name != ON_END)
+def is_of_run(name: str) -> bool:
+    """Whether a variable with one of Muster's names is the run's own. A host is asked for no other."""
+    return name in MUSTER_NAMES and name != ON_END
 
 
 def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[str] | None) -> None:
@@ -95,16 +118,13 @@ def again(text: str) -> dict[str, Any]:
 
 def template_of(answer: str) -> Template:
     """Read `docker inspect` of a node's container. Raises BadAnswer."""
-    config = json_object(answer, "a container")
-    try:
-        variables = dict(str(entry).split("=", 1) for entry in config["Env"])
-        words = [str(word) for word in config["Cmd"]]
-        agreed = json_object(variables.pop(GROUP), "the plan of the run")
-        token = str(config["Labels"]["muster.start"]).rpartition("-")[0]
-        assert isinstance(agreed["nodes"], dict)
-        return Template(variables, tuple(words[words.index("trainer.node.agent") + 1 :]), agreed, token)
-    except (KeyError, ValueError, TypeError, AssertionError) as fault:
-        raise BadAnswer("a node's container", "its plan", str(fault)[:200]) from fault
+    config = _CONFIG(json_object(answer, "a container"), "a container")
+    variables = {name: value for name, _, value in (entry.partition("=") for entry in config["Env"])}
+    agreed = _PLAN(json_object(variables.pop(GROUP, ""), "the plan of the run"), "the plan of the run")
+    if _RANKS not in variables or _AGENT not in config["Cmd"]:
+        raise BadAnswer("a node's container", f"{_RANKS} and {_AGENT}", None)
+    words = tuple(config["Cmd"][config["Cmd"].index(_AGENT) + 1 :])
+    return Template(variables, words, agreed, config["Labels"]["muster.start"].rpartition("-")[0])
 
 
 def planned(template: Template, name: str, address: str, port: int, place: int, made: NodeContainer) -> dict[str, str]:
@@ -116,13 +136,15 @@ def planned(template: Template, name: str, address: str, port: int, place: int, 
     agreed["spares"] = [*(node for node in template.plan.get("spares", ()) if node not in known), name]
     agreed["joined"] = {name: [address, port, place]}
     own = {key: made.environment[key] for key in _HOSTS_OWN if key in made.environment}
-    runs = {key: value for key, value in template.variables.items() if given_by_run(key)}
+    # torchrun reads PET_* for each of its options, also for those that start another program.
+    ours = {key for key in made.environment if key.startswith("PET_")}
+    runs = {key: value for key, value in template.variables.items() if key in ours or is_of_run(key)}
     return {**made.environment, **runs, **own, GROUP: json.dumps(agreed)}
 
 
 def join(run: RunId, host: Host, console: Console, dry_run: bool) -> Container:
     """Start a node of the run on this host. Raises UsageError or DeployError; then nothing of it is left there."""
-    known = record.own(record.path_of(run))
+    known = record_of_run.own(record_of_run.path_of(run))
     if not known.get("hosts"):
         hint = f"run it on the machine where `{FAB} deploy` was typed"
         raise UsageError(f"{host.name} is new to {run}, and no record of that run is here", hint)
@@ -191,9 +213,9 @@ def _join(
             nodes.undo([new], [made])
             raise
     audit.note(new, f"{run} joined as {name}")
-    facts = record.facts(record.path_of(run))
-    record.write_record(
-        record.path_of(run), {**facts, "hosts": list(dict.fromkeys([*facts["hosts"], new.host.destination]))}
+    facts = record_of_run.facts(record_of_run.path_of(run))
+    record_of_run.write_record(
+        record_of_run.path_of(run), {**facts, "hosts": list(dict.fromkeys([*facts["hosts"], new.host.destination]))}
     )
     return observe_node(new, run)
 
@@ -239,25 +261,25 @@ def _container(
         for s in hosts.sessions[:-1]
         if (n := members.get(s.host.name)) and n.node in at and n.code is None
     }
-    way = observe.routes([new], {host.name: str(next(iter(peers.values()))[0])}).all()[host.name]
+    way = observe.routes([new], {host.name: next(iter(peers.values()))[0]}).all()[host.name]
     port = group.choose_ports([hosts.facts[host.name]])[0]
-    for address, _, theirs in peers.values():
-        observe.refuse_unreached([new], {host.name: [str(address)]}, int(theirs))
+    for peer_address, _, theirs in peers.values():
+        observe.refuse_unreached([new], {host.name: [peer_address]}, theirs)
     observe.refuse_unreached(hosts.sessions[:-1], {peer: [way.source] for peer in peers}, port)
     tag = deploy_options.tag_of(
         deploy_push.base_of(replace(options, dry_run=True), cluster, hosts.facts, Console(True), hosts.sessions, True),
         options.code(cluster),
     )
-    work = Work(run, tag, arguments=template.words, token=template.token, least=int(template.plan["least"]))
+    work = Work(run, tag, arguments=template.words, token=template.token, least=template.plan["least"])
     met = Meeting(str(next(iter(at.values()))[0]), 29500, (host.interface or way.interface,))
     facts = hosts.facts[host.name]
     made = container.newcomer(place, host, facts, cluster.job, work, met)
     began = time.time() + facts.clock_ahead_s
     queue = waits.Queue((way.source,), 0, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
     (made,) = waits.claimed((made,), (host,), (facts,), work, queue)
-    if made.environment["PET_NPROC_PER_NODE"] != template.variables["PET_NPROC_PER_NODE"]:
-        needed, has = template.variables["PET_NPROC_PER_NODE"], made.environment["PET_NPROC_PER_NODE"]
+    needed, has = template.variables[_RANKS], made.environment[_RANKS]
+    if has != needed:
         raise DeployError(
-            f"{host.name} would have {has} ranks, and each node of {run} has {needed}", f"--gpus {needed}"
+            f"{host.name} would have {has} ranks, and each node of {run} has {needed[:20]!r}", f"--gpus {needed[:20]}"
         )
     return replace(made, environment=planned(template, str(made.node), way.source, port, place, made))

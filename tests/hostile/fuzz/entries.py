@@ -20,7 +20,19 @@ from deploy.host import facts, folder_copy, jobs, leftovers, logs, networks
 from deploy.host import gpus as gpu_facts
 from deploy.host import lock as host_lock
 from deploy.host import status as host_status
-from deploy.hosts import bootstrap, bootstrap_run, mirror, nodes, overlay, overlay_plan, resume, stop
+from deploy.hosts import (
+    bootstrap,
+    bootstrap_run,
+    join,
+    leave,
+    mirror,
+    newcomer,
+    nodes,
+    overlay,
+    overlay_plan,
+    resume,
+    stop,
+)
 from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
@@ -168,6 +180,30 @@ def overlay_answer(text):
     """What an end of a run's own network answers: keys and ports, which become words of other hosts' commands."""
     answer = overlay.read(text.encode())
     assert all(not key.startswith("-") and key.isprintable() for key in (answer.get("key", ""), *answer.get("met", ())))
+
+
+@entry(samples.NODE)
+def newcomer_template(text):
+    """`docker inspect` of a node, from which a host that joins gets the plan and the run's own variables."""
+    template = newcomer.template_of(text)
+    meeting = deploy_spec.Meeting("192.0.2.1", 29500, ("eth0",))
+    work = Work(names.run_id("r1"), "muster-trainer:cpu", token="7f3a", least=2)
+    made = deploy_spec.newcomer(3, Host("e", "e"), FACTS, Job(), work, meeting)
+    given = newcomer.planned(template, "e", "192.0.2.5", 29602, 3, made)
+    assert all(name in made.environment or newcomer.is_of_run(name) for name in given)
+    host_commands.variable_lines({name: value for name, value in given.items() if "\n" not in value})
+
+
+@entry({"why": "", "members": ["a", "b"]}, {"why": "--min-nodes 2", "members": []})
+def leave_answer(text):
+    """What a node answers that was asked to leave."""
+    _words([leave.read(text).why, *leave.read(text).members])
+
+
+@entry({"number": 3, "place": 0, "members": "a"})
+def epoch(text):
+    """The epoch that a node tells."""
+    return join.has_heard(text)
 
 
 @entry(samples.INSPECT)

@@ -205,3 +205,12 @@ RESULT = {
     "again": 0, "twice": 0, "sent": 7, "rate": 15872000000, "trip_ms": 0.003, "tries": 1, "outcome": "ok",
 }  # fmt: skip
 LAYER = CODE_LAYER
+
+_PLAN = {"least": 2, "key": "0123abcd", "nodes": {"a": ["192.0.2.1", 29600, 29601]}, "apart": True, "spares": ["a"],
+         "joined": {"d": ["192.0.2.4", 29600, 2]}}  # fmt: skip
+NODE = json.dumps({
+    "Env": ["PATH=/bin", "PET_NODE_RANK=0", "PET_RDZV_ID=r-1", "PET_NPROC_PER_NODE=2", "LD_PRELOAD=/x.so",
+            f"MUSTER_GROUP={json.dumps(_PLAN)}"],
+    "Cmd": ["-c", "text", "sh", "-P", "-m", "trainer.node.agent", "--steps", "9"],
+    "Labels": {"muster.start": "7f3a-0"},
+})  # fmt: skip

@@ -78,9 +78,15 @@ def test_another_image_is_refused():
 
 def test_a_host_of_the_run_gives_the_newcomer_no_variable_but_the_runs_own():
     odd = json.loads(inspected())
-    odd["Env"] += ["LD_PRELOAD=/x.so", "PYTHONSTARTUP=/x.py", "MUSTER_ON_END=curl x", "MUSTER_MAX_HOURS=3"]
+    odd["Env"] += [
+        "LD_PRELOAD=/x.so",
+        "PET_NO_PYTHON=1",
+        "PYTHONSTARTUP=/x.py",
+        "MUSTER_ON_END=curl x",
+        "MUSTER_MAX_HOURS=3",
+    ]
     given = newcomer.planned(newcomer.template_of(json.dumps(odd)), "e", "10.0.0.5", 29602, 3, made())
-    assert not {"LD_PRELOAD", "PYTHONSTARTUP", "MUSTER_ON_END"} & given.keys()
+    assert not {"LD_PRELOAD", "PET_NO_PYTHON", "PYTHONSTARTUP", "MUSTER_ON_END"} & given.keys()
     assert given["MUSTER_MAX_HOURS"] == "3"
 
 
