@@ -25,7 +25,11 @@ _UNKNOWN_AFTER_S = 8.0
 _CLOCK_JUMP_S = 10.0
 _PLACE = re.compile(r" in (\S+:\d+)$")
 _TEXTS = (
-    (Cause.DISK_FULL, r"\[Errno (?:28|122)\]|no space left on device|disk quota exceeded|no room on the disk"),
+    (
+        Cause.DISK_FULL,
+        r"\[Errno (?:28|122)\]|no space left on device|disk quota exceeded|no room on the disk|"
+        r"pytorchstreamwriter failed writing|unexpected pos \d+ vs \d+",
+    ),
     (Cause.GPU_MEMORY, r"outofmemoryerror|cuda out of memory|cudaerrormemoryallocation|alloc_failed"),
     (
         Cause.GPU_LOST,

@@ -189,6 +189,8 @@ def _failed(state: State, node: str, message: str, hint: str = "") -> Result:
 
 def _node_gone(state: State, now: float) -> Result | None:
     ended = sorted((t, name) for name, t in state.exited_at.items() if now - t >= EXIT_SETTLES_S)
+    if any(_killed(state.nodes[name]) for name, t in state.exited_at.items() if now - t < EXIT_SETTLES_S):
+        return None  # it may be the cause: without it, those that missed it would be judged alone
     if not ended or (state.least and len(state.names) - len(ended) >= state.least):
         return None
     # A lost node, or one killed by a signal, comes before nodes that ended because they missed it.

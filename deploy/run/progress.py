@@ -182,7 +182,7 @@ class State:
         # What a node did before this follower came, another one has told.
         before = self.nodes.get(now.node, now if self.story.recalled else NodeState(now.node, "waiting"))
         self.nodes[now.node] = now
-        self.exited_at.pop(now.node, None)
+        ended_before = self.exited_at.pop(now.node, None)
         told = not now.trouble and (
             now.code in _KILLED or (self.least and now.code)
         )  # of one that is gone, the inquest
@@ -201,7 +201,8 @@ class State:
                 self.explained = True
             self._sign(event)
         if now.state in ("exited", "lost"):
-            self.exited_at[now.node] = float(event["t"])
+            same = ended_before if now.state == before.state and now.restarts == before.restarts else None
+            self.exited_at[now.node] = float(event["t"]) if same is None else same
 
     def _on_started(self, event: Event) -> None:
         rank = int(event["rank"])

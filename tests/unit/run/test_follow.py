@@ -115,6 +115,15 @@ def test_a_killed_node_is_named_with_rank_signal_and_step_before_those_that_miss
     assert "worker-2 (rank 2) was killed by SIGKILL at step 240" in result.message
 
 
+def test_who_is_killed_is_named_however_late_its_end_is_seen_or_seen_again() -> None:
+    state = run_of(*training(), exited("master", 1, t=11.0), exited("worker-2", -9, t=12.5))
+    assert judge(state, 0.0, 13.2) is None, "the end of the killed one has not settled, and may be the cause"
+    state.apply({**exited("worker-2", -9, t=14.0), "trouble": "gone"})
+    result = judge(state, 0.0, 14.6)
+    assert result is not None
+    assert result.node == "worker-2"
+
+
 def test_a_node_that_refused_points_to_its_log() -> None:
     result = judge(run_of(*all_up(), *(exited(name, 2) for name in NAMES)), 0.0, 20.0)
     assert result is not None

@@ -66,6 +66,7 @@ def first(*events: dict[str, Any], now: float = 130.0) -> Finding:
         ([ended(1, -9, how="was killed by SIGKILL (out of memory on its host: x)")], Cause.HOST_MEMORY, "n1"),
         ([ended(2, 1, 100.0, "ValueError: b"), ended(0, 1, 99.0, GONE, True)], Cause.EXCEPTION, "n2"),
         ([ended(2, 1, 100.0, "OSError: [Errno 28] No space left on device")], Cause.DISK_FULL, "n2"),
+        ([ended(2, 1, 100.0, "RuntimeError: [enforce fail] . unexpected pos 64 vs 0")], Cause.DISK_FULL, "n2"),
         ([ended(1, 3)], Cause.LEFT_EARLY, "n1"),
         ([ended(1, 0), ended(0, 1, 101.0, GONE, True)], Cause.LEFT_EARLY, "n1"),
         ([ended(1, 0), stuck(0), stuck(2)], Cause.LEFT_EARLY, "n1"),
