@@ -23,6 +23,7 @@ from ..explain import sources
 from ..explain.cause import DOCS, Explanation, judge
 from ..explain.read import read
 from ..explain.reading import Reading
+from ..explain.verdict import with_verdict
 from ..report.console import Console
 from ..run import folders, record
 from . import exit
@@ -83,7 +84,7 @@ def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
     places = places_of(whats)
     files = {name: str(place) for name, place in zip(sources.names_of(places), places, strict=True) if place}
-    explanation = judge(readings_of(places, console))
+    explanation = with_verdict(judge(readings_of(places, console)), _outcome_of(whats))
     script = _script_of(whats)
     console.data({"kind": "explanation", **explanation.json(), "next": next_of(explanation, script, files)})
     console.text("\n".join(lines_of(explanation, script, files)))
@@ -166,6 +167,15 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
 def _first_of(pattern: re.Pattern[str], text: str) -> str:
     match = pattern.search(text)
     return next((group for group in match.groups() if group), "") if match else ""
+
+
+def _outcome_of(whats: Sequence[str]) -> Mapping[str, Any]:
+    """What outcome.json says of the run that is explained; empty if it is no run here."""
+    with suppress(DeployError, ValueError):
+        if len(whats) == 1 and whats[0] != _STDIN and not os.path.isfile(whats[0]):
+            folder = Path(whats[0]) if os.path.isdir(whats[0]) else record.find(folders.RUNS, whats[0])
+            return record.read_json(folder / "outcome.json")
+    return {}
 
 
 def _script_of(whats: Sequence[str]) -> str:
