@@ -87,6 +87,8 @@ _RUNNERS = {
 # What a shell would act on: an operator that begins a word, or a `;` at a word's end, outside of quotes.
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _OPERATOR = re.compile(r"(?:^|\s)(&&|\|\|?|&|[0-9]?>>?|<)|(;)(?=\s|$)")
+# An init_method of torch.distributed. `{master}` in it is Muster's to fill in.
+_OWN_ADDRESS = re.compile(r"(?:^|=)tcp://(?!\{)")
 # Options of torchrun that say where the nodes meet, or how ranks are watched over: Muster chooses all of it.
 _MEETING = (
     "--node-rank",
@@ -176,7 +178,8 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     if words and folder and _PROGRAM.fullmatch(words[0]) and (folder / words[0]).is_file():
         return ScriptCommand(words)
     read_command = _command(words, option)
-    return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)))
+    notes = (*read_command.notes, *_own_address(read_command.words))
+    return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)), notes=notes)
 
 
 def once_a_node(each: str, script: str) -> str:
@@ -184,6 +187,13 @@ def once_a_node(each: str, script: str) -> str:
     if each and script:
         raise UsageError("--each and --script are given", f"give one: {_EACH}")
     return f"{PER_NODE} {each}" if each else script
+
+
+def _own_address(words: Sequence[str]) -> tuple[str, ...]:
+    """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there."""
+    own = "" if words[:1] == (PER_NODE,) else next((word for word in words if _OWN_ADDRESS.search(word)), "")
+    why = "ranks that meet at an address of the script's own wait there forever: env:// is the run's, or use --each"
+    return (f"{own}: {why}",) if own else ()
 
 
 def _as_spelled(words: Sequence[str], folder: Path | None) -> Sequence[str]:
@@ -287,12 +297,13 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
     if launcher.endswith(_TORCHRUN[1]) and not asked.use_env:
         at = 2 if script[0].startswith("-") else 1
         script = (*script[:at], _LOCAL_RANK, *script[at:])
-    unused = [name for name in _MEETING if getattr(asked, _attribute(name)) is not None]
+    unused = ["--standalone"] if asked.standalone else []
+    unused += [name for name in _MEETING if getattr(asked, _attribute(name)) is not None]
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
     if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
         why = "the run has a node on each host; with how few it goes on is an option of Muster's"
         refuse(f"{launcher} --nnodes {between[0]}", why, f"leave out --nnodes, and give --min-nodes {between[1]}")
-    nodes = 1 if asked.standalone else _number(asked.nnodes, f"{launcher} --nnodes", refuse)
+    nodes = _number(asked.nnodes, f"{launcher} --nnodes", refuse)
     restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse)
     return ScriptCommand(script, _ranks(asked.nproc_per_node, launcher, refuse), nodes, restarts, notes)
 
@@ -301,7 +312,8 @@ class _Torchrun(argparse.ArgumentParser):
     """torchrun's options, as torch.distributed.run has them (torch 2.8 to 2.13), with both spellings of each."""
 
     def __init__(self, fail: Callable[[str], NoReturn]) -> None:
-        super().__init__(add_help=False)
+        # Without abbreviations: `train.py --n 3` has a word of the script's, and argparse would call it ambiguous.
+        super().__init__(add_help=False, allow_abbrev=False)
         self._fail = fail
         self.add_argument("--standalone", action="store_true")
         self.add_argument("--use-env", "--use_env", action="store_true")  # of torch.distributed.launch

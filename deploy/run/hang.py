@@ -113,6 +113,9 @@ def verdict(ranks: Iterable[RankDoing]) -> str:
         return f"the ranks wait for each other in different places: {'; '.join(parts)}"
     place = next(iter(places), "")
     where = f"{_what(waiting[0])}, {place}" if waiting else "nothing that can be seen"
+    if waiting and waiting[0].op == "init_process_group":
+        look = "does the script name an address of its own (tcp://...)? env:// is the run's; else look at the links"
+        return f"all ranks wait in {where}: none is missing; {look}"
     return f"all ranks wait in {where}: none is missing, so look at the links between them"
 
 

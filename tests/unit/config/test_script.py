@@ -60,7 +60,10 @@ def test_what_torchrun_is_told_of_ranks_and_nodes_is_kept_and_where_to_meet_is_n
     found = read(typed)
     assert found == ScriptCommand(("train.py", "-x"), 8, 2, 3, found.notes)
     assert "--node-rank, --master-addr: not used" in found.notes[0]
-    assert read("torchrun --standalone --nproc-per-node gpu train.py") == ScriptCommand(("train.py",), "auto", 1)
+    alone = read("torchrun --standalone --nproc-per-node gpu train.py")
+    assert alone == ScriptCommand(("train.py",), "auto", notes=alone.notes)
+    assert "--standalone: not used" in alone.notes[0]
+    alone.refuse_nodes(3, "")
     found.refuse_nodes(2, "")
     with pytest.raises(UsageError, match="--nnodes 2: the run has 3 nodes"):
         found.refuse_nodes(3, "")
@@ -69,6 +72,14 @@ def test_what_torchrun_is_told_of_ranks_and_nodes_is_kept_and_where_to_meet_is_n
 def test_a_word_of_the_script_is_never_one_of_the_launchers(read):
     typed = "python -m torch.distributed.launch --use_env train.py --use_env --nnodes 9"
     assert read(typed) == ScriptCommand(("train.py", "--use_env", "--nnodes", "9"))
+    assert read("torchrun train.py --n 3").words == ("train.py", "--n", "3"), "the beginning of several options"
+
+
+def test_an_address_in_the_scripts_own_words_is_told_of_before_its_ranks_wait_there(read):
+    for typed in ("main.py --dist-url tcp://127.0.0.1:29500", "torchrun main.py --init_method=tcp://gpu-a:1"):
+        assert any("tcp://" in note and "env://" in note for note in read(typed).notes)
+    assert read("main.py --dist-url env://").notes == ()
+    assert read("--per-node main.py --dist-url tcp://{master}:{port}").notes == ()
 
 
 def test_the_value_of_a_variable_is_not_repeated(read):
