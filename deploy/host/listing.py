@@ -38,7 +38,7 @@ class Stamp:
 class Listing:
     """A run's folder on a host: its files by path, its links, its caches, and the stamps of files as sent.
 
-    `copies`: the stamps of files that came from another host, and that host's node.
+    `copies`: the stamps of files that came from another host, and that host's node. `pipes`: the agent's own.
     """
 
     files: Mapping[str, Stamp]
@@ -46,6 +46,7 @@ class Listing:
     caches: Sequence[str] = ()
     sent: Mapping[str, Stamp] = field(default_factory=dict)
     copies: Mapping[str, tuple[Stamp, str]] = field(default_factory=dict)
+    pipes: Sequence[str] = ()
 
     def origin(self, path: str) -> str:
         """The node of the host that this file came from, and is as it came; empty for a file of this host's own."""
@@ -87,7 +88,7 @@ def parse(answer: str) -> Listing:
     if lines[-2:] != ["end", ""]:
         raise DeployError("its list of files is incomplete")
     copies, *lines = lines
-    files, links, caches = dict[str, Stamp](), list[str](), list[str]()
+    files, links, caches, pipes = dict[str, Stamp](), list[str](), list[str](), list[str]()
     for line in lines[:-2]:
         match = _LINE.fullmatch(line)
         if not match or "\ufffd" in line:
@@ -101,7 +102,9 @@ def parse(answer: str) -> Listing:
                 links.append(path)
             elif stat.S_ISDIR(mode):
                 caches.append(path)
-    return Listing(files, links, caches, _sent(sent), _copies(copies))
+            elif stat.S_ISFIFO(mode) and _HOUSEKEEPING.fullmatch(path):
+                pipes.append(path)
+    return Listing(files, links, caches, _sent(sent), _copies(copies), pipes)
 
 
 def select(
@@ -123,7 +126,7 @@ def select(
             wanted[path] = stamp
     if only:
         leave_out += [path for path in listing.links if not matches(path, only)]
-    return Selection(wanted, [*leave_out, *listing.caches], home)
+    return Selection(wanted, [*leave_out, *listing.caches, *listing.pipes], home)
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
 from ..ssh.session import open_all
-from . import observe
+from . import observe, recorded
 
 # The folder of a run that a script works in (docs/contract.md).
 _WORK = "work"
@@ -33,7 +33,7 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
         runs = sorted(frozenset[RunId]().union(*(facts.runs for facts in answers.values.values())))
         if asked_for not in runs:  # a host that did not answer may have the run
             all_faults(opened, answers)
-        run = _choose(asked_for, runs)
+        run = _choose(asked_for, runs, console)
         run_dir = record.folder_of(folders.RUNS, run)
         members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
         faults = gather.gather(members, run, only, run_dir, console)
@@ -44,10 +44,14 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
         return run_dir
 
 
-def _choose(run: str, runs: Sequence[RunId]) -> RunId:
+def _choose(run: str, runs: Sequence[RunId], console: Console) -> RunId:
+    """The run that was named, the only one, or the newest that was deployed from this folder. Raises DeployError."""
     if run in runs:
         return RunId(run)
     if not run and len(runs) == 1:
         return runs[0]
+    if not run and (newest := recorded.newest_of(runs)):
+        console.note(f"{newest}: the newest run of this folder; --run ID fetches another")
+        return newest
     what = f"{run} is not on these hosts" if run else "which run?"
     raise DeployError(f"{what}: they have {', '.join(runs) or 'no runs'}", "name the run: --run ID")

@@ -5,6 +5,7 @@ Only a record that this user's seal proves counts (record.own). The folder's clu
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +47,12 @@ def or_here(options: Options, console: Console) -> Options:
     if record.own(run_dir).get("backend") != record.HOSTS:
         return options
     return filled(replace(options, run=run_dir.name), console)
+
+
+def newest_of(runs: Container[str]) -> RunId | None:
+    """The newest run that was deployed from this folder, if it is one of `runs`: hosts have those of others as well."""
+    newest = record.newest(folders.RUNS, record.HOSTS)
+    return RunId(newest.name) if newest and newest.name in runs else None
 
 
 def ended_here(options: Options) -> bool:

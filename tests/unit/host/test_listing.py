@@ -31,3 +31,8 @@ def test_a_copy_stays_where_the_host_that_it_came_from_is_asked_too():
     chosen = select(files, (), lambda path, stamp: False, nodes={"a", "c"})
     assert list(chosen.wanted) == ["work/b.pt"]
     assert chosen.leave_out == ["work/a.pt"]
+
+
+def test_the_agents_own_pipes_are_left_out_without_a_word_and_the_scripts_are_not():
+    files = parse("{}\n{}\n11a4 0 1 ./nodes/.a/0.output\n11a4 0 1 ./work/mine\nend\n")
+    assert select(files, (), lambda path, stamp: False).leave_out == ["nodes/.a/0.output"]

@@ -43,6 +43,14 @@ def test_the_newest_run_on_hosts_is_meant_or_the_one_that_is_named(runs):
     assert where(Options(run="r3")) == ("", "r3")
 
 
+def test_of_several_runs_on_the_hosts_the_newest_of_this_folder_is_meant(runs):
+    assert recorded.newest_of(["r1", "r2"]) is None
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    started(runs, "r2", record.HOSTS, 2.0, hosts=["a"])
+    assert recorded.newest_of(["of another folder", "r1", "r2"]) == "r2"
+    assert recorded.newest_of(["of another folder", "r1"]) is None, "the newest is elsewhere: nobody guesses"
+
+
 def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
     assert where(Options(), recorded.or_here) == ("a", "r1")
