@@ -60,7 +60,10 @@ def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Cons
         seen = _LOOKED(document("".join(answer), "the event files"), "the event files")
         host = place.session.host.name
         if not seen["folders"]:
-            raise DeployError(f"{host}: the run has written no TensorBoard files there yet", "another rank: --rank 3")
+            raise DeployError(
+                f"{host}: the run has written no TensorBoard files there yet",
+                "of another rank, if one writes them: --rank N",
+            )
         if not seen["has"]:
             raise DeployError(
                 f"{host}: the image has no TensorBoard",

@@ -74,7 +74,8 @@ def select(folder: Path, include: Iterable[str] = ()) -> Selection:
     paths = dict.fromkeys((*chosen.paths, *(path for asked in include for path in _all_of(folder, asked))))
     # Who asks for a file of a folder has looked into that folder.
     asked_for = {part for asked in include for part in (asked, *map(str, PurePosixPath(asked).parents))}
-    ignored = tuple(name for name in chosen.ignored if name not in asked_for)
+    sent = {f"{asked.rstrip('/')}/" for asked in include}
+    ignored = tuple(name for name in chosen.ignored if name not in asked_for and not name.startswith(tuple(sent)))
     return Selection(tuple(sorted(_with_parents(paths))), chosen.rule, ignored, chosen.hollow)
 
 

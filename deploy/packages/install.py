@@ -18,6 +18,7 @@ from ..core.fields import record, text, whole
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import amount
+from ..image import official
 from . import git, passwords, store, uv
 from .exchange import Exchange, Files, Unreached
 from .places import Place
@@ -187,6 +188,8 @@ def hint(words: str) -> str:
     low = words.lower()
     if "excludes" in low and "of the base image" in low:
         return "loosen that line, or name a base with that version: --image pytorch/pytorch:TAG"
+    if "name an image with torchvision" in low:
+        return f"--image pytorch/pytorch:{official.USUAL.tag}, or another that has torch and torchvision"
     if "no space left" in low:
         return f"on that host: docker system df; `{FAB} clean` shows what Muster keeps there"
     if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):

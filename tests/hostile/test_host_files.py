@@ -142,6 +142,7 @@ def test_what_became_a_link_or_a_fifo_since_it_was_listed_is_not_read(any_host, 
 @pytest.mark.holds("nothing-hangs")
 def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
     run = any_host.run
+    (run.parent / "zzz").touch()
     for path in (
         "nodes/f.json",
         "config.json",

@@ -116,6 +116,13 @@ def test_what_a_rule_keeps_here_is_named_once_and_can_be_included(folder):
     assert {"data/one.bin", "a.ckpt"} <= files(folder, ["data", "a.ckpt"])
     assert "data" in "".join(select(folder, ["a.ckpt"]).notes)
     assert "data" not in "".join(select(folder, ["a.ckpt", "data/one.bin"]).notes)
+    (folder / "sets").mkdir()
+    (folder / "sets/read.py").write_text("pass")
+    (folder / "sets/train.npy").write_bytes(b"1")
+    (folder / ".gitignore").write_text((folder / ".gitignore").read_text() + "*.npy\n")
+    assert "sets/train.npy" in select(folder, ["a.ckpt"]).ignored
+    for asked in ("sets", "sets/"):
+        assert "sets/train.npy" not in select(folder, [asked]).ignored, "its folder was asked for, and is sent"
     assert "a.ckpt" in code_layer.sent(folder, Choice(frozenset({"a.ckpt"})))
 
 

@@ -153,6 +153,10 @@ def test_an_answer_that_never_comes_is_a_fault(tmp_path):
         ("error: command 'gcc' failed", "compiler"),
         ("No space left on device (os error 28)", "docker system df"),
         ("`torch==1` excludes torch 2 of the base image", "--image"),
+        (
+            "torchvision==1 of the index is not built for torch 2+cpu of the base: name an image with torchvision",
+            "pytorch/",
+        ),
         ("anything else", "--requirements no"),
     ],
 )
