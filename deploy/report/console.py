@@ -33,6 +33,7 @@ from ..run.events import Event
 from ..run.outcome import Result
 from ..run.progress import State
 from ..run.story import Happening
+from . import patience
 from . import text as lines
 from .push_progress import Transfers
 from .script_lines import RANK_0, ScriptLines, ShownRanks
@@ -108,7 +109,8 @@ class Console:
     @contextmanager
     def _transferring(self, transfers: Transfers) -> Iterator[Callable[[str, int, int], None]]:
         if self._json or not self._err.is_terminal:
-            yield lambda host, sent, total: None
+            with patience.transfers(transfers, self.note) as tell:
+                yield tell
             return
         live = _TransferView(self._err, transfers)
         try:
@@ -118,9 +120,10 @@ class Console:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Show the current phase on a terminal, after a while; yields `say(phase)`, which any thread may call."""
+        """Show the current phase after a while; yields `say(phase)`, which any thread may call."""
         if self._json or not self._err.is_terminal:
-            yield lambda phase: None
+            with patience.phases(what, self.note) as say:
+                yield say
             return
         waiting = _Waiting(self._err, what)
         try:

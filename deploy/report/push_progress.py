@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..core.text import amount, pace
 
+_IN_A_LINE = 4  # hosts
 _TELLING = 64 << 10  # bytes; below this, a rate means nothing
 
 
@@ -53,6 +54,10 @@ class Transfers:
             done = sum(host.ended is not None for host in self._hosts.values())
             rows.append((f"and {left} more", f"{done} of {len(names)} done"))
         return rows
+
+    def line(self, now: float) -> str:
+        """The same in one line, for an output that is no terminal."""
+        return "; ".join(f"{name} {words}" for name, words in self.rows(now, _IN_A_LINE))
 
     def _words(self, transfer: _Transfer, now: float) -> str:
         if transfer.began is None:

@@ -1,0 +1,37 @@
+"""A step that takes long says so where no terminal shows its progress, and a short one says nothing."""
+
+import threading
+
+from deploy.report import patience
+from deploy.report.push_progress import Transfers
+
+
+def test_a_long_step_tells_its_newest_phase_and_goes_on_telling():
+    said, enough = [], threading.Event()
+    phase = {"now": "reading"}
+
+    def say(words):
+        said.append(words)
+        phase["now"] = "installing"
+        if len(said) == 2:
+            enough.set()
+
+    with patience.ticking(lambda: f"packages   {phase['now']}", say, first_s=0.01, then_s=0.01):
+        assert enough.wait(20)
+    assert said[0].startswith("packages   reading   ")
+    assert said[1].startswith("packages   installing   ")
+
+
+def test_a_short_step_says_nothing():
+    said = []
+    with patience.phases("packages", said.append) as say:
+        say("installing")
+    assert said == []
+
+
+def test_a_transfer_in_one_line_has_each_host():
+    transfers = Transfers(["a", "b"])
+    transfers.tell("a", 30 << 20, 60 << 20, 1.0)
+    line = transfers.line(2.0)
+    assert line.startswith("a ")
+    assert "b waiting" in line
