@@ -29,6 +29,8 @@ def filled(options: Options, console: Console) -> Options:
         options = replace(options, run=newest.name)
     run_dir = record.path_of(RunId(asked_run("--run", options.run))) if options.run else newest
     own = record.own(run_dir) if run_dir else {}
+    if run_dir and not run_dir.is_dir() and not _names_hosts(options):
+        raise UsageError(f"{options.run}: no such run in {folders.RUNS}", f"{FAB} runs lists them; or --hosts a,b")
     if run_dir:
         _refuse_slurm(run_dir, options)
     if _names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):

@@ -60,6 +60,13 @@ def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
     assert where(Options(run="r1"), recorded.or_here) == ("a", "r1")
 
 
+def test_a_run_that_is_not_here_is_named_and_not_its_missing_hosts(runs):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    with pytest.raises(UsageError, match="nonsense: no such run"):
+        where(Options(run="nonsense"))
+    assert where(Options(hosts="d", run="nonsense")) == ("d", "nonsense")
+
+
 def test_a_cluster_file_comes_first(runs):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
     (runs.parent / "cluster.toml").touch()
