@@ -23,7 +23,7 @@ from . import peers
 from .heard import Heard, Registered, ended, told
 from .kept import Kept, Source
 from .leave import Leaving
-from .members import ENDS_S, Epoch, Leader, View, refusal
+from .members import ENDS_S, Epoch, Leader, View, cut_off, refusal
 from .newcomers import Newcomers
 from .share import FIRST_FILE
 
@@ -34,7 +34,9 @@ EPOCH, SAYS = ".epoch", ".says"
 BACKEND = "muster"
 _ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
 _ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
-_LEAVE_S, _LINGER_S, _DOUBT_S = 5.0, 1.0, 0.5
+_LEAVE_S, _LINGER_S = 5.0, 1.0
+# After an epoch without it, a node may be told from one that has lost its power; what others say of it counts later.
+_DOUBT_S, _SURE_S = 0.8, 0.5
 # torchrun counts each end of a rank, also of one whose peer was lost. The register counts what is the ranks' own fault.
 _ENDLESS = "1000000"
 
@@ -217,21 +219,13 @@ class Group:
         return replace(epoch, before=before)
 
     def apart(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The nodes that the last `news` left out although they live, each with those that do not reach it: once.
-
-        Whoever answers a moment later has not lost its power.
-        """
+        """The nodes that the last `news` left out although they live, each with those that do not reach it: once."""
         told, left_out = self._left_out
         if not left_out or time.monotonic() - told < _DOUBT_S:
             return []
         self._left_out = told, ()
-        views = {name: self._view_of(name) for name in left_out}
-        alive = [name for name, view in views.items() if not view.gone and view.answered > told]
-        missed = {
-            name: tuple(m for m in self._trained if m != self.name and name not in self._view_of(m).sees)
-            for name in alive
-        }
-        return [(name, by) for name, by in missed.items() if by]
+        views = {name: self._view_of(name) for name in (*left_out, *self._trained)}
+        return cut_off(left_out, self._trained, self.name, views, told, told + _SURE_S)
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         self._meet(question)

@@ -60,6 +60,34 @@ class View:
         return not self.gone and now - self.answered < SILENT_S
 
 
+def cut_off(
+    left_out: Sequence[str],
+    members: Sequence[str],
+    own: str,
+    views: Mapping[str, View],
+    told: float,
+    sure: float,
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Of the nodes that an epoch left out those that live, each with the members that do not reach it. Pure.
+
+    A node lives if a member has an answer of it from after `told`, when the epoch began. `own`, the member that asks,
+    knows that itself; another one has to have said so after `sure`: until then it may speak of an earlier answer.
+    """
+
+    def reaches(member: str, name: str) -> bool:
+        if member == own:
+            return views[name].answered > told and not views[name].gone
+        return views[member].answered > sure and name in views[member].sees
+
+    found = []
+    for name in left_out:
+        missed = tuple(member for member in members if not reaches(member, name))
+        # A host says of a node that has ended that nobody listens there.
+        if 0 < len(missed) < len(members) and not views[name].gone:
+            found.append((name, missed))
+    return found
+
+
 @dataclass
 class Leader:
     """What the leader of the register remembers between two looks: since when it has a reason for another epoch.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.members import ENDED_S, SILENT_S, Epoch, Leader, View, refusal
+from trainer.node.members import ENDED_S, SILENT_S, Epoch, Leader, View, cut_off, refusal
 
 NAMES = ("a", "b", "c")
 ALL = frozenset(NAMES)
@@ -196,3 +196,20 @@ def test_a_node_may_leave_while_enough_are_left(name, least, changed, why):
 def test_a_spare_that_waits_may_leave():
     seen = {**views(), "d": View(answered=100.0, after=0)}
     assert refusal("d", (*NAMES, "d"), NAMES, 3, seen, 100.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"c": {"answered": 90.0}}, [("c", ("a",))]),
+        ({"b": {"sees": frozenset("a")}}, [("c", ("b",))]),
+        ({"c": {"answered": 90.0}, "b": {"sees": frozenset("a")}}, []),
+        ({"c": {"answered": 90.0}, "b": {"answered": 101.2}}, []),
+        ({"c": {"gone": True}}, []),
+        ({}, []),
+    ],
+    ids=["by who asks", "by another", "lost", "seen too early", "ended", "back already"],
+)
+def test_a_node_that_was_left_out_is_cut_off_where_some_reach_it_and_some_do_not(changed, said):
+    seen = views(102.0, **changed)
+    assert cut_off(["c"], ["a", "b"], "a", seen, 101.0, 101.5) == said
