@@ -34,6 +34,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.break_faults import CAUSES, HERE, ON_HOSTS, Fault
+from benchmarks.break_fresh import CAUSES as FRESH_CAUSES
+from benchmarks.break_fresh import FRESH, FRESH_ON_HOSTS
 from benchmarks.break_others import OTHERS, OTHERS_ON_HOSTS
 from benchmarks.break_scripts import source
 from benchmarks.break_strange import CAUSES as MORE_CAUSES
@@ -187,7 +189,8 @@ class Trial:
         if self.then:
             # The second fault is another rank's: it has its own time.
             text = source(
-                replace(self.fault, inside=_by_rank(self.fault.inside, self.culprit, self.then.inside)), self.kind
+                replace(self.fault, inside=_by_rank(self.fault.inside or "pass", self.culprit, self.then.inside)),
+                self.kind,
             )
         (folder / ("train.py" if self.kind == "script" else "mine.py")).write_text(text)
 
@@ -295,7 +298,7 @@ def judgement(fault: Fault, culprit: int, words: str) -> str:
     named = re.search(who, head) is not None
     if fault.culprit == "pair":
         named = named and HOSTS[(culprit + 1) % 3] in head
-    why = any(re.search((CAUSES | MORE_CAUSES)[cause], words) for cause in fault.cause)
+    why = any(re.search((CAUSES | MORE_CAUSES | FRESH_CAUSES)[cause], words) for cause in fault.cause)
     if "could not tell" in words or "none is missing" in words:
         return "unsure"
     return "right" if named and why else "culprit only" if named else "WRONG"
@@ -375,7 +378,7 @@ def main() -> None:
     asked.add_argument("--only", action="append", default=[])
     asked.add_argument("--torchrun", action="store_true")
     asked.add_argument("--pairs", type=int, default=0)
-    asked.add_argument("--list", choices=("known", "strange", "strangers", "others"), default="known")
+    asked.add_argument("--list", choices=("known", "strange", "strangers", "others", "fresh"), default="known")
     asked.add_argument("--hosts-only", action="store_true", help="with --rack: only the faults that need hosts")
     asked.add_argument("--to-end", action="store_true")
     options = asked.parse_args()
@@ -387,6 +390,8 @@ def main() -> None:
         here, on_hosts = [*STRANGE_HERE, *HARMLESS, *TOGETHER], STRANGE_ON_HOSTS
     elif options.list == "others":
         here, on_hosts = OTHERS, OTHERS_ON_HOSTS
+    elif options.list == "fresh":
+        here, on_hosts = FRESH, FRESH_ON_HOSTS
     faults = ([] if options.hosts_only else here) + (on_hosts if options.rack else [])
     seen, unseen = drawn(options.seed, [*here, *on_hosts])
     chosen = {"seen": seen, "unseen": unseen, "all": [*seen, *unseen]}[options.part]
