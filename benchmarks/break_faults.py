@@ -195,6 +195,9 @@ HERE = [
     Fault("another shape", "rank", ("mismatch",), "dist.all_reduce(torch.ones(9))", kinds=SCRIPT),
     Fault("slow in its own code", "rank", ("slow",), "SLOW = 0.4"),
     Fault("slow data", "rank", ("slow",), "DATA = 0.4", kinds=SCRIPT),
+    Fault("a debugger holds it", "rank", ("stopped",), "ctypes.CDLL(None).prctl(0x59616d61, -1); subprocess.Popen(["
+          "sys.executable, '-c', f'import ctypes, time; ctypes.CDLL(None).ptrace(16, {os.getpid()}, 0, 0); "
+          "time.sleep(600)'])"),
     Fault("weights changed", "rank", ("weights",), "next(model.parameters()).data.view(-1)[0] += 1e-3", kinds=TRAINER),
     Fault("NaN", "rank", ("nan",), "NAN = math.nan", kinds=TRAINER),
 ]  # fmt: skip
@@ -221,5 +224,6 @@ ON_HOSTS = [
           kinds=TRAINER),
     Fault("a CPU hog on a host", "host", ("slow",), outside=_hog, mend=_no_hog, before=_one_core, kinds=SCRIPT,
           big=True),
+    Fault("a limit of a tenth of a CPU", "host", ("slow",), outside=node_act("update --cpus 0.1")),
     Fault("a slow link", "host", ("slow",), outside=_slow, mend=_fast, big=True),
 ]  # fmt: skip

@@ -53,6 +53,15 @@ class LinksOf:
 
 
 @dataclass(frozen=True)
+class Throttled:
+    """A CPU limit of `cpus` processors holds a rank back in `percent` of the kernel's periods, since `t`."""
+
+    t: float
+    percent: float
+    cpus: float
+
+
+@dataclass(frozen=True)
 class Still:
     """A rank that stands still: since when, when its agent told of it, and what it does."""
 
@@ -96,6 +105,7 @@ class Evidence:
     called: dict[int, tuple[Call, ...]] = field(default_factory=dict)
     still: dict[int, Still] = field(default_factory=dict)
     links: dict[int, LinksOf] = field(default_factory=dict)
+    throttled: dict[int, Throttled] = field(default_factory=dict)
     nodes: dict[str, NodeState] = field(default_factory=dict)
     troubles: dict[str, tuple[str, float]] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
@@ -146,7 +156,7 @@ class Evidence:
         self.starts[rank] += 1
         if self.starts[rank] > 1 and self.starts[rank] == max(self.starts.values()) and rank in self.ends | self.still:
             self._settle()
-        for known in (self.ends, self.called, self.still, self.links):
+        for known in (self.ends, self.called, self.still, self.links, self.throttled):
             known.pop(rank, None)
         self.paces.pop(rank, None)
         self.began[rank], self.began_at[rank] = event["node"], t
@@ -192,6 +202,11 @@ class Evidence:
         since = before.t if before and before.unanswered and unanswered else t
         self.links[event["rank"]] = LinksOf(since, event["node"], unanswered, crowded, *called)
         self.addresses |= {own: event["node"] for own, _ in (*unanswered, *crowded)}
+
+    def _on_throttled(self, event: Event, t: float) -> None:
+        self.throttled[event["rank"]] = Throttled(t, event["percent"], event["cpus"])
+        if not event["percent"]:
+            del self.throttled[event["rank"]]
 
     def _on_node_up(self, event: Event, t: float) -> None:
         address = event.get("address")

@@ -23,6 +23,7 @@ _MOVES_S = 5.0
 _WAITS = ("collective", "backward")
 _STANDS = {
     "stopped": "is stopped by a signal (SIGSTOP)",
+    "traced": "is stopped by a debugger",
     "locked": "is in native code that holds the Python interpreter",
     "data": "waits for its DataLoader",
     "lock": "waits for a lock, or for a process of its own",
@@ -43,6 +44,7 @@ _FIELDS = {
     "error": default(words(300), ""),
     "thread_error": default(words(300), ""),
     "program": default(words(100), ""),
+    "tracer": default(words(100), ""),
     "collectives": default(COLLECTIVES, list[list[Any]]()),
     "since_s": default(real(0.0, 1e9), 0.0),
     "step": default(whole(0, 10**15), 0),
@@ -59,6 +61,7 @@ class RankDoing:
 
     `moves`: its last step is not unusually long ago, so it is not to blame for anything. `error`: the exception of its
     main thread, that did not end it; `thread_error`: of another thread. `program`: what runs in place of the script.
+    `tracer`: the debugger that holds it.
     """
 
     rank: int
@@ -76,6 +79,7 @@ class RankDoing:
     error: str = ""
     thread_error: str = ""
     program: str = ""
+    tracer: str = ""
 
     @property
     def place(self) -> str:
@@ -144,6 +148,7 @@ def _missing(rank: RankDoing) -> str:
     if rank.error:
         return f"{who} failed with {rank.error}, and has not ended {since}: its process waits for its other threads"
     program = f", {rank.program}, in place of the script" if rank.program else ""
+    program += f" ({rank.tracer})" if rank.tracer else ""
     after = f", after a thread of it failed with {rank.thread_error}" if rank.thread_error else ""
     return f"{who} {_STANDS.get(rank.doing, rank.doing)}{program}{place} {since}{after}"
 

@@ -17,7 +17,7 @@ from .blame import End
 from .causes import Cause, Finding
 from .evidence import CLOCKS_ALIKE_S, Evidence, done
 from .numbers import ranks_in_words
-from .slow import slow
+from .slow import slow, throttled
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _LEFT_AFTER_S = 10.0
@@ -46,7 +46,7 @@ def findings(evidence: Evidence, now: float) -> list[Finding]:
     """All causes that are known at `now`, the first in time first; what only follows from one of them is left out."""
     ending = [*_ended(evidence, now), *_paused(evidence), *reach.cut_off(evidence, now), *reach.unseen(evidence, now)]
     ending += _stopped(evidence) or ([] if ending else _still(evidence, now))
-    lasting = [*slow(evidence), *_corrupt(evidence), *_clocks(evidence)]
+    lasting = [*(slow(evidence) or throttled(evidence)), *_corrupt(evidence), *_clocks(evidence)]
     return [*sorted(ending, key=lambda finding: finding.t), *lasting]
 
 
@@ -172,10 +172,13 @@ def _paused(evidence: Evidence) -> list[Finding]:
 def _stopped(evidence: Evidence) -> list[Finding]:
     found = []
     for rank, still in evidence.still.items():
+        node, how = still.doing.node, ""
         if still.doing.doing == "stopped":
-            node = still.doing.node
-            text = f"rank {rank} ({node}) is stopped by a signal (SIGSTOP); `kill -CONT` lets it go on"
-            found.append(Finding(Cause.STOPPED, text, node, rank, t=still.since))
+            how = "is stopped by a signal (SIGSTOP); `kill -CONT` lets it go on"
+        elif still.doing.doing == "traced":
+            how = f"is stopped by a debugger ({still.doing.tracer}); it goes on once that lets it go"
+        if how:
+            found.append(Finding(Cause.STOPPED, f"rank {rank} ({node}) {how}", node, rank, t=still.since))
     return found
 
 

@@ -1,4 +1,7 @@
-"""The rank or the link that holds up all others at each step. Pure; the inquest (inquest.py) asks."""
+"""The rank or the link that holds up all others at each step; the rank that its CPU limit holds back.
+
+Pure; the inquest (inquest.py) asks.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from .causes import Cause, Finding
-from .evidence import Evidence, Pace
+from .evidence import Evidence, Pace, Throttled
 from .numbers import ranks_in_words
 
 # A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long, in so
@@ -37,14 +40,38 @@ def slow(evidence: Evidence) -> list[Finding]:
         busy = evidence.cpus.get(node, 0.0)
         idle = [evidence.cpus.get(evidence.began[each], 100.0) for each in others]
         host = f"; the CPUs of {node} are {busy:.0f} % busy" if busy >= _BUSY_PERCENT > min(idle) else ""
+        limit = f"; {_limit(evidence.throttled[rank])}" if rank in evidence.throttled else ""
         text = (
             f"{node} (rank {rank}) is slow: it {what} for {own[rank]:.0f} ms of each step, the others for "
-            f"{usual:.0f} ms, and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it{host}"
+            f"{usual:.0f} ms, and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it{limit or host}"
         )
         return [Finding(Cause.SLOW, text, node, rank, t=t, lasting=True)]
     if all(wait[each] >= _WAITED * step[each] for each in own):
         return _slow_link(evidence, min(wait.values()), t)
     return []
+
+
+def throttled(evidence: Evidence) -> list[Finding]:
+    """The ranks that a CPU limit holds back, where it does not hold back all."""
+    living = evidence.living
+    held = {rank: of for rank, of in evidence.throttled.items() if rank in living}
+    if len(held) == len(living):
+        return []
+    return [
+        Finding(
+            Cause.SLOW,
+            f"{living[rank]} (rank {rank}) is slow: {_limit(of)}",
+            living[rank],
+            rank,
+            t=of.t,
+            lasting=True,
+        )
+        for rank, of in sorted(held.items())
+    ]
+
+
+def _limit(held: Throttled) -> str:
+    return f"its limit of {held.cpus:g} CPUs held it back in {held.percent:.0f} % of the kernel's periods"
 
 
 def _slow_link(evidence: Evidence, wait_ms: float, t: float) -> list[Finding]:

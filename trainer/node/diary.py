@@ -98,6 +98,11 @@ class Diary:
         if folder := self._folder(rank):
             folder.event("links", **about)
 
+    def tell_throttled(self, rank: int, about: Mapping[str, Any]) -> None:
+        """Tell that a CPU limit holds a rank back, or no longer does."""
+        if folder := self._folder(rank):
+            folder.event("throttled", **about)
+
     def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
         """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
         if folder := self._folder(first):

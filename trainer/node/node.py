@@ -31,6 +31,7 @@ from .mend import Mender
 from .output import Output
 from .parent_death import die_with_parent
 from .stillness import Stillness
+from .throttle import Throttle
 
 _POLL_SECONDS = 0.1
 _FINISH_SECONDS = 10.0
@@ -124,6 +125,7 @@ class Node:
         kill_at, asked = float("inf"), False
         folder = self.diary.run_folder
         still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
+        throttle = Throttle()
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
@@ -136,6 +138,8 @@ class Node:
             self._mend(still)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):
                 self.diary.tell_links(rank, ends)
+            for rank, held in throttle.look(self.diary.lives):
+                self.diary.tell_throttled(rank, held)
             now = time.monotonic()
             if self.limit.look():
                 with suppress(OSError):

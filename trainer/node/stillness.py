@@ -2,7 +2,8 @@
 
 A rank stands still when it has made no step for three times as long as usual and 5 s more, and in three looks its main
 thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
-one of these, and is not told of. A rank that a signal has stopped is told of at the second look. So is one that
+one of these, and is not told of. A rank that a signal has stopped is told of at the second look, and so is one
+that a debugger holds (`traced`). So is one that
 computes in a loop of the script's own, where no library's code is ever met, for ten looks, and one whose native code
 holds the interpreter at one line for half a minute. One that nothing inside looks at any more is `unseen`, and one
 whose process runs another program by now is `replaced`.
@@ -43,6 +44,7 @@ class Busy:
     `kernel_s`: the seconds of CPU that were the kernel's.
     `wakes`: how often the rank's own main thread has gone to sleep, and so woken up.
     `held`: a debugger holds it, or it waits for a disk: a signal would end nothing, or somebody's work.
+    `tracer`: the debugger that holds it, in words; empty where none does.
     """
 
     cpu_s: float
@@ -51,6 +53,7 @@ class Busy:
     wakes: int = 0
     kernel_s: float = 0.0
     held: bool = False
+    tracer: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class Stillness:
                 seen = self._ranks[life.rank] = _Rank(life.pid, life.began)
             about = self._about(seen, life, busy[life.pid], now)
             # A rank that waits may be stopped later: what it does then is news.
-            if bool(about) != bool(seen.about) or _is_stopped(about) != _is_stopped(seen.about):
+            if bool(about) != bool(seen.about) or _stop(about) != _stop(seen.about):
                 news.append((life.rank, about))
             seen.about = about
         return news
@@ -130,8 +133,11 @@ class Stillness:
         since = now - (seen.step_at or seen.began)
         about = {"step": seen.before + seen.step, "since_s": round(since, 1)}
         if busy.stopped:
-            stopped = len(seen.samples) > 1 and seen.samples[-2][1].stopped
-            return {**about, "doing": "stopped"} if stopped else None
+            before = seen.samples[-2][1] if len(seen.samples) > 1 else Busy(0.0, 0, False)
+            if busy.tracer:  # one that a tracer lets go on, call by call, has woken up meanwhile
+                held = before.tracer and before.wakes == busy.wakes
+                return {**about, "doing": "traced", "tracer": busy.tracer} if held else None
+            return {**about, "doing": "stopped"} if before.stopped else None
         _count_loops(seen, looks, self._work)
         program = _program(life.pid)
         if not seen.program and seen.step:
@@ -192,8 +198,9 @@ def _in_work(file: str, work: Path | None) -> str:
     return file[-200:]
 
 
-def _is_stopped(about: Mapping[str, Any] | None) -> bool:
-    return about is not None and about["doing"] == "stopped"
+def _stop(about: Mapping[str, Any] | None) -> str:
+    """Whether a signal or a debugger stops the rank; empty where neither does."""
+    return about["doing"] if about and about["doing"] in ("stopped", "traced") else ""
 
 
 def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
@@ -252,8 +259,9 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
             if session in by_pid:
                 user_s, kernel_s = int(fields[11]) / _TICKS, int(fields[12]) / _TICKS
                 own = int(path.name) == session
-                stopped, wakes = own and state in "Tt", _wakes(path) if own else 0
-                used = Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s, own and state in "tD")
+                stopped, wakes = own and state in "Tt", int(_status(path, "voluntary_ctxt_switches")) if own else 0
+                tracer = _tracer(path) if own and state == "t" else ""
+                used = Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s, own and state in "tD", tracer)
                 by_pid[session].append(used)
     return {
         pid: Busy(
@@ -263,6 +271,7 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
             sum(each.wakes for each in of),
             sum(each.kernel_s for each in of),
             any(each.held for each in of),
+            "".join(each.tracer for each in of),
         )
         for pid, of in by_pid.items()
         if of
@@ -276,11 +285,23 @@ def _program(pid: int) -> str:
     return ""
 
 
-def _wakes(process: Path) -> int:
-    with suppress(OSError, ValueError, StopIteration):
+def _tracer(process: Path) -> str:
+    """The process that traces this one. From within a container one outside of it has the number 0."""
+    pid = _status(process, "TracerPid")
+    if pid == "0":
+        return "a process that cannot be seen from here"
+    name = ""
+    with suppress(OSError):
+        name = process.with_name(pid).joinpath("comm").read_text().strip()[:50]
+    return f"{name or 'a process'}, pid {pid}"
+
+
+def _status(process: Path, field: str) -> str:
+    """A field of /proc/PID/status; "0" where it has none."""
+    with suppress(OSError, StopIteration):
         lines = (process / "status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("voluntary_ctxt_switches:")).split()[1])
-    return 0
+        return next(line for line in lines if line.startswith(f"{field}:")).split()[1]
+    return "0"
 
 
 def _bytes(process: Path) -> int:

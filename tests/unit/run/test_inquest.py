@@ -71,6 +71,8 @@ def first(*events: dict[str, Any], now: float = 130.0) -> Finding:
         ([ended(1, 0), ended(0, 1, 101.0, GONE, True)], Cause.LEFT_EARLY, "n1"),
         ([ended(1, 0), stuck(0), stuck(2)], Cause.LEFT_EARLY, "n1"),
         ([stuck(1, "stopped")], Cause.STOPPED, "n1"),
+        ([stuck(1, "traced", tracer="gdb, pid 7"), stuck(0), stuck(2)], Cause.STOPPED, "n1"),
+        ([rank("throttled", 1, percent=97.0, cpus=0.1)], Cause.SLOW, "n1"),
         ([stuck(0), stuck(2), stuck(1, "script")], Cause.LOCKED_UP, "n1"),
         ([stuck(0), stuck(2), stuck(1, "computes")], Cause.LOCKED_UP, "n1"),
         ([stuck(0), stuck(2, "lock"), stuck(1, "lock", error="ValueError: bad")], Cause.EXCEPTION, "n1"),
@@ -226,6 +228,13 @@ def test_long_steps_are_compared_too_and_one_pause_makes_no_rank_slow() -> None:
     assert not inquest.findings(
         run_of(*reports(0, 80, 80, 80), *reports(1, 80, 80, 80), *reports(2, 80, 2300, 80)), 130.0
     )
+
+
+def test_a_limit_that_no_longer_holds_back_or_holds_back_all_alike_makes_no_rank_slow() -> None:
+    over = [rank("throttled", 1, percent=97.0, cpus=0.1), rank("throttled", 1, percent=0.0, cpus=0.1)]
+    everywhere = [rank("throttled", number, percent=60.0, cpus=2.0) for number in range(3)]
+    assert not inquest.findings(run_of(*over), 130.0)
+    assert not inquest.findings(run_of(*everywhere), 130.0)
 
 
 def test_even_ranks_are_not_slow_and_a_crowded_link_is() -> None:

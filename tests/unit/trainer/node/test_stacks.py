@@ -197,6 +197,28 @@ def test_native_code_that_holds_the_interpreter_for_three_looks_is_told_of_altho
     assert [(rank, row["doing"], row["line"]) for rank, row in told] == [(0, "locked", 38)] * (held == 3)
 
 
+def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, monkeypatch):
+    rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    hold = "import ctypes, sys; ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); print(flush=True); input()"
+    debugger = [sys.executable, "-c", hold, str(rank.pid)]
+    with subprocess.Popen(debugger, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holds:
+        holds.stdout.readline()
+        until(lambda: stillness._busy([rank.pid])[rank.pid].tracer, "the debugger")
+        life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=rank.pid, began=time.time())
+        still = stillness.Stillness(tmp_path, None)
+        monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.0)
+        told = [*still.look([life]), *still.look([life])]
+        assert [about["doing"] for _, about in told] == ["traced"]
+        assert told[0][1]["tracer"].endswith(f", pid {holds.pid}")
+        assert not still.standing([life])[0].asleep  # so nobody ends it
+        holds.communicate("\n")
+    until(lambda: not stillness._busy([rank.pid])[rank.pid].tracer, "its end")
+    # A debugger that ends without letting go leaves a process that SIGSTOP holds.
+    assert [about and about["doing"] for _, about in still.look([life])] == ["stopped"]
+    rank.kill()
+    rank.wait()
+
+
 def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monkeypatch):
     frame = '  File "/x/train.py", line 38 in main'
     look = '{"t": 129.0, "pid": 14, "step": %d, "doing": "", "since_s": 0.1, "main": "0x0001"}'
