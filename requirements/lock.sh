@@ -14,7 +14,7 @@ lock() {
     {
         echo "# Locked from $name.in by requirements/lock.sh"
         $command --quiet --generate-hashes "$name.in" "$@" |
-            awk '/^[a-z]/ { skip = /^(torch==|triton==|nvidia-|cuda-)/ } !skip && !/^--/'
+            awk '/^[a-z]/ { skip = /^(torch==|triton==|nvidia-(cu|nccl|nv)|cuda-)/ } !skip && !/^--/'
     } >"$name.txt.new"
     mv "$name.txt.new" "$name.txt"
 }
@@ -24,6 +24,7 @@ lock trainer torch.in
 lock dev
 lock uv
 lock bench
+lock rivals
 
 # Hosts install packages with the same one, also for an installed Muster: deploy/packages/uv.py.
 cp uv.txt ../deploy/packages/uv.txt

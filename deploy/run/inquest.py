@@ -115,7 +115,7 @@ def _sizes(evidence: Evidence, now: float) -> Finding | None:
     if not words:
         return None
     since, all_ended = min(end.t for end in words), len(evidence.ends) == len(evidence.began)
-    if now - since < _ENDS_SETTLE_S or (now - since < _SIZES_SETTLE_S and not all_ended):
+    if now - since < _SIZES_SETTLE_S and not all_ended:
         return None
     ranks: dict[str, list[int]] = {}
     for rank, end in sorted(evidence.ends.items()):

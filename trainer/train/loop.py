@@ -225,11 +225,9 @@ class Training:
         if self.ranks.rank not in self.savers:
             return
         if written.error:
-            where = "" if self.ranks.first else f"{self.ranks.node}: "
-            self.folder.event("checkpoint_failed", step=written.step, message=f"{where}{written.error.message}")
-            self.say(
-                f"checkpoint at step {written.step} failed, the previous checkpoint is intact: {written.error.message}"
-            )
+            node, why = self.ranks.node, written.error.message
+            self.folder.event("checkpoint_failed", step=written.step, message=f"{node}: {why}")
+            self.say(f"checkpoint at step {written.step} failed on {node}, the previous checkpoint is intact: {why}")
             return
         self.last_good = str(written.path)
         if not self.ranks.first:
