@@ -7,9 +7,11 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from muster.errors import FAILED
 
 from ..run_dir import RankFolder
 from . import script, stacks, stillness, work
@@ -64,11 +66,10 @@ class Diary:
     def keep(self, words: Callable[[int], str]) -> None:
         """Tell of what is new. `words` gives the last that a local rank printed, if the agent reads that."""
         for life in self._ends.read():
-            about = {"attempt": life.attempt, "world": life.world, "pid": life.pid}
             if life.code is None:
                 self._failures.pop(life.local_rank, None)
                 if folder := self._folder(life.rank):
-                    folder.event("began", **about)
+                    folder.event("began", attempt=life.attempt, world=life.world, pid=life.pid)
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             how = self._expected.pop(life.pid, "") if life.code == -signal.SIGKILL else ""
@@ -76,11 +77,15 @@ class Diary:
             last_words = self._last_words(words, life) if life.failed else script.LastWords()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how)
-            if folder := self._folder(life.rank):
-                more = {"how": how, "victim": last_words.victim, "error": last_words.error[: script.LINE_MOST]}
-                if life.failed and (rows := self._collectives(life)):
-                    more["collectives"] = rows
-                folder.event("ended", **about, code=life.code, **more)
+            self._tell_end(life, life.code, how, last_words)
+
+    def _tell_end(self, life: Life, code: int, how: str, last_words: script.LastWords) -> None:
+        if folder := self._folder(life.rank):
+            about: dict[str, Any] = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
+            about |= {"how": how, "victim": last_words.victim, "error": last_words.error[: script.LINE_MOST]}
+            if code and (rows := self._collectives(life)):
+                about["collectives"] = rows
+            folder.event("ended", **about)
 
     def tell_still(self, rank: int, about: Mapping[str, Any] | None) -> None:
         """Tell that a rank stands still, and where; None: that it moves again."""
@@ -123,8 +128,13 @@ class Diary:
         if folder := self._folder(0):
             folder.event("apart", left_out=name, others=others)
 
-    def tell_torchrun(self, code: int) -> None:
-        """Tell that a signal has killed torchrun. Its ranks end with it, and nobody else tells of them."""
+    def tell_torchrun(self, code: int, words: Callable[[int], str]) -> None:
+        """Tell that torchrun failed before its ranks had ended. They end with it, and nobody else tells of them."""
+        if code > 0:  # it lost its own peers: a rank that was about to end for the same reason says where it was
+            for life in self.lives:
+                if life.code is None and (lost := self._last_words(words, replace(life, code=FAILED))).victim:
+                    self._tell_end(life, FAILED, "ended with its torchrun", lost)
+            return
         oom = self._memory.killed() if code == -signal.SIGKILL else None
         how = f"lost its torchrun, which {ended_how(code, oom, self._memory.of_host())}"
         for life in self.lives:

@@ -98,8 +98,8 @@ class Node:
         words = output.words if output else _no_words
         self._watch(torchrun, words)
         self.diary.keep(words)
-        if torchrun.returncode < 0 and not (self._asked or self._killed or self._verdicts()):
-            self.diary.tell_torchrun(torchrun.returncode)
+        if torchrun.returncode and not (self._asked or self._killed or self._verdicts()):
+            self.diary.tell_torchrun(torchrun.returncode, words)
         if output:
             output.finish()
         return self._code(torchrun.returncode)
