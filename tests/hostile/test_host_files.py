@@ -6,7 +6,9 @@ import base64
 import json
 import os
 import re
+import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -176,6 +178,23 @@ def test_a_document_that_is_none_is_named_and_never_held_in_memory(host):
     assert [row[:2] for row in follow(host)] == [["big", "config.json"], ["big", "outcome/a.json"]]
     assert len(host.sh(commands.last_words(str(host.run))).stdout) <= commands.PIECE + 1
     assert len(host.sh(commands.document(RUN, "config.json")).stdout) == commands.PIECE
+
+
+@pytest.mark.holds("nothing-hangs")
+def test_an_engine_that_hangs_is_told_of_and_the_files_are_read_nevertheless(host):
+    host.set("docker", '#!/bin/sh\n[ "$1" = logs ] || exec sleep 60\n')
+    host.set("timeout", f'#!/bin/sh\n[ "$1" = 8 ] && shift\nexec {shutil.which("timeout")} 0.2 "$@"\n')
+    argv = commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
+    paths = {"HOME": str(host.home), "PATH": f"{host.tools}:{os.environ['PATH']}"}
+    with subprocess.Popen(argv, env=paths, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as told:
+        late = threading.Timer(20.0, told.kill)
+        late.start()
+        lines = iter(told.stdout.readline, "")
+        assert "MARK state away\n" in lines
+        (host.run / "ranks/rank-0.jsonl").write_text("{}\n")
+        assert next(line for line in lines if " ranks/rank-0.jsonl " in line)
+        late.cancel()
+        told.terminate()
 
 
 def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host):

@@ -20,11 +20,13 @@ disk() {
     df -Pk . 2>/dev/null | { read -r _; read -r _ _ _ free _; [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
 }
 newline=$(printf '\n.'); newline=${newline%.}
+# An engine that hangs must not keep the files from being read.
+limit=$(command -v timeout) && limit="$limit 8"
 listen "$since"; life= away= round=0 disk=
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
 while echo "$mark ."; do
     over= more=
-    state=$(docker inspect --format "$container_line" "$name" 2>&1) ||
+    state=$($limit docker inspect --format "$container_line" "$name" 2>&1) ||
         case $state in *[Nn]'o such'*) state=gone ;; *) state=away ;; esac
     # What the client says on standard error besides, such as its loader, is no part of the answer.
     case $state in *'{"name":'*) state='{"name":'${state#*'{"name":'}; state=${state%%"$newline"*} ;; esac

@@ -115,12 +115,26 @@ def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path)
     (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     diary.keep(lambda local_rank: "")
-    diary.tell_torchrun(-11)
-    ended = [
-        json.loads(line)
-        for path in sorted((tmp_path / "run" / "ranks").iterdir())
-        for line in path.read_text().splitlines()
-        if '"ended"' in line
-    ]
+    diary.tell_torchrun(-11, lambda local_rank: "")
+    ended = told_ends(tmp_path)
     assert [(event["rank"], event["code"]) for event in ended] == [(1, -11), (2, 0)]
     assert ended[0]["how"] == "lost its torchrun, which was killed by SIGSEGV"
+
+
+def test_a_rank_that_torchrun_takes_along_is_told_of_where_it_was_about_to_end_for_a_lost_peer(tmp_path):
+    place = {"attempt": 0, "world": 3, "t": 100.0}
+    rows = [{"local_rank": rank, "rank": rank, "pid": 14 + rank, **place} for rank in (0, 1)]
+    (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    diary = Diary(tmp_path / "run", "n1", tmp_path)
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [10.0.0.2]:1: Connection reset by peer."
+    words = ["Traceback (most recent call last):\n" + lost, "step 7\n"]
+    diary.keep(words.__getitem__)
+    diary.tell_torchrun(1, words.__getitem__)
+    (told,) = told_ends(tmp_path)
+    assert (told["rank"], told["code"], told["victim"]) == (0, 1, True)
+    assert "Connection reset" in told["error"]
+
+
+def told_ends(folder):
+    lines = [line for path in sorted((folder / "run" / "ranks").iterdir()) for line in path.read_text().splitlines()]
+    return [event for line in lines if (event := json.loads(line))["kind"] == "ended"]
