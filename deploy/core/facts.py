@@ -62,4 +62,4 @@ def ended_how(code: int) -> str:
     try:
         return f"was killed by {signal.Signals(number).name}"
     except ValueError:
-        return f"ended with code {code}"
+        return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

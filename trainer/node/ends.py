@@ -181,8 +181,8 @@ def ended_how(code: int, oom: bool | None = None, of_host: bool = False) -> str:
         return f"ended with code {code}"
     try:
         how = f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"ended with code {code}"
+    except ValueError:  # one of the signals that programs give a meaning of their own
+        return f"was killed by SIGRTMIN+{-code - signal.SIGRTMIN}"
     if code != -signal.SIGKILL:
         return how
     causes: Mapping[bool | None, str] = {

@@ -86,6 +86,7 @@ def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
     assert "from outside (the kernel" in said[False]
     assert "not known" in said[None]
     assert ended_how(-11, True) == "was killed by SIGSEGV"
+    assert ended_how(-40) == "was killed by SIGRTMIN+6"  # a signal without a name of its own
 
 
 @pytest.mark.parametrize("line", ["5:memory,cpu:/box", "3:cpu:/\n7:memory:/box"])
