@@ -75,8 +75,8 @@ def _few_inodes(hosts: Hosts, run: str, host: str) -> None:
 
 
 def _no_inodes(hosts: Hosts, run: str, host: str) -> None:
-    hosts.root(host, f"cd $(ls -d /home/*/.muster/runs)/{run} && for n in $(seq 2000); do touch filler-$n || break; done;"
-               " true")  # fmt: skip
+    fill = "for n in $(seq 2000); do touch filler-$n || break; done; true"
+    hosts.root(host, f"cd $(ls -d /home/*/.muster/runs)/{run} && {fill}")
 
 
 _PAUSED, _CUT = node_act("pause"), power("kill")
