@@ -31,6 +31,7 @@ RIVALS = HOME / ".venv-rivals" / "bin"
 LOOP = str(HOME / "benchmarks" / "rivals" / "lossy_loop.py")
 START_S, KILLED_S, HANG_S, STEPS = 60.0, 60.0, 100.0, 30
 INFINITY = float("inf")
+_HEAD = "| below | a rank is killed: all train again | the others train again | a rank is stopped |\n|---|---|---|---|"
 # Words with which somebody says that a rank hangs, or that one is gone for it.
 _HANG_WORDS = re.compile(
     r"stands still|is stopped by|not getting any heartbeat|[Dd]id not get .*heartbeat|[Hh]eartbeat timeout|timed? ?out|"
@@ -132,22 +133,20 @@ def main() -> None:
     asked.add_argument("--only", default="")
     options = asked.parse_args()
     _install()
-    print(
-        "| below | a rank is killed: all train again | the others train again | a rank is stopped |\n|---|---|---|---|"
-    )
-    for name, start in KINDS.items():
-        if options.only not in name:
-            continue
-        tries = [_drill(start, signal.SIGKILL) for _ in range(options.times)]
-        killed = [said for said in tries if isinstance(said, tuple)]
+    print(f"load {os.getloadavg()[0]:.0f} at the start\n\n{_HEAD}")
+    kinds = {name: start for name, start in KINDS.items() if options.only in name}
+    # By turns: the load of a busy machine is then that of all of them.
+    tries = [{name: _drill(start, signal.SIGKILL) for name, start in kinds.items()} for _ in range(options.times)]
+    for name, start in kinds.items():
+        killed = [said for each in tries if isinstance(said := each[name], tuple)]
         if not killed:
-            print(f"| {name} | did not start: {tries[0]} | | |", flush=True)
+            print(f"| {name} | did not start: {tries[0][name]} | | |", flush=True)
             continue
         hang = _drill(start, signal.SIGSTOP)
         everybody, others = (_in_words([each[at] for each in killed]) for at in (0, 1))
         words = hang if isinstance(hang, str) else hang[2]
         print(f"| {name} | {everybody} | {others} | {words.replace('|', '/')} |", flush=True)
-    print(f"\nload {os.getloadavg()[0]:.0f}")
+    print(f"\nload {os.getloadavg()[0]:.0f} at the end")
 
 
 def _install() -> None:

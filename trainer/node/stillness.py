@@ -34,7 +34,7 @@ _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _WITHOUT_A_LOOK_SECONDS = 12.0
 # So many looks in a row a rank is met in a loop of its script's own before it is told of.
 _LOOPS = 10
-_KERNEL_SHARE = 0.2
+_KERNEL_SHARE, _RUNS_SHARE = 0.2, 0.5
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Busy:
     `wakes`: how often the rank's own main thread has gone to sleep, and so woken up.
     `held`: a debugger holds it, or it waits for a disk: a signal would end nothing, or somebody's work.
     `tracer`: the debugger that holds it, in words; empty where none does.
+    `runs_s`: the seconds in which its main thread computed, or waited for a core to compute on; None: nobody says.
     """
 
     cpu_s: float
@@ -54,6 +55,7 @@ class Busy:
     kernel_s: float = 0.0
     held: bool = False
     tracer: str = ""
+    runs_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class Stillness:
         if not _idle(seen.samples):
             if looks and all(look.locked for look in looks) and stacks.stuck(looks):
                 return {**about, **describe(looks[-1], self._work)}
-            computes = seen.loops >= _LOOPS and not _calls_the_kernel(seen.samples)
+            computes = seen.loops >= _LOOPS and _runs(seen.samples) and not _calls_the_kernel(seen.samples)
             return {**about, **describe(looks[-1], self._work), "doing": "computes"} if computes else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
         if looks and not fresh and seen.step:
@@ -242,6 +244,14 @@ def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
     return computed < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
 
 
+def _runs(samples: Sequence[tuple[float, Busy]]) -> bool:
+    """Whether a rank's main thread computes: one that waits for a byte now and then is met in a loop as well."""
+    (began, first), (ended, last) = samples[0], samples[-1]
+    if first.runs_s is None or last.runs_s is None:
+        return True
+    return last.runs_s - first.runs_s > _RUNS_SHARE * (ended - began)
+
+
 def _calls_the_kernel(samples: Sequence[tuple[float, Busy]]) -> bool:
     """Whether a rank's loop asks the kernel for something: it writes small files, or talks to others."""
     first, last = samples[0][1], samples[-1][1]
@@ -261,7 +271,9 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
                 own = int(path.name) == session
                 stopped, wakes = own and state in "Tt", int(_status(path, "voluntary_ctxt_switches")) if own else 0
                 tracer = _tracer(path) if own and state == "t" else ""
-                used = Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s, own and state in "tD", tracer)
+                runs_s = _runs_s(path) if own else None
+                held = own and state in "tD"
+                used = Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s, held, tracer, runs_s)
                 by_pid[session].append(used)
     return {
         pid: Busy(
@@ -272,6 +284,7 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
             sum(each.kernel_s for each in of),
             any(each.held for each in of),
             "".join(each.tracer for each in of),
+            next((each.runs_s for each in of if each.runs_s is not None), None),
         )
         for pid, of in by_pid.items()
         if of
@@ -294,6 +307,13 @@ def _tracer(process: Path) -> str:
     with suppress(OSError):
         name = process.with_name(pid).joinpath("comm").read_text().strip()[:50]
     return f"{name or 'a process'}, pid {pid}"
+
+
+def _runs_s(process: Path) -> float | None:
+    with suppress(OSError, ValueError):
+        ran_ns, waited_ns, _ = (process / "schedstat").read_text().split()
+        return (int(ran_ns) + int(waited_ns)) / 1e9
+    return None
 
 
 def _status(process: Path, field: str) -> str:

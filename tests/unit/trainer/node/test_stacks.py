@@ -219,6 +219,22 @@ def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, mon
     rank.wait()
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.9, ["computes"]), (0.1, [])], ids=["computes", "waits for bytes"])
+def test_a_rank_in_a_loop_of_its_own_computes_only_if_it_wants_a_core(tmp_path, monkeypatch, share, told):
+    look = '{"t": %d, "pid": 14, "step": 3, "doing": "", "since_s": 0, "main": "0x0001"}'
+    stack = 'Current thread 0x0001 (most recent call first):\n  File "/x/train.py", line 38 in main\n'
+    life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
+    still, words = stillness.Stillness(tmp_path, None), []
+    for at in range(100, 140, 2):
+        (tmp_path / "0.stacks").write_text(f"Look {look % at}\n{stack}")
+        # Its main thread wakes up all the time: it waits for a byte now and then, or for its core.
+        busy = stillness.Busy(at * share / 9, 0, False, wakes=at * 9, runs_s=at * share)
+        monkeypatch.setattr(stillness, "_busy", lambda pids, busy=busy: {14: busy})
+        monkeypatch.setattr(stillness.time, "time", lambda at=at: float(at))
+        words += [about["doing"] for _, about in still.look([life]) if about]
+    assert words == told
+
+
 def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monkeypatch):
     frame = '  File "/x/train.py", line 38 in main'
     look = '{"t": 129.0, "pid": 14, "step": %d, "doing": "", "since_s": 0.1, "main": "0x0001"}'
