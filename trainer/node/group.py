@@ -20,10 +20,11 @@ from muster.errors import FAILED, TrainError
 from muster.files import replace as write
 
 from . import peers
-from .heard import Heard, Registered, ended, told
+from .heard import Heard, Registered, told, view_of
 from .kept import Kept, Source
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, cut_off, refusal
+from .mend import MOVES, STILL, joined
 from .newcomers import Newcomers
 from .share import FIRST_FILE
 
@@ -58,6 +59,7 @@ class Group:
         script: bool = False,
     ) -> None:
         self._restarts, self._stops = restarts, False
+        self.stands = MOVES
         self.name, self._outcome, self._folder = name, outcome, folder
         self._leaving = Leaving(outcome, name)
         nodes: dict[str, list[Any]] = plan["nodes"]
@@ -125,7 +127,16 @@ class Group:
     @property
     def may_begin_again(self) -> bool:
         """Whether the ranks may begin again where no node was lost."""
-        return self._restarts > 0
+        return self._epoch.repeats < self._restarts
+
+    def others_stand(self) -> str:
+        """What is true of all ranks of the other nodes that train (mend.py); who is not heard of moves."""
+        now, epoch, views = time.monotonic(), self._epoch, self._views
+        others = [views.get(name, View()) for name in epoch.members if name != self.name]
+        trains = [view.lives(now) and view.after is None and view.number == epoch.number for view in others]
+        if self.name not in epoch.members or not all(trains):
+            return MOVES
+        return joined(view.stands for view in others) if others else STILL
 
     def trouble(self) -> str:
         """Why this node must end its ranks and itself; empty while it need not."""
@@ -264,7 +275,7 @@ class Group:
         more: dict[str, Any] = {"files": self._kept.where} if self._kept else {}
         more |= {"epoch": told(self._epoch), "ended": self._heard.ended if self._heard else None}
         more |= {"leaves": self._leaving.asked, "joined": self._newcomers.told()}
-        return {**says, "sees": sees, "saved": saved, "stops": self._stops, **more}
+        return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.stands, **more}
 
     def _running(self) -> int:
         """The epoch whose ranks run here; 0 while none do."""
@@ -290,7 +301,7 @@ class Group:
             self._meet(said or {})
             with self._lock:
                 if said:
-                    self._views[name] = _view(said, began)
+                    self._views[name] = view_of(said, began)
                     if self._heard:
                         self._heard.hear(said.get("epoch"))
                 elif said is not None:
@@ -320,7 +331,7 @@ class Group:
     def _lead(self) -> None:
         now = time.monotonic()
         with self._lock:
-            self._views[self.name] = _view(self._about(), now)
+            self._views[self.name] = view_of(self._about(), now)
             views = {name: View() for name in self._epoch.members} | self._views
         for view in views.values():
             if view.ended and view.ended[0] == self._epoch.number and self._epoch.over is None:
@@ -359,22 +370,6 @@ class Group:
             says = json.loads((self._outcome / SAYS).read_text())
             return says if isinstance(says, dict) else {}
         return {}
-
-
-def _view(said: Mapping[str, Any], now: float) -> View:
-    after = said.get("after")
-    return View(
-        answered=now,
-        after=int(after) if isinstance(after, int) else None,
-        number=int(said.get("number") or 0),
-        sees=frozenset(map(str, said.get("sees") or ())),
-        store=str(said.get("store") or ""),
-        saved=float(said.get("saved") or 0.0),
-        stops=said.get("stops") is True,
-        files=str(said.get("files") or ""),
-        ended=ended(said.get("ended")),
-        leaves=said.get("leaves") is True,
-    )
 
 
 def newest(checkpoints: Path) -> float:

@@ -6,14 +6,14 @@ A node tells an epoch once a majority holds it, so a larger number is always the
 from __future__ import annotations
 
 import json
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from muster.files import replace
 
-from .members import Epoch
+from .members import Epoch, View
 
 
 class Registered(Protocol):
@@ -87,7 +87,25 @@ class Heard(Registered):
 
 def told(epoch: Epoch) -> list[Any]:
     """An epoch as nodes tell it each other."""
-    return [epoch.number, list(epoch.members), list(epoch.before), epoch.over]
+    return [epoch.number, list(epoch.members), list(epoch.before), epoch.over, epoch.repeats]
+
+
+def view_of(said: Mapping[str, Any], now: float) -> View:
+    """What another node has said at this moment."""
+    after = said.get("after")
+    return View(
+        answered=now,
+        after=int(after) if isinstance(after, int) else None,
+        number=int(said.get("number") or 0),
+        sees=frozenset(map(str, said.get("sees") or ())),
+        store=str(said.get("store") or ""),
+        saved=float(said.get("saved") or 0.0),
+        stops=said.get("stops") is True,
+        files=str(said.get("files") or ""),
+        ended=ended(said.get("ended")),
+        leaves=said.get("leaves") is True,
+        stands=str(said.get("stands") or ""),
+    )
 
 
 def ended(said: object) -> tuple[int, int] | None:
@@ -99,10 +117,11 @@ def ended(said: object) -> tuple[int, int] | None:
 
 def _epoch(said: object, nodes: Set[str]) -> Epoch:
     """Read what `told` made. Raises ValueError."""
-    if not (isinstance(said, list) and len(said) == 4 and isinstance(said[0], int) and said[0] >= 0):
+    if not (isinstance(said, list) and len(said) == 5 and isinstance(said[0], int) and said[0] >= 0):
         raise ValueError("no epoch")
-    number, members, before, over = said
+    number, members, before, over, repeats = said
     known = all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in (members, before))
-    if not known or not nodes >= {*members, *before} or not isinstance(over, int | None):
+    counts = isinstance(over, int | None) and isinstance(repeats, int)
+    if not known or not nodes >= {*members, *before} or not counts:
         raise ValueError("an epoch of other nodes")
-    return Epoch(number, tuple(members), tuple(before), over)
+    return Epoch(number, tuple(members), tuple(before), over, repeats)

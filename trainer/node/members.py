@@ -41,6 +41,7 @@ class View:
     newest checkpoint of its disk was written, by the clock of who wrote it; of a script, the newest file that it keeps.
     `files`: where others copy those. `stops`: it was asked to stop the run. `ended`: an epoch,
     and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run to the others.
+    `stands`: whether all of its ranks stand still, and one of them waits for others, in a word of mend.py.
     """
 
     answered: float = -1e9
@@ -54,6 +55,7 @@ class View:
     files: str = ""
     ended: tuple[int, int] | None = None
     leaves: bool = False
+    stands: str = ""
 
     def lives(self, now: float) -> bool:
         """Whether it counts as present."""

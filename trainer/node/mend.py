@@ -9,9 +9,9 @@ tell a hang from a pause for certain, so nothing is ended unless all of this is 
 - the rank has made a step before: what comes first may take its time, a download for example;
 - a restart is left: `--restarts` for a script, always for Muster's own trainer.
 
-The nodes tell each other through torchrun's store (elastic/standing.py). Nodes that may go on without each other
-(group.py) have no such store; there only a rank that SIGSTOP holds is ended, after STOPPED_SECONDS.
-Standard library only.
+The nodes tell each other through torchrun's store (elastic/standing.py). Nodes that may go on without each other have
+no such store, and say it in the answers that they give each other anyhow (group.py); there a rank that SIGSTOP holds is
+ended after STOPPED_SECONDS, whatever the others do. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from muster.files import replace
 
@@ -39,11 +40,28 @@ _WAKES = {"data": 12}
 _MOST_WAKES = 1
 
 
-class Mender:
-    """Finds the ranks of a node that are to be ended. `nodes`: of the whole run; `restarts`: how many it may make."""
+class Others(Protocol):
+    """The nodes that may go on without each other, as this one knows them (group.py)."""
 
-    def __init__(self, outcome: Path, nodes: int, restarts: int, grouped: bool = False) -> None:
-        self._outcome, self._nodes, self._restarts, self._grouped = outcome, nodes, restarts, grouped
+    stands: str
+    """What is true of this node's ranks: the others are told."""
+
+    @property
+    def may_begin_again(self) -> bool:
+        """Whether the ranks may begin again where no node was lost."""
+
+    def others_stand(self) -> str:
+        """What is true of all ranks of the other nodes that train."""
+
+
+class Mender:
+    """Finds the ranks of a node that are to be ended. `nodes`: of the whole run; `restarts`: how many it may make.
+
+    `others`: where the nodes may go on without each other; they count the restarts together.
+    """
+
+    def __init__(self, outcome: Path, nodes: int, restarts: int, others: Others | None = None) -> None:
+        self._outcome, self._nodes, self._restarts, self._group = outcome, nodes, restarts, others
         self._since: dict[int, tuple[float, int]] = {}
         self._told = ""
 
@@ -55,8 +73,10 @@ class Mender:
         now = time.monotonic()
         missing = [each for each in standing if self._may_end(each, joined([own, self._others()]))]
         self._since = {each.life.pid: self._asleep_since(each, now) for each in missing}
-        limit = STOPPED_SECONDS if self._grouped else WAIT_SECONDS
-        return [each for each in missing if now - self._since[each.life.pid][0] >= limit]
+        return [each for each in missing if now - self._since[each.life.pid][0] >= self._limit(each)]
+
+    def _limit(self, rank: Standing) -> float:
+        return STOPPED_SECONDS if self._group and _is_stopped(rank) else WAIT_SECONDS
 
     def _asleep_since(self, rank: Standing, now: float) -> tuple[float, int]:
         """Since when the rank sleeps, and how often it had woken up by then."""
@@ -65,13 +85,17 @@ class Mender:
         return (since, wakes) if slept else (now, rank.wakes)
 
     def _may_end(self, rank: Standing, everybody: str) -> bool:
-        if self._grouped:
-            return rank.asleep and rank.about["doing"] == "stopped"
+        if self._group and not self._group.may_begin_again:
+            return False
+        if self._group and _is_stopped(rank):
+            return rank.asleep
         own = rank.about["doing"] not in _WAIT_FOR_OTHERS
         return own and everybody == WAITS and rank.steps > 0 and rank.life.attempt < self._restarts
 
     def _others(self) -> str:
         """What is true of the ranks of all nodes; of a single node's it adds nothing."""
+        if self._group:
+            return self._group.others_stand()
         if self._nodes == 1:
             return STILL
         with suppress(OSError):
@@ -79,10 +103,16 @@ class Mender:
         return MOVES
 
     def _tell(self, own: str) -> None:
-        if own != self._told and self._nodes > 1:
+        if self._group:
+            self._group.stands = own
+        elif own != self._told and self._nodes > 1:
             with suppress(OSError):
                 replace(self._outcome / OWN, own)
                 self._told = own
+
+
+def _is_stopped(rank: Standing) -> bool:
+    return bool(rank.about["doing"] == "stopped")
 
 
 def of_node(living: Sequence[Life], standing: Sequence[Standing]) -> str:

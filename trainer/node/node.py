@@ -64,8 +64,7 @@ class Node:
         nodes = environment.get("PET_NNODES", "")
         # Ranks that a launcher inside has started are its own to end.
         mends = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
-        grouped = group is not None and group.may_begin_again
-        self._mender = Mender(outcome, int(nodes) if nodes.isdecimal() else 0, mends, grouped)
+        self._mender = Mender(outcome, int(nodes) if nodes.isdecimal() else 0, mends, group)
         self._asked_at = float("inf")
         self._given_up = self._killed = False
         self._signalled: set[int] = set()

@@ -6,6 +6,7 @@ from pathlib import Path
 from trainer.node.group import _ALONE_S, _STUCK_S, Group
 from trainer.node.leave import Leaving
 from trainer.node.members import ENDED_S, ENDS_S, Epoch, View
+from trainer.node.mend import MOVES, STILL, WAITS
 from trainer.node.newcomers import Newcomers
 
 ALL = ("a", "b", "c")
@@ -15,7 +16,7 @@ def member(name, floor=0):
     """A node's part in a group, without its sockets."""
     made = Group.__new__(Group)
     made.name, made._floor, made._told, made._trained, made._epoch = name, floor, 0, (), Epoch()
-    made._heard, made._kept, made._stops = None, None, False
+    made._heard, made._kept, made._stops, made.stands = None, None, False, MOVES
     made._newcomers = Newcomers(Path("/nowhere"), ALL, {})
     made._left_out = (0.0, ())
     made._leaving, made._views = Leaving(Path(), name), {each: View() for each in ALL}
@@ -124,3 +125,36 @@ def test_a_node_that_left_is_told_as_one_and_not_as_cut_off():
     assert node.left(node.news().before) == ["c"]
     node._left_out = (time.monotonic() - 1.0, node._left_out[1])
     assert node.apart() == []
+
+
+def test_the_other_nodes_stand_still_only_if_each_that_trains_says_so_of_the_present_epoch():
+    node, now = member("a"), time.monotonic()
+    node._epoch = Epoch(3, ALL)
+
+    def stand(**of_c):
+        node._views = {"b": View(now, number=3, stands=STILL), "c": View(**{"answered": now, "number": 3, **of_c})}
+        return node.others_stand()
+
+    assert stand(stands=WAITS) == WAITS
+    assert stand(stands=STILL) == STILL
+    moving = (
+        {},
+        {"stands": MOVES},
+        {"stands": "odd"},
+        {"number": 2},
+        {"after": 3},
+        {"answered": now - 5.0},
+        {"gone": True},
+    )
+    assert {stand(**{"stands": WAITS, **odd}) for odd in moving[1:]} == {MOVES}
+    assert stand() == MOVES, "it has said nothing of it"
+    node._epoch = Epoch(4, ("b", "c"))
+    assert stand(stands=WAITS, number=4) == MOVES, "this node does not train"
+
+
+def test_the_ranks_may_begin_again_as_often_as_the_register_has_not_counted_yet():
+    node = member("a")
+    node._restarts = 1
+    assert node.may_begin_again
+    node._epoch = Epoch(2, ALL, ALL, repeats=1)
+    assert not node.may_begin_again

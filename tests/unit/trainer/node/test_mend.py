@@ -98,8 +98,40 @@ def test_a_part_that_moves_or_says_something_odd_is_no_hang(part):
     assert mend.joined([mend.STILL, mend.WAITS, part]) == mend.MOVES
 
 
-def test_where_nodes_go_on_without_each_other_only_a_stopped_rank_is_ended_and_sooner(monkeypatch, tmp_path):
-    clock = Clock(monkeypatch, mend.Mender(tmp_path, nodes=3, restarts=0, grouped=True))
-    assert clock.ended(300, [WAITS, standing(1, "script")]) == []
+class Group:
+    """Stands for the node's group: it says what the test says of the others, and keeps what it is told."""
+
+    def __init__(self, others=mend.MOVES, may_begin_again=True):
+        self.stands, self.others, self.may_begin_again = "", others, may_begin_again
+
+    def others_stand(self):
+        return self.others
+
+
+def grouped(monkeypatch, tmp_path, group):
+    return Clock(monkeypatch, mend.Mender(tmp_path, nodes=0, restarts=1, others=group))
+
+
+def test_where_nodes_go_on_without_each_other_a_stopped_rank_is_ended_sooner(monkeypatch, tmp_path):
+    clock = grouped(monkeypatch, tmp_path, Group())
     assert clock.ended(300, [WAITS, standing(1, "stopped", asleep=False)]) == [], "a debugger holds it"
     assert clock.ended(12, [WAITS, standing(1, "stopped")]) == [1]
+
+
+def test_where_nodes_go_on_without_each_other_one_that_is_locked_up_is_ended_once_all_stand_still(
+    monkeypatch, tmp_path
+):
+    group, alone = Group(), [standing(1, "lock")]
+    clock = grouped(monkeypatch, tmp_path, group)
+    assert clock.ended(300, alone) == []
+    assert group.stands == mend.STILL, "the others must learn it"
+    group.others = mend.STILL
+    assert clock.ended(300, alone) == [], "nobody waits"
+    group.others = mend.WAITS
+    assert clock.ended(20, alone) == []
+    assert clock.ended(20, alone) == [1]
+
+
+def test_where_nodes_go_on_without_each_other_no_rank_is_ended_when_no_restart_is_left(monkeypatch, tmp_path):
+    clock = grouped(monkeypatch, tmp_path, Group(mend.WAITS, may_begin_again=False))
+    assert clock.ended(300, [standing(1, "lock"), standing(0, "stopped")]) == []
