@@ -73,19 +73,16 @@ def cut_off(
     """Of the nodes that an epoch left out those that live, each with the members that do not reach it. Pure.
 
     A node lives if a member has an answer of it from after `told`, when the epoch began. `own`, the member that asks,
-    knows that itself; another one has to have said so after `sure`: until then it may speak of an earlier answer.
+    knows that itself; of another one counts what it said after `sure`: until then it may speak of an earlier answer.
     """
-
-    def reaches(member: str, name: str) -> bool:
-        if member == own:
-            return views[name].answered > told and not views[name].gone
-        return views[member].answered > sure and name in views[member].sees
-
     found = []
     for name in left_out:
-        missed = tuple(member for member in members if not reaches(member, name))
+        view = views[name]
+        reach = {member: name in views[member].sees for member in members if views[member].answered > sure}
+        reach[own] = view.answered > told
+        missed = tuple(member for member in members if not reach.get(member, True))
         # A host says of a node that has ended that nobody listens there.
-        if 0 < len(missed) < len(members) and not views[name].gone:
+        if missed and any(reach.values()) and not view.gone:
             found.append((name, missed))
     return found
 

@@ -205,10 +205,11 @@ def test_a_spare_that_waits_may_leave():
         ({"b": {"sees": frozenset("a")}}, [("c", ("b",))]),
         ({"c": {"answered": 90.0}, "b": {"sees": frozenset("a")}}, []),
         ({"c": {"answered": 90.0}, "b": {"answered": 101.2}}, []),
+        ({"b": {"answered": 101.2, "sees": frozenset("a")}}, []),
         ({"c": {"gone": True}}, []),
         ({}, []),
     ],
-    ids=["by who asks", "by another", "lost", "seen too early", "ended", "back already"],
+    ids=["by who asks", "by another", "lost", "seen too early", "missed too early", "ended", "back already"],
 )
 def test_a_node_that_was_left_out_is_cut_off_where_some_reach_it_and_some_do_not(changed, said):
     seen = views(102.0, **changed)
