@@ -1,24 +1,21 @@
 """A host that was not in a run joins it while it goes on (`fab join`): one more spare, which tells the others of it.
 
 All that its node needs is in the container of a node that runs: the plan with the run's key, the variables, the image's
-layers. They come over SSH to this machine, and go to the newcomer over standard input, as a deploy sends them. What the
-newcomer runs is what this machine recorded: a host of the run decides neither its arguments nor its other variables.
+layers. They come over SSH to this machine, and go to the newcomer over standard input, as a deploy sends them.
+newcomer_plan.py says what of them counts.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import replace
 
 from ..config.inventory import Cluster, Host
-from ..core.errors import BadAnswer, DeployError, UsageError
-from ..core.fields import address, array, flag, json_object, record, row, table, text, whole
-from ..core.names import RunId, node_name, node_of
+from ..core.errors import DeployError, UsageError
+from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.results import Results
 from ..host import audit, lock, run_user
@@ -26,120 +23,27 @@ from ..host.facts import Container, HostFacts
 from ..image.folder_look import FolderLook
 from ..report.console import Console
 from ..run import record as record_of_run
-from ..run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END
+from ..run.environment import PACKAGES, SENT_DIGEST, asked_restarts
 from ..ssh.session import Session, open_all
-from . import container, group, nodes, observe, plan, preflight, waits
+from . import container, group, large_folder, nodes, observe, packages, plan, preflight, waits
 from . import options as deploy_options
 from . import push as deploy_push
 from .container import Meeting, NodeContainer, Work
+from .newcomer_plan import (
+    RANKS,
+    Template,
+    again,
+    planned,
+    refuse_other_arguments,
+    refuse_other_image,
+    template_of,
+)
 from .options import Options
 from .places import Places
 from .preflight import ReachedHosts
 
-# What a run gives each node that cannot be read from the record, or that a newcomer would not have.
-_REFUSED = ("secret", "secret-file", "env-file", "mount", "keep", "overlay", "on-end")
-_FIELDS = {"nproc": "processes", "env": "environment"}
-_HOSTS_OWN = (
-    "PET_NODE_RANK",
-    "PET_NPROC_PER_NODE",
-    "GLOO_SOCKET_IFNAME",
-    "NCCL_SOCKET_IFNAME",
-    "OMP_NUM_THREADS",
-    "MUSTER_NODE",
-    CLAIM,
-)
-_RANKS, _AGENT = "PET_NPROC_PER_NODE", "trainer.node.agent"
 _BUSY = ("gpu-busy", "gpu-claimed", "memory-low")
-_MOST = 1024
-_PORT, _PLACE = whole(0, 65535), whole(0, 1 << 20)
-_PLAN = record(
-    {
-        "least": whole(1, _MOST),
-        "key": text(200, r"[A-Za-z0-9_-]+"),
-        "nodes": table(node_name, row(address, _PORT, _PORT), _MOST),
-    },
-    {
-        "apart": flag,
-        "spares": array(node_name, _MOST),
-        "arbiter": node_name,
-        "joined": table(node_name, row(address, _PORT, _PLACE), _MOST),
-    },
-)
-_CONFIG = record(
-    {
-        "Env": array(text(1 << 20), 10_000),
-        "Cmd": array(text(1 << 16), 10_000),
-        "Labels": record({"muster.start": text(200)}),
-    }
-)
-
-
-@dataclass(frozen=True)
-class Template:
-    """What a node that runs has: variables, `words` for the agent, the run's plan, the token of this start."""
-
-    variables: Mapping[str, str]
-    words: tuple[str, ...]
-    plan: Mapping[str, Any]
-    token: str
-
-
-def is_of_run(name: str) -> bool:
-    """Whether a variable with one of Muster's names is the run's own. A host is asked for no other."""
-    return name in MUSTER_NAMES and name != ON_END
-
-
-def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[str] | None) -> None:
-    """Raise UsageError if the node of the run says that it trains otherwise than this machine recorded. Pure."""
-    if recorded is None or list(theirs) != list(recorded):
-        ours = "nothing" if recorded is None else shlex.join(recorded)
-        raise UsageError(
-            f"{run}: its node runs {shlex.join(theirs)[:200]!r}, and this machine has recorded {ours[:200]!r}",
-            f"run it on the machine where `{FAB} deploy` was typed; never trust a host that runs something else",
-        )
-
-
-def again(text: str) -> dict[str, Any]:
-    """The options of the deploy, as its record repeats them. Raises UsageError for one that a newcomer cannot have."""
-    words, found = shlex.split(text), dict[str, Any]()
-    for option, value in zip(words[::2], words[1::2], strict=False):
-        name = option.removeprefix("--")
-        if name in _REFUSED:
-            raise UsageError(f"a run with --{name} cannot take a new host yet", "hosts of the run may leave and join")
-        field = _FIELDS.get(name, name.replace("-", "_"))
-        is_list = isinstance({each.name: each.default for each in fields(Options)}.get(field), tuple)
-        found[field] = (*found.get(field, ()), value) if is_list else value
-    return {
-        name: found[name]
-        for name in ("image", "folder", "processes", "gpus", "include", "folder_limit", "environment")
-        if name in found
-    }
-
-
-def template_of(answer: str) -> Template:
-    """Read `docker inspect` of a node's container. Raises BadAnswer."""
-    config = _CONFIG(json_object(answer, "a container"), "a container")
-    variables = {name: value for name, _, value in (entry.partition("=") for entry in config["Env"])}
-    agreed = _PLAN(json_object(variables.pop(GROUP, ""), "the plan of the run"), "the plan of the run")
-    if _RANKS not in variables or _AGENT not in config["Cmd"]:
-        raise BadAnswer("a node's container", f"{_RANKS} and {_AGENT}", None)
-    words = tuple(config["Cmd"][config["Cmd"].index(_AGENT) + 1 :])
-    return Template(variables, words, agreed, config["Labels"]["muster.start"].rpartition("-")[0])
-
-
-def planned(template: Template, name: str, address: str, port: int, place: int, made: NodeContainer) -> dict[str, str]:
-    """The variables of the newcomer: those of the run, the host's own, and the plan in which it is a spare. Pure."""
-    agreed = {key: value for key, value in template.plan.items() if key != "joined"}
-    known = template.plan.get("joined", {})
-    agreed["nodes"] = {node: at for node, at in template.plan["nodes"].items() if node not in known}
-    agreed["nodes"][name] = [address, port, port]
-    agreed["spares"] = [*(node for node in template.plan.get("spares", ()) if node not in known), name]
-    agreed["joined"] = {name: [address, port, place]}
-    own = {key: made.environment[key] for key in _HOSTS_OWN if key in made.environment}
-    # torchrun reads PET_* for each of its options, also for those that start another program.
-    ours = {key for key in made.environment if key.startswith("PET_")}
-    runs = {key: value for key, value in template.variables.items() if key in ours or is_of_run(key)}
-    return {**made.environment, **runs, **own, GROUP: json.dumps(agreed)}
+_SCRIPT = "--script"
 
 
 def join(run: RunId, host: Host, console: Console, dry_run: bool) -> Container:
@@ -148,14 +52,15 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> Container:
     if not known.get("hosts"):
         hint = f"run it on the machine where `{FAB} deploy` was typed"
         raise UsageError(f"{host.name} is new to {run}, and no record of that run is here", hint)
-    if known.get("script"):
-        raise UsageError(f"{run} runs a script: a new host cannot join it yet", "hosts of the run may leave and join")
     others = [each for each in known["hosts"] if each != host.destination]
     options = Options(",".join([*others, host.destination]), known.get("cluster", ""), **again(known.get("again", "")))
+    words = known.get("arguments")
+    if known.get("script") and words:
+        options, words = replace(options, script=shlex.join(words)), [_SCRIPT, *words]
     with open_all(options.load().hosts) as opened:
         reached = list(opened.values.values())
         facts = observe.facts(reached)
-        return _join(run, options, _present(options.load(), reached, facts), console, dry_run, known.get("arguments"))
+        return _join(run, options, _present(options.load(), reached, facts), console, dry_run, words)
 
 
 def _present(cluster: Cluster, reached: Sequence[Session], facts: Results[HostFacts]) -> ReachedHosts:
@@ -192,6 +97,7 @@ def _join(
     name, place = node_of(new.host.name), 1 + max(len(template.plan["nodes"]) - 1, *(n.place for n in members.values()))
     if name in template.plan["nodes"]:
         raise UsageError(f"{name} was a node of {run}, and its container was removed", "join with another host")
+    hosts = replace(hosts, cluster=run_user.choose(hosts.cluster, hosts.sessions, hosts.facts, run)[0])
     made = _container(run, options, hosts, template, place, members)
     if dry_run:
         console.text(f"{new.host.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
@@ -201,11 +107,10 @@ def _join(
         hosts = replace(hosts, facts=places.narrowed(hosts.facts))
         made = _container(run, options, hosts, template, place, members)
         preflight.gate(hosts, (made.image,), False, console, None, _BUSY)
-        folder = options.code(hosts.cluster)
-        code = FolderLook(folder, deploy_options.choice_of(hosts.cluster)) if folder else None
-        base = deploy_push.base_of(options, hosts.cluster, hosts.facts, console, hosts.sessions, True)
-        deploy_push.bring([new], base, code, made.image, console)
-        refuse_other_image(run, _layers(running[0], first.name), _layers(new, made.image, image=True))
+        made, volume = _equipped(made, options, hosts, console)
+        theirs = (_layers(running[0], first.name), template.variables.get(SENT_DIGEST), _packages(running[0], first))
+        ours = (_layers(new, made.image, image=True), made.environment.get(SENT_DIGEST), volume)
+        refuse_other_image(run, theirs, ours)
         made = replace(made, claim=places.names().get(new.host.name, ""))
         try:
             nodes.start([new], [made])
@@ -228,13 +133,35 @@ def observe_node(session: Session, run: RunId) -> Container:
     return found[session.host.name]
 
 
-def refuse_other_image(run: str, theirs: str, ours: str) -> None:
-    """Raise UsageError if the newcomer would run another image. Pure."""
-    if theirs != ours:
-        raise UsageError(
-            f"the image or the folder has changed since {run} began: the newcomer would train with other code",
-            f"{FAB} stop, then {FAB} deploy --resume {run} with the new code",
-        )
+def _equipped(
+    made: NodeContainer, options: Options, hosts: ReachedHosts, console: Console
+) -> tuple[NodeContainer, str]:
+    """The newcomer's container once its host has all that it needs; and the digest of its packages."""
+    new, cluster, facts = hosts.sessions[-1], hosts.cluster, hosts.facts
+    folder = options.code(cluster)
+    code = FolderLook(folder, deploy_options.choice_of(cluster)) if folder else None
+    needs = packages.asked(cluster, code, console) if options.script else None
+    base = deploy_push.base_of(options, cluster, facts, console, hosts.sessions, not options.script)
+    pushed = deploy_push.bring([new], base, code, made.image, console)
+    (made,) = large_folder.give([made], pushed)
+    observe.make_folders([new], facts, cluster.job, bool(options.script)).all()
+    if not needs:
+        return made, ""
+    # The lock is the deploy's, which this machine has kept; a later one would have another digest.
+    target = packages.Target(cluster, [new], facts, made.image, base, folder, pushed)
+    installed = packages.bring(target, needs, console)
+    (made,) = packages.give([made], installed)
+    return made, _digest(installed.environments.get(new.host.name, ""))
+
+
+def _packages(session: Session, node: Container) -> str:
+    """The digest of the packages that a node of the run has; empty if it has none."""
+    where = f'{{{{range .Mounts}}}}{{{{if eq .Destination "{PACKAGES}"}}}}{{{{.Name}}}}{{{{end}}}}{{{{end}}}}'
+    return _digest(session.run(("docker", "inspect", "--format", where, node.name)).out.strip())
+
+
+def _digest(volume: str) -> str:
+    return volume.rpartition("-")[2]
 
 
 def _layers(session: Session, name: str, image: bool = False) -> str:
@@ -253,8 +180,7 @@ def _container(
     members: Mapping[str, Container],
 ) -> NodeContainer:
     """What the newcomer runs. Raises DeployError where it and the others do not reach each other."""
-    cluster, _ = run_user.choose(hosts.cluster, hosts.sessions, hosts.facts, run)
-    new, host = hosts.sessions[-1], hosts.cluster.hosts[-1]
+    cluster, new, host = hosts.cluster, hosts.sessions[-1], hosts.cluster.hosts[-1]
     at = {node: tuple(where) for node, where in template.plan["nodes"].items()}
     peers = {
         s.host.name: at[n.node]
@@ -267,17 +193,25 @@ def _container(
         observe.refuse_unreached([new], {host.name: [peer_address]}, theirs)
     observe.refuse_unreached(hosts.sessions[:-1], {peer: [way.source] for peer in peers}, port)
     tag = deploy_options.tag_of(
-        deploy_push.base_of(replace(options, dry_run=True), cluster, hosts.facts, Console(True), hosts.sessions, True),
+        deploy_push.base_of(
+            replace(options, dry_run=True), cluster, hosts.facts, Console(True), hosts.sessions, not options.script
+        ),
         options.code(cluster),
     )
-    work = Work(run, tag, arguments=template.words, token=template.token, least=template.plan["least"])
+    work = Work(run, tag, token=template.token, least=template.plan["least"])
+    work = replace(work, environment=deploy_options.environment_of(options))
+    if options.script:
+        restarts = asked_restarts(options.restarts, True)
+        work = replace(work, script=options.script_words(), sent=options.code(cluster) is not None, restarts=restarts)
+    else:
+        work = replace(work, arguments=template.words)
     met = Meeting(str(next(iter(at.values()))[0]), 29500, (host.interface or way.interface,))
     facts = hosts.facts[host.name]
     made = container.newcomer(place, host, facts, cluster.job, work, met)
     began = time.time() + facts.clock_ahead_s
     queue = waits.Queue((way.source,), 0, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
     (made,) = waits.claimed((made,), (host,), (facts,), work, queue)
-    needed, has = template.variables[_RANKS], made.environment[_RANKS]
+    needed, has = template.variables[RANKS], made.environment[RANKS]
     if has != needed:
         raise DeployError(
             f"{host.name} would have {has} ranks, and each node of {run} has {needed[:20]!r}", f"--gpus {needed[:20]}"

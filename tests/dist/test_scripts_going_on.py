@@ -3,6 +3,7 @@
 Hosts are agents with a run folder each; rank 0 alone writes the checkpoint, and every rank loads it.
 """
 
+import copy
 import json
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local import machine
-from deploy.run.environment import group_variable, local_spec
+from deploy.run.environment import GROUP, NODE, group_variable, local_spec
 from lab.waiting import events, until
 from tests.dist.conftest import environment
 
@@ -51,14 +52,14 @@ class Host:
     def __init__(self, folder, node, spec, more):
         self.folder, self.name, self.file = folder, node.name, node.place
         own = {"MUSTER_RUN_DIR": str(folder), "PYTHONPATH": str(HOME), **more}
-        self._variables = environment(**{**node.environment, **own})
-        self._variables.pop("MUSTER_STOP_ON_EOF")
+        self.variables = environment(**{**node.environment, **own})
+        self.variables.pop("MUSTER_STOP_ON_EOF")
         self._command = [sys.executable, "-m", "trainer.node.agent", *spec.arguments]
         (folder / "logs").mkdir(parents=True)
 
     def start(self):
         with (self.folder / "console").open("ab") as console:
-            self.agent = subprocess.Popen(self._command, cwd=HOME, env=self._variables, stdout=console, stderr=console)
+            self.agent = subprocess.Popen(self._command, cwd=HOME, env=self.variables, stdout=console, stderr=console)
 
     def kill(self):
         self.agent.kill()
@@ -147,3 +148,30 @@ def test_a_spare_takes_the_first_hosts_place_with_what_it_had_kept(hosts):
     first.kill()
     until(lambda: spare.begins() and all(len(host.begins()) == 2 for host in others), "the spare to train")
     assert until_begun((*others, spare), 3) > 0
+
+
+def test_a_host_that_joins_takes_the_place_of_a_lost_one_with_what_the_others_have_kept(hosts, tmp_path):
+    first, second, third = hosts
+    until_begun(hosts, 3)
+    until(lambda: (second.folder / "work/out/last.pt").exists(), "a copy on a neighbour")
+    new = copy.copy(third)
+    new.name, new.folder = "late", tmp_path / "late"
+    (new.folder / "logs").mkdir(parents=True)
+    plan, where = json.loads(third.variables[GROUP]), machine.doors(1)[0]
+    plan["nodes"]["late"], plan["spares"], plan["joined"] = where, ["late"], {"late": [where[0], where[2], 3]}
+    new.variables = {**third.variables, GROUP: json.dumps(plan), NODE: "late", "MUSTER_RUN_DIR": str(new.folder)}
+    new.start()
+    try:
+        until(lambda: '"after": 0' in says(new), "the newcomer to wait")
+        first.kill()
+        until(lambda: new.begins() and new.begins()[-1][1] == 3, "the newcomer to train", 90)
+        assert until_begun((second, third, new), 3) > 0
+        assert "work/out/last.pt" in json.loads((new.folder / "copies.json").read_text())
+    finally:
+        new.kill()
+
+
+def says(host):
+    """What torchrun's process of a host says of itself."""
+    path = host.folder / "nodes" / f".{host.name}" / ".says"
+    return path.read_text() if path.exists() else ""

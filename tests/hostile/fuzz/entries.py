@@ -26,7 +26,7 @@ from deploy.hosts import (
     join,
     leave,
     mirror,
-    newcomer,
+    newcomer_plan,
     nodes,
     overlay,
     overlay_plan,
@@ -185,12 +185,12 @@ def overlay_answer(text):
 @entry(samples.NODE)
 def newcomer_template(text):
     """`docker inspect` of a node, from which a host that joins gets the plan and the run's own variables."""
-    template = newcomer.template_of(text)
+    template = newcomer_plan.template_of(text)
     meeting = deploy_spec.Meeting("192.0.2.1", 29500, ("eth0",))
     work = Work(names.run_id("r1"), "muster-trainer:cpu", token="7f3a", least=2)
     made = deploy_spec.newcomer(3, Host("e", "e"), FACTS, Job(), work, meeting)
-    given = newcomer.planned(template, "e", "192.0.2.5", 29602, 3, made)
-    assert all(name in made.environment or newcomer.is_of_run(name) for name in given)
+    given = newcomer_plan.planned(template, "e", "192.0.2.5", 29602, 3, made)
+    assert all(name in made.environment or newcomer_plan.is_of_run(name) for name in given)
     host_commands.variable_lines({name: value for name, value in given.items() if "\n" not in value})
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from deploy.config.inventory import Job, from_flag
 from deploy.core.errors import BadAnswer, UsageError
-from deploy.hosts import container, newcomer
+from deploy.hosts import container, newcomer_plan
 from deploy.hosts.container import Meeting, Work
+from deploy.image.model import WORKSPACE
 from deploy.run.environment import GROUP
 from tests.hosts import FACTS
 from trainer.node import group as agents
@@ -27,7 +28,7 @@ def made(place=3):
 
 
 def test_a_node_of_the_run_says_what_the_newcomer_needs():
-    read = newcomer.template_of(inspected())
+    read = newcomer_plan.template_of(inspected())
     assert (read.words, read.token, read.plan) == (("--steps", "9"), "7f3a", AGREED)
     assert GROUP not in read.variables
 
@@ -35,13 +36,13 @@ def test_a_node_of_the_run_says_what_the_newcomer_needs():
 @pytest.mark.parametrize("odd", [{"Cmd": ["sleep"]}, {"Env": []}, {"Env": [f"{GROUP}=7"]}, {"Labels": None}])
 def test_a_container_that_is_no_node_of_such_a_run_is_a_bad_answer(odd):
     with pytest.raises(BadAnswer):
-        newcomer.template_of(inspected(**odd))
+        newcomer_plan.template_of(inspected(**odd))
 
 
 def test_the_newcomer_is_a_spare_with_the_runs_variables_and_its_own_place():
     earlier = {"joined": {"d": ["10.0.0.4", 29600, 2]}, "spares": ["d"]}
     agreed = {**AGREED, **earlier, "nodes": {**AGREED["nodes"], "d": ["10.0.0.4", 29600, 29600]}}
-    given = newcomer.planned(newcomer.template_of(inspected(agreed)), "e", "10.0.0.5", 29602, 3, made())
+    given = newcomer_plan.planned(newcomer_plan.template_of(inspected(agreed)), "e", "10.0.0.5", 29602, 3, made())
     plan = json.loads(given[GROUP])
     assert list(plan["nodes"]) == ["a", "e"]
     assert plan["spares"] == ["e"]
@@ -58,22 +59,29 @@ def test_the_key_is_not_in_the_command_and_the_labels_name_the_place():
 
 
 def test_the_options_of_the_deploy_are_repeated_and_those_that_a_newcomer_cannot_have_are_refused():
-    found = newcomer.again("--folder 'my code' --image app --nproc 2 --env A=1 --min-nodes 2 --include a --include b")
+    found = newcomer_plan.again(
+        "--folder 'my code' --image app --nproc 2 --env A=1 --min-nodes 2 --include a --restarts 3 --include b"
+    )
     assert found == {
         "folder": "my code",
         "image": "app",
         "processes": "2",
         "include": ("a", "b"),
         "environment": ("A=1",),
+        "restarts": "3",
     }
     with pytest.raises(UsageError, match="--secret cannot take a new host yet"):
-        newcomer.again("--image app --secret TOKEN")
+        newcomer_plan.again("--image app --secret TOKEN")
 
 
-def test_another_image_is_refused():
-    newcomer.refuse_other_image("r", '["sha256:1"]', '["sha256:1"]')
-    with pytest.raises(UsageError, match="has changed since r began"):
-        newcomer.refuse_other_image("r", '["sha256:1"]', '["sha256:2"]')
+@pytest.mark.parametrize(
+    "ours", [("2", None, "9"), ("1", "5", "9"), ("1", None, "")], ids=["image", "folder", "packages"]
+)
+def test_another_image_folder_or_set_of_packages_is_refused(ours):
+    theirs = ("1", None, "9")
+    newcomer_plan.refuse_other_image("r", theirs, theirs)
+    with pytest.raises(UsageError, match="have changed since r began"):
+        newcomer_plan.refuse_other_image("r", theirs, ours)
 
 
 def test_a_host_of_the_run_gives_the_newcomer_no_variable_but_the_runs_own():
@@ -85,13 +93,23 @@ def test_a_host_of_the_run_gives_the_newcomer_no_variable_but_the_runs_own():
         "MUSTER_ON_END=curl x",
         "MUSTER_MAX_HOURS=3",
     ]
-    given = newcomer.planned(newcomer.template_of(json.dumps(odd)), "e", "10.0.0.5", 29602, 3, made())
+    given = newcomer_plan.planned(newcomer_plan.template_of(json.dumps(odd)), "e", "10.0.0.5", 29602, 3, made())
     assert not {"LD_PRELOAD", "PET_NO_PYTHON", "PYTHONSTARTUP", "MUSTER_ON_END"} & given.keys()
     assert given["MUSTER_MAX_HOURS"] == "3"
 
 
 @pytest.mark.parametrize("recorded", [None, (), ("--steps", "8")])
 def test_a_node_that_says_it_runs_something_else_is_refused(recorded):
-    newcomer.refuse_other_arguments("r", ("--steps", "9"), ["--steps", "9"])
+    newcomer_plan.refuse_other_arguments("r", ("--steps", "9"), ["--steps", "9"])
     with pytest.raises(UsageError, match="its node runs '--steps 9', and this machine has recorded"):
-        newcomer.refuse_other_arguments("r", ("--steps", "9"), recorded)
+        newcomer_plan.refuse_other_arguments("r", ("--steps", "9"), recorded)
+
+
+def test_a_newcomer_of_a_script_shares_files_with_the_others_and_looks_for_them_where_its_own_are():
+    agreed = json.loads(inspected())
+    agreed["Env"] += ["MUSTER_SHARE_KEY=00ff", "MUSTER_SENT=/etc"]
+    host, work = from_flag("e").hosts[0], Work("r", "app", script=("t.py",), token="7f3a", least=2, sent=True)
+    of_script = container.newcomer(3, host, FACTS, Job(), work, Meeting("10.0.0.1", 29500, ("eth1",)))
+    given = newcomer_plan.planned(newcomer_plan.template_of(json.dumps(agreed)), "e", "10.0.0.5", 29602, 3, of_script)
+    assert given["MUSTER_SHARE_KEY"] == "00ff"
+    assert given["MUSTER_SENT"] == of_script.environment["MUSTER_SENT"] == WORKSPACE
