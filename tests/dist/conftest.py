@@ -24,12 +24,16 @@ def environment(**more):
     return {**variables, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo", **more}
 
 
-class Torchrun:
-    """One torchrun with some ranks, as a user of the trainer alone would start it."""
+# Ours forks its ranks: of a short run, importing torch anew in each of them takes most of the time.
+OURS, TORCHS = "trainer.elastic.torchrun", "torch.distributed.run"
 
-    def __init__(self, world, arguments, run_dir, home=HOME, **variables):
+
+class Torchrun:
+    """One torchrun with some ranks; `module=TORCHS`: as a user of the trainer alone would start it."""
+
+    def __init__(self, world, arguments, run_dir, home=HOME, module=OURS, **variables):
         self.run_dir = Path(run_dir)
-        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
+        command = [sys.executable, "-m", module, f"--nproc-per-node={world}"]
         command += [f"--master-port={free_port()}", "-m", "trainer", *map(str, arguments)]
         self.process = subprocess.Popen(
             command,

@@ -11,7 +11,7 @@ import pytest
 
 from lab.ports import free_port
 from lab.waiting import alive, until
-from tests.dist.conftest import HOME, environment
+from tests.dist.conftest import HOME, OURS, TORCHS, environment
 
 # Left out are variables that differ from start to start: ports, ids, files, MUSTER_LIFE.
 LOOKS = """
@@ -61,9 +61,6 @@ class Started:
 def _seen(folder):
     files = sorted(folder.glob("seen-*.json"))
     return [json.loads((file.read_text(), file.unlink())[0]) for file in files]
-
-
-OURS, TORCHS = "trainer.elastic.torchrun", "torch.distributed.run"
 
 
 @pytest.mark.parametrize("words", [["train.py", "--lr", "3e-4"], ["-m", "pkg.train", "--lr", "3e-4"]])

@@ -8,6 +8,7 @@ import torch
 
 from lab.waiting import events, lines, losses, until
 from muster.checkpoint import store
+from tests.dist.conftest import TORCHS
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -21,7 +22,7 @@ def final_weights(run_dir):
 def test_three_nodes_train_as_one_process_does_and_rank_0_is_on_the_master(nodes, torchrun):
     options = ("--steps", 50, "--log-every", 1, "--eval-every", 0)
     three = nodes(2, *options, folder="three").start()
-    single = torchrun(1, *options, folder="one")
+    single = torchrun(1, *options, folder="one", module=TORCHS)
     assert single.wait() == 0, single.output
     until(lambda: None not in three.codes().values(), "three nodes to end", 120)
     assert set(three.codes().values()) == {0}
@@ -58,7 +59,7 @@ def test_mixed_precision_learns(torchrun, precision):
 
 
 def test_a_run_leaves_what_the_contract_promises(torchrun):
-    run = torchrun(2, "--steps", 30, "--checkpoint-every", 10, "--keep", 2)
+    run = torchrun(2, "--steps", 30, "--checkpoint-every", 10, "--keep", 2, module=TORCHS)
     assert run.wait() == 0, run.output
     folder = run.run_dir
     assert json.loads((folder / "config.json").read_text())["steps"] == 30
