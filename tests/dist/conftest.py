@@ -13,6 +13,7 @@ import pytest
 from deploy.local import processes
 from deploy.run.environment import local_spec
 from lab.ports import free_port
+from tests.dist.warm import OURS, Warm
 
 HOME = Path(__file__).resolve().parents[2]
 SECONDS = 120
@@ -24,44 +25,62 @@ def environment(**more):
     return {**variables, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo", **more}
 
 
-# Ours forks its ranks: of a short run, importing torch anew in each of them takes most of the time.
-OURS, TORCHS = "trainer.elastic.torchrun", "torch.distributed.run"
+TORCHS = "torch.distributed.run"
 
 
 class Torchrun:
-    """One torchrun with some ranks; `module=TORCHS`: as a user of the trainer alone would start it."""
+    """One torchrun with some ranks: Muster's, or by `module=TORCHS` torch's, as a user of the trainer alone starts it.
 
-    def __init__(self, world, arguments, run_dir, home=HOME, module=OURS, **variables):
-        self.run_dir = Path(run_dir)
-        command = [sys.executable, "-m", module, f"--nproc-per-node={world}"]
-        command += [f"--master-port={free_port()}", "-m", "trainer", *map(str, arguments)]
-        self.process = subprocess.Popen(
-            command,
-            cwd=home,
-            env=environment(**{"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": "here", **variables}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+    `warm` forks Muster's: of a short run, importing torch anew takes most of the time.
+    """
+
+    def __init__(self, warm, world, arguments, run_dir, home=HOME, module=OURS, **variables):
+        self.run_dir, self._output = Path(run_dir), Path(f"{run_dir}.said")
+        words = [f"--nproc-per-node={world}", f"--master-port={free_port()}", "-m", "trainer", *map(str, arguments)]
+        given = environment(**{"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": "here", **variables})
+        with self._output.open("w") as output:
+            # Python reads PYTHONPATH when it starts.
+            if module == OURS and "PYTHONPATH" not in variables:
+                self.process = warm().start(words, home, given, self._output)
+                return
+            command = [sys.executable, "-m", module, *words]
+            self.process = subprocess.Popen(
+                command, cwd=home, env=given, stdout=output, stderr=output, start_new_session=True
+            )
 
     def wait(self):
         """Its exit code and all it said."""
-        self.output, _ = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode
+        code = self.process.wait(timeout=SECONDS)
+        self.output = self._output.read_text()
+        return code
 
     def log(self, rank):
         """What a rank printed."""
         return (self.run_dir / "logs" / f"rank-{rank}.log").read_text()
 
 
+@pytest.fixture(scope="session")
+def warm():
+    """Gives the process that forks torchruns, started by the first test that asks for it."""
+    made = []
+
+    def get():
+        if not made:
+            made.append(Warm(HOME, environment()))
+        return made[0]
+
+    yield get
+    for process in made:
+        process.stop()
+
+
 @pytest.fixture
-def torchrun(tmp_path):
+def torchrun(tmp_path, warm):
     """Starts torchruns; kills what a failed test left of them."""
     started = []
 
     def start(world, *arguments, folder="run", **variables):
-        run = Torchrun(world, arguments, tmp_path / folder, **variables)
+        run = Torchrun(warm, world, arguments, tmp_path / folder, **variables)
         started.append(run)
         return run
 
@@ -70,7 +89,7 @@ def torchrun(tmp_path):
         if run.process.poll() is None:
             for child in psutil.Process(run.process.pid).children(recursive=True):
                 child.kill()
-            run.process.kill()
+            os.kill(run.process.pid, signal.SIGKILL)
             run.process.wait()
 
 

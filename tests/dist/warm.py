@@ -1,0 +1,55 @@
+"""`python -m tests.dist.warm FD`: a process that has imported torch and the trainer, and forks a torchrun when asked.
+
+The trainer's fork server spares each rank the import of torch; here the same server spares it each torchrun.
+"""
+
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+
+from trainer.elastic import forkserver
+
+OURS = "trainer.elastic.torchrun"
+# What torchrun imports, and what the server of its ranks imports.
+_MODULES = (OURS, "trainer.train.run", "torch._dynamo")
+
+
+class Warm:
+    """The tests' end of the process."""
+
+    def __init__(self, folder, environment):
+        self._channel, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "tests.dist.warm", str(far.fileno())]
+        self._process = subprocess.Popen(command, cwd=folder, env=environment, pass_fds=[far.fileno()])
+        far.close()
+
+    def start(self, arguments, folder, environment, output):
+        """Fork a torchrun with these arguments, which prints into the file `output`."""
+        place = {"folder": str(folder), "environment": environment, "output": str(output)}
+        return forkserver.Rank(self, self._ask(do="fork", arguments=["-m", OURS, *arguments], **place)["pid"])
+
+    def code(self, pid):
+        """The exit code of a torchrun, None while it runs."""
+        return self._ask(do="poll", pid=pid)["code"]
+
+    def stop(self):
+        """End the process; what it forked ends with it."""
+        self._process.kill()
+        self._process.wait()
+        self._channel.close()
+
+    def _ask(self, **question):
+        self._channel.send(json.dumps({**question, "number": 0}).encode())
+        return json.loads(self._channel.recv(1 << 20))
+
+
+if __name__ == "__main__":
+    for module in _MODULES:
+        importlib.import_module(module)
+    asked = forkserver._serve(socket.socket(fileno=int(sys.argv[1])))
+    if asked:
+        forkserver._run(asked)
+    os._exit(0)
