@@ -1,9 +1,10 @@
 """Real hosts for the tests in this folder: racks of containers with sshd and a Docker engine, started by `make rack`.
 
     rack        3 nodes, the last with the containerd image store; what `make rack STORE=mixed` left up is used as it is
+    wide_rack   4 nodes; what `make rack RACK=wide NODES=4` left up is used as it is, or that of WIDE_RACK=name
     jump_rack   2 nodes, the second only reachable through the first
 
-Tests share both: whoever changes a node puts it back. KEEP=1 leaves what was started up after a failure.
+Tests share them: whoever changes a node puts it back. KEEP=1 leaves what was started up after a failure.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from lab.rack import Rack, make
 from tests.cluster.control import BASE, Control
 
 
-def left_up():
-    """The rack that `make rack` left up, when it has what tests need: 3 nodes and both image stores."""
+def left_up(name="rack", size=3, stores=("classic", "containerd")):
+    """The rack that `make rack` left up, when it has what tests need: so many nodes, and these image stores."""
     containers = subprocess.run(
-        ["docker", "ps", "-q", "--filter", "label=muster.rack=rack"], capture_output=True, text=True, check=True
+        ["docker", "ps", "-q", "--filter", f"label=muster.rack={name}"], capture_output=True, text=True, check=True
     )
-    rack = Rack("rack", len(containers.stdout.split()))
-    if rack.size < 3 or not rack.ssh_config.exists() or not all(map(rack.is_up, rack.hosts)):
+    rack = Rack(name, len(containers.stdout.split()))
+    if rack.size < size or not rack.ssh_config.exists() or not all(map(rack.is_up, rack.hosts)):
         return None
-    return rack if {rack.store(host) for host in rack.hosts} == {"classic", "containerd"} else None
+    return rack if {rack.store(host) for host in rack.hosts}.issuperset(stores) else None
 
 
 def started(request, **options):
@@ -62,6 +63,16 @@ def rack(trainer_image, request):
         yield racks
     else:
         yield from started(request, NODES=3, STORE="mixed")
+
+
+@pytest.fixture(scope="session")
+def wide_rack(trainer_image, request):
+    """Four hosts."""
+    racks = left_up(os.environ.get("WIDE_RACK", "wide"), 4, ())
+    if racks:
+        yield racks
+    else:
+        yield from started(request, NODES=4)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,154 @@
+"""A run on hosts of which some may be lost, and what was trained there in the end."""
+
+import subprocess
+from collections import Counter
+
+from lab import waiting
+from muster.data import StreamSampler
+from tests.cluster.control import BASE, HOME, SLOW, Control
+
+SAMPLES, BATCH = 203, 24
+# Rank 0 alone writes the checkpoint, into the working folder; every rank loads it.
+SCRIPT = """
+import os, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+step = torch.load("last.pt")["step"] + 1 if os.path.exists("last.pt") else 0
+with open(f"begins-{os.environ['MUSTER_NODE']}.log", "a") as file:
+    file.write(f"{step} {dist.get_world_size()}\\n")
+while True:
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    if dist.get_rank() == 0 and step % 200 == 0:
+        torch.save({"step": step}, "last.tmp")
+        os.replace("last.tmp", "last.pt")
+    step += 1
+    time.sleep(0.02)
+"""
+
+
+def train(checkpoint_every=10):
+    """Words of a deploy of Muster's trainer that writes down on each host which samples its rank was given."""
+    often = f"--steps 1000000 --checkpoint-every {checkpoint_every}"
+    return (*SLOW, "--args", f"--recipe counts.py --batch {BATCH} {often} --eval-every 0")
+
+
+def script(folder):
+    """Words of a deploy of a script, whose folder this makes."""
+    folder.mkdir()
+    (folder / "train.py").write_text(SCRIPT)
+    return "--folder", str(folder), "--script", "train.py"
+
+
+class Run(Control):
+    """A run on these hosts; a `fab deploy` follows it. `hosts`: those that train, and who else has a part in it."""
+
+    def __init__(self, rack, log, *words, hosts=None, more=()):
+        super().__init__(rack)
+        trains = hosts or rack.hosts[:3]
+        self.hosts, self.log = [*trains, *more], log
+        line = self.line("deploy", "--run", self.run, "--image", BASE, *words, hosts=trains)
+        with log.open("wb") as file:
+            self.followed = subprocess.Popen(line, cwd=HOME, env=self.environment, stdout=file, stderr=file)
+
+    def events(self, kind):
+        """Events of one kind of all hosts, in the order of time: another host has rank 0 after a loss."""
+        files = sorted((self.dir / "ranks").glob("rank-*.jsonl"))
+        found = [event for path in files for event in waiting.lines(path) if event["kind"] == kind]
+        return sorted(found, key=lambda event: event["t"])
+
+    def until_said(self, words, seconds=90):
+        waiting.until(lambda: words in self.log.read_text(), f"{words!r} in {self.log}", seconds)
+
+    def taken(self, last):
+        """How often each sample is in the weights of step `last`: each start counts up to where the next one began."""
+        plans, counted = self.events("plan"), Counter()
+        ends = [plan["start_step"] for plan in plans[1:]] + [last]
+        for number, (plan, end) in enumerate(zip(plans, ends, strict=True)):
+            before = plans[number - 1]["t"] if number else 0.0
+            for host in self.hosts:
+                lives = {int(path.name.rpartition("-")[2]) / 1e9: path for path in self.dir.glob(f"seen-{host}-*")}
+                for began in sorted(t for t in lives if before < t < plan["t"])[-1:]:
+                    rows = lives[began].read_text().splitlines()
+                    for row in rows[1 : 1 + end - plan["start_step"]]:  # the first settles DDP's buckets
+                        counted.update(map(int, row.split()))
+        return counted
+
+    def begins(self, host):
+        """Step and world of each start of the script on a host."""
+        told = self.rack.on(host, f"cd ~/.muster/runs/{self.run} && cat work/begins-{host}.log 2>/dev/null; true")
+        return [tuple(map(int, line.split())) for line in told.splitlines()]
+
+    def until_begun(self, hosts, count):
+        """Wait until the script's last start on all of these was with so many ranks; the step, the same on all."""
+
+        def begun():
+            lasts = [(self.begins(host) or [(0, 0)])[-1] for host in hosts]
+            return lasts if {world for _, world in lasts} == {count} else None
+
+        steps = {step for step, _ in waiting.until(begun, f"{count} ranks", 120)}
+        assert len(steps) == 1, steps
+        return steps.pop()
+
+    def until_kept(self, host):
+        """Wait for the checkpoint, or a copy of it, on a host."""
+        look = f"cd ~/.muster/runs/{self.run} && test -e work/last.pt && echo kept; true"
+        waiting.until(lambda: self.rack.on(host, look), f"a checkpoint on {host}", 60)
+
+    def cut_power(self, host):
+        """The host is off from now on."""
+        subprocess.run(["docker", "kill", self.rack.container(host)], check=True, capture_output=True)
+
+    def boot(self, host):
+        """The host is on again, and answers."""
+        subprocess.run(["docker", "start", self.rack.container(host)], check=True, capture_output=True)
+        waiting.until(lambda: self.rack.is_up(host), f"{host} to answer", 90)
+
+    def part(self, host, others, word="I"):
+        """Drop all packets between a host and these others ("I"), or let them pass again ("D")."""
+        for other in others:
+            address = self.rack.address(other)
+            for chain, way in (("INPUT", "-s"), ("OUTPUT", "-d")):
+                self.rack.root(host, "iptables", f"-{word}", chain, way, address, "-j", "DROP")
+
+    def told(self, host, text, seconds=60):
+        """Wait until a host's node says this of itself to the others."""
+        path = f"~/.muster/runs/{self.run}/nodes/.{host}/.says"
+        waiting.until(lambda: text in self.rack.on(host, f"cat {path} 2>/dev/null; true"), f"{text} of {host}", seconds)
+
+    def seen(self, host):
+        """Of each life of the host's rank when it began and when it was last given samples, in unix seconds."""
+        look = (
+            f"cd ~/.muster/runs/{self.run} && for f in seen-{host}-*; do stat -c '%n %.6Y' $f; done 2>/dev/null; true"
+        )
+        rows = [line.split() for line in self.rack.on(host, look).splitlines()]
+        return sorted((int(name.rpartition("-")[2]) / 1e9, float(last)) for name, last in rows)
+
+    def until_trained(self):
+        """Wait for a checkpoint that was not there at the call."""
+        known = len(self.events("checkpoint"))
+        waiting.until(lambda: len(self.events("checkpoint")) > known, "a checkpoint", 120)
+
+    def until_ended(self, host):
+        """Wait until a host's node has ended itself; its engine starts it again."""
+        look = ("docker", "inspect", "--format", "{{.RestartCount}}", f"muster-{self.run}")
+        waiting.until(lambda: int(self.rack.on(host, *look)) > 0, f"the node of {host} to end itself", 90)
+
+    def stop_and_count(self):
+        """Stop the run. Fails if a sample is repeated or missed in the weights of its last checkpoint."""
+        assert self.fab("stop", "--run", self.run).returncode == 0
+        assert self.followed.wait(90) == 75, self.log.read_text()
+        assert self.fab("fetch", "--run", self.run).returncode == 0
+        last = self.events("checkpoint")[-1]["step"]
+        whole = StreamSampler(SAMPLES, batch=BATCH, micro_batches=1, world=1, rank=0, seed=0, consumed=0)
+        assert self.taken(last) == Counter(whole.indices(0, BATCH * last))
+
+    def end(self):
+        """Nothing is left of it."""
+        if self.followed.poll() is None:
+            self.followed.kill()
+            self.followed.wait()
+        self.clean()

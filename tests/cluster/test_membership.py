@@ -1,0 +1,157 @@
+"""Who takes a lost host's place (`--spare`, `fab join`), who votes (`--arbiter`); a cut never lets two sides train."""
+
+import time
+
+import pytest
+
+from lab import waiting
+from tests.cluster.control import Control
+from tests.cluster.going_on import Run, script, train
+
+NEVER = 1_000_000
+
+
+@pytest.fixture
+def start(wide_rack, tmp_path):
+    """start(hosts, *words, more=1): a deploy on so many hosts of the rack; `more` have a part in it that do not train.
+
+    Each host is as before behind the test.
+    """
+    made = []
+
+    def start(count, *words, more=1):
+        hosts = wide_rack.hosts
+        made.append(Run(wide_rack, tmp_path / "told", *words, hosts=hosts[:count], more=hosts[count : count + more]))
+        return made[-1]
+
+    yield start
+    for host in wide_rack.hosts:
+        if not wide_rack.is_up(host):
+            made[-1].boot(host)
+        wide_rack.root(host, "sh", "-c", "iptables -F INPUT; iptables -F OUTPUT")
+    for run in made:
+        run.end()
+
+
+def test_a_spare_takes_the_place_of_a_host_that_lost_its_power_which_waits_when_it_is_back(start):
+    run = start(3, *train(), "--spare", "rack-4", "--min-nodes", "3")
+    first, second, third, spare = run.hosts
+    run.until_trained()
+    assert run.seen(spare) == []
+    run.cut_power(second)
+    run.until_said(f"{second} is lost; {spare} takes a free place: {first}, {third} and {spare} train on from step")
+    run.until_trained()
+    run.boot(second)
+    run.told(second, '"after": 0')
+    run.until_trained()
+    run.rack.on(spare, f"docker kill muster-{run.run}")
+    run.until_said(f"{spare} is lost; {second} is back: {first}, {second} and {third} train on from step")
+    run.until_trained()
+    run.stop_and_count()
+
+
+def test_cut_between_two_hosts_and_a_host_with_a_spare_only_the_two_train_on(start):
+    run = start(3, *train(), "--spare", "rack-4", "--min-nodes", "2")
+    first, second, third, spare = run.hosts
+    run.until_trained()
+    for host in (third, spare):
+        run.part(host, (first, second))
+    run.until_said(f"{first} and {second} train on from step")
+    # The spare is on the other side: a majority of all four, or of those with a disk, is on neither.
+    for _ in range(3):
+        run.until_trained()
+    began = run.events("members")[-1]["t"]
+    assert run.seen(spare) == [], "a host and a spare are no majority"
+    # In the step that was on when the link was cut, it may have been given its samples, and no more.
+    assert run.seen(third)[-1][1] < began + 1.0
+    assert min(run.seen(host)[-1][1] for host in (first, second)) > began + 1.0
+    run.until_ended(third)
+    for host in (third, spare):
+        run.part(host, (first, second), "D")
+    run.until_said(f"{third} is back: {first}, {second} and {third} train on from step")
+    run.until_trained()
+    run.stop_and_count()
+
+
+def test_of_two_hosts_either_trains_on_with_an_arbiter(start):
+    run = start(2, *train(), "--arbiter", "rack-3", "--min-nodes", "1")
+    first, second, arbiter = run.hosts
+    run.until_trained()
+    run.cut_power(first)
+    run.until_said(f"{first} is lost: {second} trains on from step")
+    run.until_trained()
+    run.boot(first)
+    run.until_said(f"{first} is back: {first} and {second} train on from step")
+    run.until_trained()
+    run.cut_power(arbiter)
+    run.until_trained()
+    run.boot(arbiter)
+    waiting.until(lambda: len(run.containers()) == 3, "the arbiter's node", 60)
+    run.rack.on(second, f"docker kill muster-{run.run}")
+    run.until_said(f"{second} is lost: {first} trains on from step")
+    run.until_trained()
+    assert run.seen(arbiter) == []
+    run.stop_and_count()
+
+
+def test_without_an_arbiter_one_of_two_hosts_is_refused_and_waits_for_the_other(start, wide_rack):
+    refused = Control(wide_rack).deploy("--min-nodes", "1", *train())
+    assert refused.returncode == 2
+    assert "two can with --arbiter HOST" in refused.stderr
+    run = start(2, *train(), more=0)
+    first, second = run.hosts
+    run.until_trained()
+    run.cut_power(second)
+    run.until_said(f"{second} (rank 1) is lost")
+    # A step takes a tenth of a second.
+    waiting.until(lambda: time.time() - run.seen(first)[-1][1] > 15, "the first host to wait", 60)
+
+
+def test_who_trains_alone_and_is_cut_off_has_stopped_before_the_other_host_and_the_arbiter_begin(start):
+    run = start(2, *train(NEVER), "--arbiter", "rack-3", "--min-nodes", "1")
+    first, second, arbiter = run.hosts
+    waiting.until(lambda: run.events("plan"), "a start", 120)
+    run.cut_power(second)
+    run.until_said(f"{second} is lost: {first} trains on from step")
+    run.boot(second)
+    run.told(second, '"after": 0')  # it waits: there is no checkpoint after which it could take part
+    known = len(run.seen(second))
+    run.part(first, (second, arbiter))
+    waiting.until(lambda: len(run.seen(second)) > known, "the other host to train", 90)
+    assert run.seen(first)[-1][1] < run.seen(second)[-1][0]
+
+
+def test_a_host_that_was_not_in_the_run_joins_it_and_takes_the_place_of_one_that_leaves(start):
+    run = start(3, *train(), "--min-nodes", "2")
+    first, second, third, new = run.hosts
+    run.until_trained()
+    joined = run.fab("join", "--run", run.run, hosts=[new])
+    assert joined.returncode == 0, joined.stderr
+    run.told(new, '"after": 0')  # its ranks may begin
+    run.until_trained()
+    assert run.seen(new) == [], "no place is free"
+    left = run.fab("leave", "--run", run.run, hosts=[second])
+    assert left.returncode == 0, left.stderr
+    run.until_said(f"{second} has left; {new} takes a free place: {first}, {third} and {new} train on from step")
+    waiting.until(lambda: run.seen(new), "the newcomer to train", 60)
+    run.until_trained()
+    run.stop_and_count()
+
+
+def test_a_new_host_joins_the_run_of_a_script_and_goes_on_from_what_the_others_have_kept(start, tmp_path):
+    run = start(3, *script(tmp_path / "code"), "--restarts", "1", "--min-nodes", "2")
+    first, second, third, new = run.hosts
+    run.until_begun((first, second, third), 3)
+    run.until_kept(second)
+    joined = run.fab("join", "--run", run.run, hosts=[new])
+    assert joined.returncode == 0, joined.stderr
+    run.told(new, '"after": 0')
+    assert run.begins(new) == [], "no place is free"
+    run.cut_power(first)
+    run.until_said(f"{first} is lost; {new} takes a free place: {second}, {third} and {new} start the script again")
+    waiting.until(lambda: run.begins(new), "the newcomer's rank to begin", 90)
+    assert run.until_begun((second, third, new), 3) > 0
+    run.boot(first)
+    run.told(first, '"after": 0')  # it waits in its turn
+    assert run.fab("stop", "--run", run.run).returncode == 0
+    assert run.followed.wait(90) == 75, run.log.read_text()
