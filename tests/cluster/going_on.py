@@ -46,8 +46,9 @@ def script(folder):
 class Run(Control):
     """A run on these hosts; a `fab deploy` follows it. `hosts`: those that train, and who else has a part in it."""
 
-    def __init__(self, rack, log, *words, hosts=None, more=()):
+    def __init__(self, rack, log, *words, hosts=None, more=(), **environment):
         super().__init__(rack)
+        self.environment |= environment
         trains = hosts or rack.hosts[:3]
         self.hosts, self.log = [*trains, *more], log
         line = self.line("deploy", "--run", self.run, "--image", BASE, *words, hosts=trains)

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from lab import waiting
+from lab import index, waiting
 from tests.cluster.control import Control
-from tests.cluster.going_on import Run, script, train
+from tests.cluster.going_on import SCRIPT, Run, script, train
 
 NEVER = 1_000_000
 
@@ -19,9 +19,9 @@ def start(wide_rack, tmp_path):
     """
     made = []
 
-    def start(count, *words, more=1):
-        hosts = wide_rack.hosts
-        made.append(Run(wide_rack, tmp_path / "told", *words, hosts=hosts[:count], more=hosts[count : count + more]))
+    def start(count, *words, more=1, **environment):
+        hosts = {"hosts": wide_rack.hosts[:count], "more": wide_rack.hosts[count : count + more]}
+        made.append(Run(wide_rack, tmp_path / "told", *words, **hosts, **environment))
         return made[-1]
 
     yield start
@@ -138,8 +138,23 @@ def test_a_host_that_was_not_in_the_run_joins_it_and_takes_the_place_of_one_that
     run.stop_and_count()
 
 
-def test_a_new_host_joins_the_run_of_a_script_and_goes_on_from_what_the_others_have_kept(start, tmp_path):
-    run = start(3, *script(tmp_path / "code"), "--restarts", "1", "--min-nodes", "2")
+@pytest.fixture
+def package_index(wide_rack, tmp_path):
+    """The variables of a user who has an index with one package; no host keeps that package."""
+    gateway = wide_rack.on(wide_rack.hosts[0], "ip route | awk '/^default/ {print $3}'")
+    with index.serve(gateway, dict([index.wheel("plain", "1.0", "VALUE = 'plain'")])) as url:
+        yield {"UV_DEFAULT_INDEX": url, "UV_HTTP_RETRIES": "0", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for host in wide_rack.hosts:
+        wide_rack.on(host, "docker volume ls -q --filter label=muster.packages | xargs -r docker volume rm")
+
+
+def test_a_new_host_joins_the_run_of_a_script_and_goes_on_from_what_the_others_have_kept(
+    package_index, start, tmp_path
+):
+    words = script(tmp_path / "code")
+    (tmp_path / "code" / "requirements.txt").write_text("plain\n")
+    (tmp_path / "code" / "train.py").write_text("import plain\n" + SCRIPT)
+    run = start(3, *words, "--restarts", "1", "--min-nodes", "2", **package_index)
     first, second, third, new = run.hosts
     run.until_begun((first, second, third), 3)
     run.until_kept(second)

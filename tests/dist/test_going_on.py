@@ -96,3 +96,25 @@ def test_a_rank_that_sigstop_holds_is_started_again_and_training_goes_on(nodes, 
     # A collective's timeout (--timeout 60) would do it as well, much later.
     until(lambda: run.codes()["master"] == 0, "the end", 50)
     assert "SIGSTOP" in events(run.run_dir, 1, "ended")[0]["how"]
+
+
+LOCKED = """
+import threading
+taken = []
+
+def seen(ids):
+    taken.append(1)
+    time.sleep(0.02)
+    mark = f"{os.environ['MUSTER_RUN_DIR']}/locked"
+    if RANK == 1 and len(taken) > 40 and not os.path.exists(mark):
+        open(mark, "w").close()
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+"""
+
+
+def test_a_rank_that_is_locked_up_is_ended_before_its_collective_gives_up_and_training_goes_on(nodes, recipe_file):
+    run = grouped(nodes, recipe_file(LOCKED))
+    until(lambda: run.codes()["master"] == 0, "the end", 150)
+    assert "stood still in" in events(run.run_dir, 1, "ended")[0]["how"]
