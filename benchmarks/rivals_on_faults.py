@@ -69,7 +69,8 @@ class Run:
         for process in self.processes:
             process.send_signal(signal.SIGTERM)
         time.sleep(1.0)
-        for path in Path("/proc").glob("[0-9]*"):
+        # A launcher may start ranks again while we look.
+        for path in (each for _ in range(3) for each in Path("/proc").glob("[0-9]*")):
             with suppress(OSError):
                 if any(mark in (path / name).read_bytes() for mark in marks for name in ("cmdline", "environ")):
                     os.kill(int(path.name), signal.SIGKILL)

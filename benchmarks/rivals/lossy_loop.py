@@ -69,28 +69,24 @@ def heartbeats() -> None:
 
 
 def in_process() -> None:
-    """nvidia-resiliency-ext starts the function again in the processes that are left."""
+    """nvidia-resiliency-ext starts the function again in the processes that are left, as in its optimal_example.py."""
     from nvidia_resiliency_ext import inprocess
 
-    @inprocess.Wrapper(  # type: ignore[untyped-decorator]
-        initialize=inprocess.initialize.RetryController(min_world_size=2),
-        health_check=None,
-        # As in its usage guide, plus the port: the store of the wrapper is not that of the ranks.
-        store_kwargs={"port": int(os.environ["MASTER_PORT"]) + 2},
-    )
+    first, port = os.environ["RANK"], int(os.environ["MASTER_PORT"])
+    base = dist.TCPStore(os.environ["MASTER_ADDR"], port + 1, 3, first == "0", multi_tenant=True)
+
     def again(call: Any = None) -> None:
-        dist.init_process_group("gloo", store=_store())
+        place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+        dist.init_process_group("gloo", store=dist.PrefixStore(str(call.iteration), base), **place)
         wrapped = nn.parallel.DistributedDataParallel(model())
         train(wrapped, torch.optim.SGD(wrapped.parameters(), lr=1e-6), first)
 
-    first = os.environ["RANK"]
-    again()
-
-
-def _store() -> Any:
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    port = int(os.environ["MASTER_PORT"]) + 1
-    return dist.TCPStore(os.environ["MASTER_ADDR"], port, world, rank == 0, multi_tenant=True)
+    again.__annotations__["call"] = inprocess.CallWrapper  # by this it knows what to pass
+    inprocess.Wrapper(
+        initialize=inprocess.initialize.RetryController(min_world_size=2),
+        abort=inprocess.abort.AbortTorchDistributed(),
+        store_kwargs={"port": port + 2},
+    )(again)()
 
 
 def with_torchft() -> None:
