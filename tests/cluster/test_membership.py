@@ -164,8 +164,9 @@ def test_a_new_host_joins_the_run_of_a_script_and_goes_on_from_what_the_others_h
     assert run.begins(new) == [], "no place is free"
     run.cut_power(first)
     run.until_said(f"{first} is lost; {new} takes a free place: {second}, {third} and {new} start the script again")
-    waiting.until(lambda: run.begins(new), "the newcomer's rank to begin", 90)
-    assert run.until_begun((second, third, new), 3) > 0
+    began = waiting.until(lambda: run.begins(new), "the newcomer's rank to begin", 90)[-1]
+    assert began[0] > 0
+    waiting.until(lambda: [run.begins(host)[-1] for host in (second, third)] == [began] * 2, "all to begin at one step")
     run.boot(first)
     run.told(first, '"after": 0')  # it waits in its turn
     assert run.fab("stop", "--run", run.run).returncode == 0

@@ -165,7 +165,9 @@ def test_a_host_that_joins_takes_the_place_of_a_lost_one_with_what_the_others_ha
         until(lambda: '"after": 0' in says(new), "the newcomer to wait")
         first.kill()
         until(lambda: new.begins() and new.begins()[-1][1] == 3, "the newcomer to train", 90)
-        assert until_begun((second, third, new), 3) > 0
+        began = new.begins()[-1]
+        until(lambda: second.begins()[-1] == third.begins()[-1] == began, "all to begin at one step")
+        assert began[0] > 0
         assert "work/out/last.pt" in json.loads((new.folder / "copies.json").read_text())
     finally:
         new.kill()
