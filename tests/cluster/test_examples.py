@@ -1,4 +1,4 @@
-"""The scripts of examples/, each as it stands, on two hosts of the rack."""
+"""The scripts and the recipe of examples/, each as it stands, on two hosts of the rack."""
 
 import os
 import re
@@ -12,11 +12,18 @@ from pathlib import Path
 import pytest
 
 from lab.ports import free_port
+from lab.waiting import events, losses
 from tests.cluster.control import BASE
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 IMAGE = "muster-examples:cpu"
+SCRIPTS = ("ddp.py", "ddp_that_resumes.py", "lightning_train.py", "accelerate_train.py")
+CUT, RECIPE = ("pipeline.py", "context.py"), "my_recipe.py"
+
+
+def test_every_example_is_tried_here():
+    assert {path.name for path in (HOME / "examples").rglob("*.py")} == {*SCRIPTS, *CUT, RECIPE}
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +35,13 @@ def image(docker):
     return IMAGE
 
 
-@pytest.mark.parametrize("script", ["ddp.py", "ddp_that_resumes.py", "lightning_train.py", "accelerate_train.py"])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, image, script):
     hosts = rack.hosts[:2]
-    with deployed(rack, image, "examples", f"{script} --epochs 2 --save /muster/run/model.pt") as (run, folder):
+    with deployed(rack, image, "examples", "--script", f"{script} --epochs 2 --save /muster/run/model.pt") as (
+        run,
+        folder,
+    ):
         lines = [
             [line for line in (folder / "logs" / f"{host}.log").read_text().splitlines() if f"rank {rank} of 2" in line]
             for rank, host in enumerate(hosts)
@@ -45,15 +55,24 @@ def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, im
         assert (folder / "model.pt").stat().st_size > 500
 
 
-@pytest.mark.parametrize("script", ["pipeline.py", "context.py"])
+@pytest.mark.parametrize("script", CUT)
 def test_a_model_cut_by_layers_or_by_words_has_the_losses_of_one_process_on_two_hosts(rack, script):
     alone = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", f"--master-port={free_port()}"]
     one = subprocess.run([*alone, HOME / "examples/parallel" / script], capture_output=True, text=True, timeout=200)
-    with deployed(rack, BASE, "examples/parallel", script) as (_, folder):
+    with deployed(rack, BASE, "examples/parallel", "--script", script) as (_, folder):
         two = "".join((folder / "logs" / f"{host}.log").read_text() for host in rack.hosts[:2])
     expected, got = ([float(loss) for loss in re.findall(r"step \d+   loss (\S+)", text)] for text in (one.stdout, two))
     assert len(expected) == 3
     assert got == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_recipe_of_the_examples_trains_on_two_hosts(rack):
+    words = ["--args", f"--recipe {RECIPE} --steps 30 --log-every 1 --eval-every 0"]
+    with deployed(rack, BASE, "examples", *words) as (_, folder):
+        assert [event["world"] for event in events(folder, 0, "started")] == [2]
+        found = losses(folder)
+    assert sorted(found) == list(range(1, 31))
+    assert found[30] < found[1]
 
 
 def fab(rack, task, *words):
@@ -64,11 +83,11 @@ def fab(rack, task, *words):
 
 
 @contextmanager
-def deployed(rack, image, folder, script):
-    """The run of a script that has ended well on two hosts, and its folder here; both are gone at the end."""
+def deployed(rack, image, folder, *words):
+    """The run of these words that has ended well on two hosts, and its folder here; both are gone at the end."""
     run = f"test-{uuid.uuid4().hex[:8]}"
     try:
-        done = fab(rack, "deploy", "--run", run, "--image", image, "--folder", folder, "--script", script)
+        done = fab(rack, "deploy", "--run", run, "--image", image, "--folder", folder, *words)
         assert done.returncode == 0, done.stderr
         yield run, HOME / "runs" / run
     finally:
