@@ -81,6 +81,7 @@ _SOURCES = {
 _RACKS = (
     {"bare_control", "clean", "deploy", "examples", "installed", "kept", "push"},
     {"phases", "recover", "secrets", "security"},
+    {"going_on", "membership"},
 )
 _LONGEST = {"rack 0", "rack 1", "this machine"}
 # These wait for processes more than they compute: others run meanwhile, as long as there are others.
