@@ -21,7 +21,8 @@ SECONDS = 120
 
 def environment(**more):
     """What a rank's machine gives it, without anything of an outer run."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
+    outer = ("PET_", "MUSTER_", "NNODES", "NODE_RANK")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
     return {**variables, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo", **more}
 
 
