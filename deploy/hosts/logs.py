@@ -62,9 +62,11 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
         run = host_logs.choose_run(hosts, wanted)
         readers, ranks = _readers(sessions, hosts, run, choice)
         merge = Merge([reader.source for reader in readers], _PATIENCE_S if choice.follow else None)
+        matched = False
         with _reading(readers, merge, console):
             try:
                 for block in merge.blocks():
+                    matched = True
                     _tell(block, ranks, console)
                     if console.gone:
                         return STOPPED
@@ -73,6 +75,8 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     faults = [reader.fault for reader in readers if reader.fault]
     for fault in faults:
         console.error(fault)
+    if choice.grep and not (matched or faults):
+        console.note(f"no line matches {choice.grep}")
     return FAILED if faults else DONE
 
 

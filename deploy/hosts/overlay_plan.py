@@ -115,6 +115,8 @@ def free_network(token: str, taken: Iterable[IPv4Network]) -> IPv4Network:
     """A network that none of the hosts knows; which one depends on the token. Raises DeployError if there is none."""
     taken = tuple(taken)
     for block in _BLOCKS:
+        if any(block.subnet_of(other) for other in taken):
+            continue
         count = 1 << (_PREFIX - block.prefixlen)
         first = int(token[:8], 16) % count
         for step in range(count):

@@ -115,6 +115,7 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
         wanted = re.compile(pattern)
     except re.error as fault:
         raise UsageError(f"--grep {pattern}: {fault}", "--grep 'loss: +nan'") from fault
+    matched = False
     run_dir = record.find(folders.RUNS, run or "latest")
     if not (follow or any(run_dir.glob("logs/*.log"))):
         raise DeployError(f"{run_dir.name}: no log of it is here", f"on hosts: name them with --hosts; {FAB} runs")
@@ -123,6 +124,7 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
         for number, line in _consoles(run_dir) if nodes else _lines(run_dir, rank, follow):
             if not wanted.search(line):
                 continue
+            matched = True
             if console.as_json:
                 console.data({"node" if nodes else "rank": number, "line": line})
             else:
@@ -131,6 +133,8 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
                 return STOPPED
     except KeyboardInterrupt:
         return DONE if follow else STOPPED
+    if pattern and not matched:
+        console.note(f"no line matches {pattern}")
     return DONE
 
 

@@ -72,4 +72,7 @@ def test_the_logs_of_a_rank_and_of_a_pattern(run):
     assert fab("logs", "--run", run, "--rank", "0").stdout == "[0]  loss: 0.5\n"
     assert fab("logs", "--run", run, "--grep", "na+n").stdout == "[1]  loss: nan\n"
     assert fab("logs", "--run", run, "--grep", "(").returncode == 2
+    nothing = fab("logs", "--run", run, "--grep", "loss: inf")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "no line matches loss: inf" in nothing.stderr
     assert "no times" in fab("logs", "--run", run, "--since", "1m").stderr
