@@ -28,6 +28,7 @@ from benchmarks.figure import spread
 from benchmarks.rivals.member import word
 from benchmarks.venv import HOME
 from lab.network import Lab, kill, missing
+from lab.waiting import holds_within
 
 NAMES, PEERS, CLIENTS = ("a", "b", "c"), 2380, 2379
 START_S, PATIENCE_S, FULL_S = 30.0, 30.0, 10.0
@@ -133,7 +134,7 @@ def _members(etcd: str, options: list[str] | None) -> Iterator[Members]:
         root.mkdir(parents=True)
         members = Members(lab, root, etcd, options)
         try:
-            if not _until(lambda: members.all_hold(time.time() - 1.0), START_S):
+            if not holds_within(lambda: members.all_hold(time.time() - 1.0), START_S):
                 raise RuntimeError(f"not all members hold anything; see {root}")
             yield members
         finally:
@@ -157,7 +158,7 @@ def _leader_killed(members: Members, times: int) -> str:
         kill(members.lab.hosts[lost].space)
         after.append(_others_hold(members, lost, since))
         members.start(lost)
-        _until(lambda: members.all_hold(time.time() - 1.0), START_S)
+        holds_within(lambda: members.all_hold(time.time() - 1.0), START_S)
         time.sleep(2.0)
     return _said(after, times)
 
@@ -176,7 +177,7 @@ def _leader_cut_off(members: Members, times: int) -> str:
         # What was under way when the links were cut may be known a moment later.
         alone += len(members.held(lost, since + 0.3))
         members.lab.on_switch("ebtables", "-F", "FORWARD")
-        _until(lambda: members.all_hold(time.time() - 1.0), START_S)
+        holds_within(lambda: members.all_hold(time.time() - 1.0), START_S)
         time.sleep(2.0)
     return f"{_said(after, times)}; changes at the side of one: {alone}"
 
@@ -193,7 +194,7 @@ def _disk_full(members: Members, times: int) -> str:
         gaps = [_longest_pause(members, place, since) for place in range(3)]
         (members.disk(lost) / "filler").unlink()
         free = time.time()
-        back = _until(lambda: bool(members.held(lost, free + 0.3)), 10.0)  # noqa: B023
+        back = holds_within(lambda: bool(members.held(lost, free + 0.3)), 10.0)  # noqa: B023
         said.append(
             f"longest pause of the others {max(gap for place, gap in enumerate(gaps) if place != lost):.1f} s, "
             f"of its own {gaps[lost]:.1f} s; {'goes on' if back else 'its member is gone'} once there is room"
@@ -201,7 +202,7 @@ def _disk_full(members: Members, times: int) -> str:
         if not back:
             kill(members.lab.hosts[lost].space)
             members.start(lost)
-        _until(lambda: members.all_hold(time.time() - 1.0), START_S)
+        holds_within(lambda: members.all_hold(time.time() - 1.0), START_S)
     return "; then ".join(said)
 
 
@@ -261,7 +262,7 @@ def _others_hold(members: Members, lost: int, since: float) -> float:
     """Seconds until both others know of something that was held without the lost one."""
     others = [place for place in range(3) if place != lost]
     # What was under way is known within a moment.
-    _until(lambda: all(members.held(place, since + 0.3) for place in others), PATIENCE_S)
+    holds_within(lambda: all(members.held(place, since + 0.3) for place in others), PATIENCE_S)
     times = [members.held(place, since + 0.3) for place in others]
     return max(held[0][0] for held in times) - since if all(times) else float("nan")
 
@@ -274,15 +275,6 @@ def _longest_pause(members: Members, place: int, since: float) -> float:
 def _said(after: list[float], times: int) -> str:
     lived = [each for each in after if each == each]
     return f"{len(lived)} of {times}, after {spread(lived)} s" if lived else f"0 of {times}"
-
-
-def _until(holds: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if holds():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 if __name__ == "__main__":

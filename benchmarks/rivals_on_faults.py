@@ -26,6 +26,7 @@ from pathlib import Path
 from benchmarks.figure import spread
 from benchmarks.venv import HOME
 from lab.ports import free_port
+from lab.waiting import holds_within
 
 RIVALS = HOME / ".venv-rivals" / "bin"
 LOOP = str(HOME / "benchmarks" / "rivals" / "lossy_loop.py")
@@ -167,7 +168,7 @@ def _drill(start: Callable[[Run], None], number: signal.Signals) -> tuple[float,
         os.environ["RUN_FOLDER"] = name
         try:
             start(run)
-            if not _until(lambda: all(len(run.steps(rank)) >= STEPS for rank in range(3)), START_S):
+            if not holds_within(lambda: all(len(run.steps(rank)) >= STEPS for rank in range(3)), START_S):
                 return run.said().strip().replace("\n", " / ")[-400:]
             pid, before, since = run.steps(1)[-1][1], len(run.said()), time.time()
             os.kill(pid, number)
@@ -186,7 +187,7 @@ def _followed(run: Run, before: int, since: float, pid: int, limit_s: float) -> 
             words = f"{time.time() - since:.1f} s: `{said[0].strip()[:160]}`"
         return all(_again(run, rank, since, pid) < INFINITY for rank in range(3))
 
-    _until(over, limit_s)
+    holds_within(over, limit_s)
     again = [_again(run, rank, since, pid) for rank in range(3)]
     others = max(again[0], again[2])
     ended = [f"{who} train again {f'after {t:.1f} s' if t < INFINITY else f'not within {limit_s:.0f} s'}"
@@ -204,15 +205,6 @@ def _again(run: Run, rank: int, since: float, pid: int) -> float:
 def _in_words(seconds: Sequence[float]) -> str:
     lived = [each for each in seconds if each < INFINITY]
     return f"{len(lived)} of {len(seconds)}" + (f", {spread(lived)} s" if lived else "")
-
-
-def _until(holds: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if holds():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 if __name__ == "__main__":

@@ -16,6 +16,16 @@ def until(condition, what, seconds=60.0):
     raise AssertionError(f"waited {seconds:.0f} s for {what}, which did not come")
 
 
+def holds_within(condition, seconds):
+    """Whether `condition()` is true within `seconds`."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def lines(path):
     """Whole JSON lines of a file that may not be there yet, and whose last line may be torn."""
     objects = []
