@@ -56,6 +56,8 @@ class Ends:
         """`ends`: by host, the `docker run` of its end; `names`: of these containers."""
         self._sessions, self._ends, self._names, self._plan = sessions, ends, names, plan
         self._started, self._talks = set[str](), dict[str, _Talk]()
+        # A start that still runs when `close` comes would leave its container behind: `close` waits for it.
+        self._starts = {host: threading.Lock() for host in ends}
         self._keys: dict[str, str] = {}
         self._left, self._closed = False, threading.Event()
 
@@ -101,28 +103,34 @@ class Ends:
     def close(self) -> None:
         """Let go of the ends; remove them, unless the nodes have them. Raises nothing: they end by themselves, too."""
         self._closed.set()
-        for talk in self._talks.values():
+        for talk in list(self._talks.values()):
             talk.close()
         if self._left:
             return
 
         def remove(session: Session) -> None:
-            session.run(("docker", "rm", "--force", self._names[session.host.name]), timeout_s=_REMOVE_S, check=False)
+            host = session.host.name
+            with self._starts[host]:
+                if host in self._started:
+                    session.run(("docker", "rm", "--force", self._names[host]), timeout_s=_REMOVE_S, check=False)
 
         with suppress(DeployError):
-            on_all([session for session in self._sessions if session.host.name in self._started], remove).all()
+            on_all(self._sessions, remove).all()
 
     def _start(self, session: Session) -> None:
         host = session.host.name
-        self._started.add(host)
-        session.run(self._ends[host], timeout_s=_START_S)
+        with self._starts[host]:
+            if self._closed.is_set():
+                return
+            self._started.add(host)
+            session.run(self._ends[host], timeout_s=_START_S)
         self._talks[host] = _Talk(session, self._names[host], self._plan.socket)
         audit.note(session, f"started {self._names[host]}")
 
     def _beat(self) -> None:
         """An end that hears nothing for a minute lets go of us: the link may be cut."""
         while not self._closed.wait(_BEAT_S):
-            for talk in self._talks.values():
+            for talk in list(self._talks.values()):
                 with suppress(DeployError):
                     talk.beat()
 
