@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 # A line is cut to this many characters: logs are untrusted, and no error needs more.
 LONGEST = 4096
@@ -70,6 +71,7 @@ class LogLine:
     rank: str = ""
 
 
+@lru_cache(maxsize=2048)  # hosts of one run print the same lines
 def undress(line: str) -> LogLine:
     """A line without colours and prefixes, at most LONGEST characters of it."""
     whole = _COLOURS.sub("", line[:LONGEST]).rstrip()

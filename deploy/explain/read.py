@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from .collectives import wait_of
 from .launchers import Report, ended
@@ -111,6 +112,11 @@ def _with_first(chunks: Iterator[bytes]) -> Iterator[tuple[bool, bytes]]:
     return ((number == 0, chunk) for number, chunk in enumerate(chunks))
 
 
+@lru_cache(maxsize=2048)  # hosts of one run print the same lines
+def _sign_of(line: str) -> Sign | None:
+    return next((sign for sign in SIGNS if sign.pattern.search(line)), None)
+
+
 class _Reader:
     """The state of one pass."""
 
@@ -204,7 +210,7 @@ class _Reader:
             seen.well = number
         elif _BADLY.search(part.text):
             seen.badly = number
-        sign = next((sign for sign in SIGNS if sign.pattern.search(part.whole)), None)
+        sign = _sign_of(part.whole)
         exception = _EXCEPTION.match(part.text)
         error = f"{exception[1]}: {exception[2] or ''}".strip() if exception else ""
         if _BY_THE_WAY.search(part.text):
@@ -274,6 +280,8 @@ class _Reader:
         """Note the last line of a chunk and the last time in it."""
         seen = self.reading
         for index in range(len(lines) - 1, max(-1, len(lines) - 200), -1):
+            if b":" not in lines[index] and seen.last is not None and seen.last.number > start + index:
+                continue  # no time is in it, and it is not the last line
             part = undress(lines[index][-LONGEST:].decode(errors="replace"))
             if not part.whole.strip():
                 continue

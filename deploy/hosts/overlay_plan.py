@@ -115,16 +115,24 @@ def free_network(token: str, taken: Iterable[IPv4Network]) -> IPv4Network:
     """A network that none of the hosts knows; which one depends on the token. Raises DeployError if there is none."""
     taken = tuple(taken)
     for block in _BLOCKS:
-        if any(block.subnet_of(other) for other in taken):
-            continue
-        count = 1 << (_PREFIX - block.prefixlen)
-        first = int(token[:8], 16) % count
-        for step in range(count):
-            start = int(block.network_address) + ((first + step) % count << (32 - _PREFIX))
-            network = IPv4Network((start, _PREFIX))
-            if not any(network.overlaps(other) for other in taken):
-                return network
+        free = [part for part in _rest(block, taken) if part.prefixlen <= _PREFIX]
+        counts = [1 << (_PREFIX - part.prefixlen) for part in free]
+        number = int(token[:8], 16) % max(1, sum(counts))
+        for part, count in zip(free, counts, strict=True):
+            if number < count:
+                return IPv4Network((int(part.network_address) + (number << (32 - _PREFIX)), _PREFIX))
+            number -= count
     raise DeployError("the hosts' networks leave no private addresses for --overlay", "on a host: ip route")
+
+
+def _rest(block: IPv4Network, taken: Iterable[IPv4Network]) -> list[IPv4Network]:
+    """What these networks leave of a block, in order."""
+    rest = [block]
+    for other in taken:
+        apart = [part for part in rest if not part.overlaps(other)]
+        inside = [part for part in rest if other.subnet_of(part)]
+        rest = [*apart, *(piece for part in inside for piece in part.address_exclude(other))]
+    return sorted(rest)
 
 
 def ways(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...]]:

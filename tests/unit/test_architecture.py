@@ -62,20 +62,16 @@ DOORS = {
 }
 MOST_LINES, MOST_MEDIAN_LINES, MOST_FUNCTION_LINES = 450, 150, 70
 # In pieces, or this file would be the first to be found.
-UNWANTED = re.compile(
-    "|".join(
-        (
-            r"\bTO" r"DO\b",
-            r"\bFIX" r"ME\b",
-            r"(?<![\w./])/wor" r"k/",
-            r"/opt/py" r"pi",
-            r"py" r"pi\.org",
-            r"pythonhos" r"ted\.org",
-            r"deb\.deb" r"ian\.org",
-            r"npm" r"js\.org",
-            r"download\.pyt" r"orch\.org",
-        )
-    )
+UNWANTED = (
+    r"\bTO" r"DO\b",
+    r"\bFIX" r"ME\b",
+    r"(?<![\w./])/wor" r"k/",
+    r"/opt/py" r"pi",
+    r"py" r"pi\.org",
+    r"pythonhos" r"ted\.org",
+    r"deb\.deb" r"ian\.org",
+    r"npm" r"js\.org",
+    r"download\.pyt" r"orch\.org",
 )
 
 
@@ -238,5 +234,9 @@ def test_no_unwanted_words() -> None:
         if not path.is_file() or path.suffix in {".gz", ".xz", ".png", ".whl"}:
             continue
         text = path.read_text(errors="replace")
-        words += [f"{entry}:{text.count(chr(10), 0, at.start()) + 1}: {at[0]}" for at in UNWANTED.finditer(text)]
+        for pattern in UNWANTED:
+            plain = re.sub(r"\(\?<!.*?\)|\\b|\\", "", pattern)
+            # Most files have none: to look for the plain word first takes a tenth of the time.
+            places = re.finditer(pattern, text) if plain in text else ()
+            words += [f"{entry}:{text.count(chr(10), 0, at.start()) + 1}: {at[0]}" for at in places]
     assert not words

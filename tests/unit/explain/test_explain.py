@@ -18,7 +18,7 @@ _FILE = Path(__file__).parent / "examples.txt"
 EXAMPLES = [tuple(block.split("\n", 1)) for block in f"\n{_FILE.read_text()}".split("\n=== ")[1:]]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 KEY = "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nKeyError: 'image'"
-TRAINING = "".join(f"epoch 1 step {step} loss 0.{step:04d}\n" for step in range(2000))
+TRAINING = "".join(f"epoch 1 step {step} loss 0.{step:04d}\n" for step in range(500))
 # SSH, shells and launchers say these: first of all, or last; there every line is read.
 AT_AN_END = ("ssh-host-key-changed", "ssh-name", "command-missing", "killed", "gpus-shared")
 SUMMARY = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
@@ -224,7 +224,7 @@ def test_a_line_of_any_length_and_bytes_of_any_kind_are_read_in_short_time():
 
 
 def test_numbers_of_lines_hold_through_pieces_of_any_size():
-    text = (TRAINING * 5 + OOM + "\nend\n").encode()
+    text = (TRAINING * 20 + OOM + "\nend\n").encode()
     for size in (7, 4096, 1 << 20):
         explained = judge([read("a", [text[at : at + size] for at in range(0, len(text), size)])])
         assert [line.number for line in explained.evidence] == [10_001]
