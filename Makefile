@@ -20,7 +20,7 @@ endif
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up preflight down runs report image test quick fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
+.PHONY: help up preflight down runs report image test quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -63,19 +63,22 @@ fuzz: $(VENV)/.ready-dev ## answers of hosts made wrong, for SECONDS=120, agains
 	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \
 		$${COUNT:+--count "$$COUNT"}
 
-# unraisableexception collects garbage five times at the end of each process: two seconds. `make test` has it.
 quick: $(VENV)/.ready-dev ## formatting, lint, types, and the tests that need neither torch, Docker nor root
+	@$(MAKE) --no-print-directory -j 2 lint quick-tests
+
+lint:
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest --quick -q --tb=short -n $(AT_ONCE) --no-loadscope-reorder \
-		-p no:unraisableexception tests/unit tests/lab
+
+# A third of these tests' time is waiting: four processes keep two cores busy.
+# unraisableexception collects garbage five times at the end of each process: two seconds. `make test` has it.
+quick-tests:
+	@$(BIN)/python -m pytest --quick -q --tb=short -n 4 --no-loadscope-reorder -p no:unraisableexception tests/unit tests/lab
 
 check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
+	@$(MAKE) --no-print-directory lint
 	@$(BIN)/shellcheck $$(git ls-files '*.sh')
-	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 
 # With the Python that has the torch to be tried: nothing is installed, no .venv is made.

@@ -14,6 +14,12 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Every node of the file's tree, expressions too."""
+    return list(ast.walk(parsed(path)))
+
+
 def statements(path: Path) -> Iterator[ast.stmt]:
     """Every statement of the file, however deep. Ten times quicker than `ast.walk`, which visits expressions too."""
     waiting: list[ast.AST] = [parsed(path)]

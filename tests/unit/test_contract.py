@@ -10,6 +10,7 @@ import yaml
 from deploy.core import errors as control_errors
 from deploy.run import environment, outcome
 from muster import errors as trainer_errors
+from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[2]
 CONTRACT = (HOME / "docs/contract.md").read_text()
@@ -85,8 +86,8 @@ def test_the_builder_gives_what_the_contract_promises_and_nothing_else():
 def test_the_events_ranks_write_are_those_of_the_contract():
     promised = first_cells(section("Events"))
     written = set()
-    for text in sources("trainer").values():
-        for call in ast.walk(ast.parse(text)):
+    for path in sources("trainer"):
+        for call in nodes(path):
             if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "event":
                 written.add(call.args[0].value)
     assert written == promised

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deploy.core import errors as deploy
 from muster import errors as trainer
-from tests.sources import parsed
+from tests.sources import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 HOMES = {"deploy/core/errors.py", "muster/errors.py"}
@@ -27,10 +27,10 @@ def _numbers(node: ast.expr) -> list[int]:
     return [value for value in values if type(value) is int and value]
 
 
-def _literals(tree: ast.AST) -> list[int]:
+def _literals(path: Path) -> list[int]:
     """Numbers that a code is compared with, or that a process exits with."""
     numbers = []
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Compare) and _is_code(node.left):
             numbers += [number for right in node.comparators for number in _numbers(right)]
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("exit", "_exit"):
@@ -40,7 +40,7 @@ def _literals(tree: ast.AST) -> list[int]:
 
 def test_no_module_has_an_exit_code_of_its_own() -> None:
     files = [path for path in FILES if re.search(r"code\b|exit\(", path.read_text())]
-    numbers = {str(path.relative_to(ROOT)): _literals(parsed(path)) for path in files}
+    numbers = {str(path.relative_to(ROOT)): _literals(path) for path in files}
     assert not {name: own for name, own in numbers.items() if own and name not in HOMES | FOREIGN}
 
 

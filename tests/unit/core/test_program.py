@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import parsed
+from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[3]
 REFUSED = """
@@ -41,9 +41,9 @@ def test_no_message_names_a_command_in_its_own_words():
     for path in (HOME / "deploy").rglob("*.py"):
         if not named.search(path.read_text()):
             continue
-        nodes = list(ast.walk(parsed(path)))
-        plain = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-        texts = [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        every = nodes(path)
+        plain = {id(node.value) for node in every if isinstance(node, ast.Expr)}
+        texts = [node for node in every if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         commands += [
             f"{path.relative_to(HOME)}:{text.lineno}: {text.value}"
             for text in texts

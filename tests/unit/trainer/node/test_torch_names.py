@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import parsed
+from tests.sources import nodes
 from trainer.node import together, torch_names
 
 
@@ -33,9 +33,9 @@ OF_PYTHON = {"_exit", "_current_frames", "_thread"}
 OF_PYSYNCOBJ = {"_onTick", "_TcpConnection__processRead"}
 
 
-def private_names(tree):
+def private_names(path):
     """Private names that a module imports from others, and private attributes that it reads of what is not its own."""
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and not node.level:
             yield from (node.module or "").split(".")
             yield from (alias.name for alias in node.names)
@@ -49,5 +49,5 @@ def test_no_module_uses_a_private_name_of_torch_that_is_not_in_the_table():
     listed = {part for name in torch_names.NAMES for part in name.replace(":", ".").split(".")}
     listed |= torch_names.OF_OBJECTS.keys()
     for path in sorted([*(HOME / "trainer").rglob("*.py"), *(HOME / "muster").rglob("*.py")]):
-        used = {name for name in private_names(parsed(path)) if name[:1] == "_" and name[:2] != "__"}
+        used = {name for name in private_names(path) if name[:1] == "_" and name[:2] != "__"}
         assert not used - listed - OF_PYTHON - OF_PYSYNCOBJ, path
