@@ -219,6 +219,13 @@ def test_the_design_speaks_only_of_what_is_there() -> None:
     assert not [path for path, symbol in named if not re.search(rf"\b{symbol}\b", (HOME / path).read_text())]
 
 
+def test_every_folder_of_tests_is_searched_for_tests(pytestconfig: pytest.Config) -> None:
+    """pytest passes over some names of folders: `dist` was one of them, and nobody saw that its tests did not run."""
+    names = {part for path in (HOME / "tests").rglob("test_*.py") for part in path.parent.relative_to(HOME).parts}
+    passed_over = pytestconfig.getini("norecursedirs")
+    assert not [name for name in sorted(names) if any(fnmatch(name, pattern) for pattern in passed_over)]
+
+
 def test_no_unwanted_words() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
