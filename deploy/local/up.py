@@ -8,8 +8,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
@@ -121,13 +121,14 @@ def up(options: Options, console: Console) -> int:
         taken = client.run_ids() if facts.answers else frozenset()
         run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
         _take(run_dir, held, facts)
+        own = None
         if folder:
-            script.bring(folder, run_dir, sending)
-        own = backend_class.script(run_dir, gpus, 1 + workers) if folder else None
-        if own:
-            own = _completed(own if options.no_cache else backend_class.with_caches(own), asked)
-            own = replace(own, secrets=hidden, secret_files=in_files, uuids=uuids)
-            own = replace(own, packages=backend_class.install(needs, run_dir, console) if needs else None)
+            with _new_folder_undone(run_dir, choice):
+                script.bring(folder, run_dir, sending)
+                own = backend_class.script(run_dir, gpus, 1 + workers)
+                own = _completed(own if options.no_cache else backend_class.with_caches(own), asked)
+                own = replace(own, secrets=hidden, secret_files=in_files, uuids=uuids)
+                own = replace(own, packages=backend_class.install(needs, run_dir, console) if needs else None)
         run = _spec(options, asked, run_dir, port, own)
         if choice.run_dir:
             console.note(f"resuming in {display_path(run_dir)}, start {choice.start}")
@@ -159,6 +160,18 @@ def up(options: Options, console: Console) -> int:
             raise DeployError(result.message, result.hint, result.code)
         sent = (folder, sending) if folder else None
         return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console, sent=sent)
+
+
+@contextmanager
+def _new_folder_undone(run_dir: Path, choice: record.Choice) -> Iterator[None]:
+    """What fails before the start, or is interrupted, leaves no run folder behind; that of a resumed run stays."""
+    try:
+        yield
+    except BaseException:
+        if not choice.run_dir:
+            with suppress(OSError):
+                record.undo_start(run_dir, {})
+        raise
 
 
 def _spec(

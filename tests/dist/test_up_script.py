@@ -205,3 +205,13 @@ def test_its_packages_are_installed_beside_the_torch_that_is_there(project, tmp_
     done = project("--script", "train.py", "--requirements", "no")
     assert done.returncode == 1
     assert "No module named 'plain'" in done.stderr
+
+
+def test_packages_that_cannot_be_had_leave_no_run(project):
+    (project.folder / "requirements.txt").write_text("no-such-package==9\n")
+    with index.serve("127.0.0.1", {}) as url:
+        project.environment["UV_DEFAULT_INDEX"] = url
+        done = project("--script", "train.py")
+    assert done.returncode != 0
+    assert "no-such-package" in done.stderr
+    assert not list(project.runs.glob("*"))
