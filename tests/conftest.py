@@ -71,8 +71,9 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: _scope(item.nodeid) not in first)
 
 
-# What shares an engine's images or all cores runs in one process, in order; other files run beside it.
-_TOGETHER = {"dist": "this machine", "image": "this machine", "lab": "laboratory"}
+# What shares an engine's images, or the runs of this checkout, runs in one process; other files run beside it.
+_TOGETHER = {"image": "this machine", "lab": "laboratory"}
+_OF_CHECKOUT = {"tests/dist/test_up.py", "tests/dist/test_within_here.py"}
 # What reads the code of the checkout: each file of it is parsed once.
 _SOURCES = {
     f"test_{name}.py" for name in ("architecture", "contract", "exit_codes", "program", "security_page", "torch_names")
@@ -99,6 +100,8 @@ def _scope(nodeid):
     if folder == "cluster":
         name = name.removeprefix("test_").removesuffix(".py")
         return f"rack {next((number for number, files in enumerate(_RACKS) if name in files), len(_RACKS))}"
+    if file in _OF_CHECKOUT:
+        return "this machine"
     return "sources" if file.rpartition("/")[2] in _SOURCES else _TOGETHER.get(folder, file)
 
 

@@ -24,6 +24,10 @@ from ..ssh.session import Session, on_all, open_all
 from . import ended
 
 
+# What an engine says of a program that is not there, or cannot be run; its words name no host.
+_NOT_STARTED = (126, 127)
+
+
 @dataclass(frozen=True)
 class Place:
     """A running node of the run: its host's session, and its container."""
@@ -56,7 +60,7 @@ def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], c
             console.error(fault)
         for host, code in codes.values.items():
             console.data({"kind": "ended", "host": host, "code": code})
-            if code and several:
+            if code and (several or code in _NOT_STARTED):
                 console.warn(f"{host}: ended with code {code}")
         return max([*codes.values.values(), FAILED if codes.faults else DONE])
 

@@ -61,6 +61,9 @@ def test_what_a_command_prints_cannot_command_the_terminal(going):
     done = going.fab("exec", "--run", going.run, "--rank", "0", "--", "printf", r"a\033]0;title\007b\n")
     assert "\x1b" not in done.stdout
     assert done.returncode == 0
+    missing = going.fab("exec", "--run", going.run, "--rank", "1", "--", "no-such-program")
+    assert missing.returncode in (126, 127)
+    assert going.hosts[1] in missing.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
