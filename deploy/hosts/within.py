@@ -23,7 +23,6 @@ from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
 from . import ended
 
-
 # What an engine says of a program that is not there, or cannot be run; its words name no host.
 _NOT_STARTED = (126, 127)
 
