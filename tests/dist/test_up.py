@@ -129,12 +129,10 @@ def test_a_whole_node_killed_comes_back_and_the_run_ends_well(checkout):
 
 def test_a_node_that_never_starts_is_named_within_30_s(checkout):
     agent = checkout.home / "trainer/node/agent.py"
-    agent.write_text(
-        agent.read_text().replace(
-            "    arguments = sys.argv[1:]\n",
-            '    arguments = sys.argv[1:]\n    while os.environ["MUSTER_NODE"] == "worker-2":\n        time.sleep(1)\n',
-        )
-    )
+    begins = "    die_with_parent(signal.SIGTERM)\n"
+    waits = '    while os.environ["MUSTER_NODE"] == "worker-2":\n        signal.pause()\n'
+    assert begins in agent.read_text()
+    agent.write_text(agent.read_text().replace(begins, begins + waits))
     run = checkout.start("--workers=2", "--args=--steps 5")
     until(lambda: checkout.folders() and (checkout.folders()[0] / "nodes/master.json").exists(), "the master")
     _, err = run.communicate(timeout=35)
