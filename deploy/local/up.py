@@ -127,13 +127,12 @@ def up(options: Options, console: Console) -> int:
                 script.bring(folder, run_dir, sending)
                 own = backend_class.script(run_dir, gpus, 1 + workers)
                 own = _completed(own if options.no_cache else backend_class.with_caches(own), asked)
-                own = replace(own, secrets=hidden, secret_files=in_files, uuids=uuids)
-                own = replace(own, packages=backend_class.install(needs, run_dir, console) if needs else None)
+                packages = backend_class.install(needs, run_dir, console) if needs else None
+                own = replace(own, secrets=hidden, secret_files=in_files, uuids=uuids, packages=packages)
         run = _spec(options, asked, run_dir, port, own)
         if choice.run_dir:
             console.note(f"resuming in {display_path(run_dir)}, start {choice.start}")
-        backend = backend_class(run)
-        held.callback(backend.clean)
+        held.callback((backend := backend_class(run)).clean)
         state = State(run.names, script=choice.script, least=asked.least)
         follower = follow.Follower(run_dir)
         began = 0.0
@@ -141,8 +140,8 @@ def up(options: Options, console: Console) -> int:
         def open_record() -> dict[str, bytes]:
             nonlocal began  # the time for building the image does not count
             began = time.time()
-            chosen = choice_of_backend
-            earlier = record.open_start(run_dir, choice, chosen.name, chosen.why, run.names, began)
+            where, why = choice_of_backend.name, choice_of_backend.why
+            earlier = record.open_start(run_dir, choice, where, why, run.names, began)
             if again := _again(options, asked):
                 record.write_record(run_dir, {**record.facts(run_dir), "again": again})
             return earlier
