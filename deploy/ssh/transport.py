@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from paramiko import Channel, Transport
+from paramiko import Channel, Message, Transport
+from paramiko.common import (
+    MSG_CHANNEL_EOF,
+    MSG_CHANNEL_FAILURE,
+    MSG_CHANNEL_REQUEST,
+    MSG_CHANNEL_WINDOW_ADJUST,
+)
 from paramiko.ssh_exception import SSHException
 
 from .way import Algorithms
@@ -20,6 +26,10 @@ _MOST_PACKET = 1 << 20
 # with which a host confirms what it gets.
 _AT_ONCE = 64 << 10
 ENDLESS = "does not end"
+# What RFC 4254 lets one side say on an open channel; not CLOSE, which answers the other side's.
+_OF_CHANNEL = frozenset(
+    {*range(MSG_CHANNEL_WINDOW_ADJUST, MSG_CHANNEL_EOF + 1), *range(MSG_CHANNEL_REQUEST, MSG_CHANNEL_FAILURE + 1)}
+)
 
 
 class WatchedSocket:
@@ -90,6 +100,19 @@ class Settled(Transport):  # type: ignore[misc]
             return read_message()
 
         self.packetizer.read_message = read_one
+
+    def _send_message(self, data: Message) -> None:
+        """Send a message, unless it is about a channel that is over: OpenSSH ends the whole connection for that.
+
+        paramiko lets go of a channel before it sends what it had to say there. Meanwhile the host may have closed the
+        channel, and this transport's thread have answered. paramiko sends one message at a time, so none comes between.
+        """
+        with data.packet.getbuffer() as packet:
+            kind, channel = packet[0], int.from_bytes(packet[1:5], "big")
+        if kind not in _OF_CHANNEL or any(
+            own.remote_chanid == channel and own.active and not own.closed for own in self._channels.values()
+        ):
+            super()._send_message(data)
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:

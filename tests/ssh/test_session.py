@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from paramiko import Message
+from paramiko.common import cMSG_CHANNEL_DATA, cMSG_CHANNEL_EOF
 
 from deploy.core.errors import DeployError
 from deploy.ssh import session
@@ -47,6 +49,22 @@ def test_a_command_that_is_killed_says_by_which_signal(opened):
 
 def test_a_command_that_is_missing_is_a_plain_failure(opened):
     assert opened.run(["no-such-program"], check=False).code == 127
+
+
+@pytest.mark.parametrize("kind", [cMSG_CHANNEL_EOF, cMSG_CHANNEL_DATA], ids=["end of input", "input"])
+def test_what_comes_too_late_for_a_command_that_is_over_does_not_end_the_connection(opened, kind):
+    """A command may end while its input is sent: OpenSSH ends a connection that speaks of a channel it has closed."""
+    transport = opened._links[0].transport
+    channel = transport.open_session()
+    channel.exec_command("true")
+    until(lambda: channel.closed, "both ends to have closed it", 10)
+    late = Message()
+    late.add_byte(kind)
+    late.add_int(channel.remote_chanid)
+    if kind == cMSG_CHANNEL_DATA:
+        late.add_string(b"late")
+    transport._send_user_message(late)
+    assert opened.run(["echo", "on"]).out == "on\n"
 
 
 def test_what_start_up_files_print_is_not_the_commands(server, client):
