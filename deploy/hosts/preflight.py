@@ -128,15 +128,18 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     finally:
         probes.close(started)
     answers = _with_holder(_with_causes(answers, options.python), hosts.sessions)
-    logs = {host: {**answers.control.get(host, {}), "kernel": facts.kernel} for host, facts in hosts.facts.items()}
-    answers = replace(answers, control={**answers.control, **logs})
+    ours = {
+        host: {**answers.control.get(host, {}), "kernel": facts.kernel, "called": facts.called_at}
+        for host, facts in hosts.facts.items()
+    }
+    answers = replace(answers, control={**answers.control, **ours})
     outdated = software.too_old(answers) if inside else ()
-    ours = (
+    of_hosts = (
         (*host_findings.architectures(hosts.facts), *host_findings.homes(hosts.facts))
         if request.style == MUSTER
         else ()
     )
-    findings = [*hosts.findings, *ours, *host_findings.mounts(answers, mounts), *outdated]
+    findings = [*hosts.findings, *of_hosts, *host_findings.mounts(answers, mounts), *outdated]
     verdict = judge(answers, findings)
     if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         return answers, _rehearsed(hosts, presence, options, answers, findings, verdict)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ...core.program import FAB
 from .. import prediction, reachability, remedies, traffic
 from ..answers import Answers, Link, pairs
 from ..findings import FAULT, WARNING, Finding, listed, subject
@@ -90,8 +92,33 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         text = f"{subject(hosts, 'reaches', 'reach')} no other host, and no host reaches {them}"
     fix = _way_out(answers, cause, hosts, lost)
     text += "" if aimless else _outside(answers, answers.hosts_with_facts)
+    if cause == "host-unreachable" and (translated := _translated(answers, lost)):
+        at = listed([f"{host} at {address}" for host, address in translated.items()])
+        text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
+        fix = f"{FAB} deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
     cells = tuple(dict.fromkeys((link.source, link.target) for link in links))
     return Finding(cause, "links", hosts, text, _evidence(links), SILENT, fix, cells=cells)
+
+
+def _translated(answers: Answers, hosts: Sequence[str]) -> dict[str, str]:
+    """By host, the address at which we dial it, if it does not have it: maybe 1:1 address translation.
+
+    Nothing if two of them have addresses of one network: then something else is between these two.
+    """
+    networks = [
+        {ipaddress.ip_interface(f"{address}/{size}").network for _, address, size in prediction.reachable(facts)}
+        for facts in (answers.facts[host] for host in hosts)
+    ]
+    if any(one & other for one, other in itertools.combinations(networks, 2)):
+        return {}
+    called = {host: str(answers.control.get(host, {}).get("called", "")) for host in hosts}
+    return {
+        host: address
+        for host, address in called.items()
+        if address
+        and not prediction.is_loopback(address)
+        and address not in prediction.own_addresses(answers.facts[host])
+    }
 
 
 def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[str]) -> str:

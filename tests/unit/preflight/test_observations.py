@@ -279,6 +279,23 @@ def test_hosts_that_reach_nobody_have_a_firewall_if_its_counts_grew(grown, cause
     assert (verdict.cause, verdict.hosts) == (cause, HOSTS)
 
 
+def test_hosts_apart_that_are_dialed_at_addresses_of_a_router_are_told_of_an_overlay():
+    """1:1 address translation: each host is alone in a network, and SSH reaches it at an address of the router."""
+    entries = [facts(place)["interfaces"]["eth0"] for place in range(len(HOSTS))]
+    alone = [{**entry, "addresses": [[address, 32] for address, _ in entry["addresses"]]} for entry in entries]
+    change = {host: {"interfaces": {"eth0": entry}} for host, entry in zip(HOSTS, alone, strict=True)}
+    called = {host: {"called": f"203.0.113.{number}"} for number, host in enumerate(HOSTS)}
+
+    def verdict(control, change=change):
+        return judge(answers(outcome=lambda s, t, k: "dropped", control=control, change=change))
+
+    assert verdict(called).cause == "host-unreachable"
+    assert "this machine reaches a at 203.0.113.0, b at 203.0.113.1 and c at 203.0.113.2" in verdict(called).first.text
+    assert "deploy --overlay --hosts a,b,c" in verdict(called).fix
+    assert "--overlay" not in verdict(called, {}).fix, "they share a network"
+    assert "--overlay" not in verdict({host: {"called": f"10.0.0.{n + 1}"} for n, host in enumerate(HOSTS)}).fix
+
+
 def test_the_end_of_a_lossy_link_that_has_no_clean_link_is_named_alone():
     def lossy(ends):
         seen = answers()
