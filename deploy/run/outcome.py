@@ -210,7 +210,15 @@ def _node_gone(state: State, now: float) -> Result | None:
         return Result("stopped", f"{state.name(name)} was asked to stop{at}", "", name, None, state.step)
     restarts = f" ({node.restarts} restarts did not help)" if node.restarts else ""
     how = "ended without a verdict" if code == DONE else ended_how(code)
+    at = at if state.began or state.ranks else _before_any_rank(state)
     return _failed(state, name, f"{state.name(name)} {how}{at}{restarts}", f"logs/{name}.log has its last words")
+
+
+def _before_any_rank(state: State) -> str:
+    """Words for nodes that ended before any rank began: who still runs may be the one that they waited for."""
+    rest = [state.name(name) for name in state.names if name not in state.exited_at]
+    still = f"; {', '.join(rest)} still {'runs' if len(rest) == 1 else 'run'}" if rest else ""
+    return f" before any rank began{still}"
 
 
 def _rank_of_end(node: NodeState) -> tuple[bool, bool]:

@@ -124,6 +124,14 @@ def test_who_is_killed_is_named_however_late_its_end_is_seen_or_seen_again() -> 
     assert result.node == "worker-2"
 
 
+def test_nodes_that_gave_up_before_any_rank_began_say_who_still_runs() -> None:
+    """The rendezvous ended in a timeout: the node that never came to it is the one that still runs."""
+    gave_up = [exited(name, 1, restarts=0) for name in NAMES[:2]]
+    result = judge(run_of(*all_up(), *gave_up), 0.0, 20.0)
+    assert result is not None
+    assert result.message == "master ended with code 1 before any rank began; worker-2 still runs"
+
+
 def test_a_node_that_refused_points_to_its_log() -> None:
     result = judge(run_of(*all_up(), *(exited(name, 2) for name in NAMES)), 0.0, 20.0)
     assert result is not None
