@@ -151,6 +151,7 @@ def test_a_node_that_never_starts_ends_the_others_with_a_word(nodes):
     )
     run.start("master")
     until(lambda: run.codes() == {"master": 1}, "the master to give up", 60)
+    assert "RendezvousTimeoutError" in (run.run_dir / "logs/master.log").read_text()
     assert not events(run.run_dir, 0, "step")
 
 
