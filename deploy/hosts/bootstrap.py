@@ -22,7 +22,10 @@ _SCRIPT = Scripts(__file__)
 
 @dataclass(frozen=True)
 class Machine:
-    """What bootstrap must know of a host. `answers`: its Docker engine answers; `running`: how many containers run."""
+    """What bootstrap must know of a host. `answers`: its Docker engine answers; `running`: how many containers run.
+
+    `rootless`: the login's own `docker` talks to a rootless engine.
+    """
 
     os: str
     release: str
@@ -39,6 +42,7 @@ class Machine:
     driver: bool
     toolkit: bool
     toolkit_package: bool
+    rootless: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ def parse(answer: str) -> Machine:
         driver="driver" in rows,
         toolkit="toolkit" in rows,
         toolkit_package="toolkit-package" in rows,
+        rootless="rootless" in rows,
     )
 
 
@@ -117,6 +122,11 @@ def decide(machine: Machine) -> Plan:
 def _packages(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
     packages: list[str] = []
     by_hand: list[str] = []
+    if machine.rootless:
+        by_hand.append(
+            f"{machine.user}'s docker talks to a rootless engine, whose containers cannot write a run's folder: "
+            "docker context use default; unset DOCKER_HOST"
+        )
     if not machine.answers and not machine.dockerd:
         packages.append(_ENGINE)
     if not machine.client and _client_apart(machine):

@@ -10,6 +10,7 @@ id -nG | tr ' ' '\n' | grep -qx docker && echo member
 command -v dockerd >/dev/null && echo dockerd
 if command -v docker >/dev/null; then
     echo client
+    case "$(docker info --format '{{.SecurityOptions}}' 2>/dev/null)" in *name=rootless*) echo rootless;; esac
     if $sudo docker version >/dev/null 2>&1; then echo answers; echo "running $($sudo docker ps -q | wc -l)"; fi
 fi
 for device in /sys/bus/pci/devices/*; do

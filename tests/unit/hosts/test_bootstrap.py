@@ -35,6 +35,14 @@ def test_a_host_that_has_all_is_left_alone():
     assert bootstrap_run.plan_lines({"a": bootstrap.Plan()}) == ["a: has all it needs"]
 
 
+def test_a_login_with_a_rootless_engine_is_told_how_to_use_the_hosts_own():
+    plan = bootstrap.decide(replace(READY, rootless=True))
+    assert not plan.steps
+    (words,) = plan.by_hand
+    assert "docker context use default" in words
+    assert bootstrap.parse("uid 1000\nuser ops\nrootless\n").rootless
+
+
 def test_a_bare_host_gets_its_distributions_own_engine_and_may_use_it():
     made = commands(BARE)
     assert made[0] == "sudo -n apt-get update -q"
