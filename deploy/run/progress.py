@@ -34,8 +34,6 @@ _MOST_SCALARS = 300
 _MOST_PATHS = 5
 # Ranks that stand still may move again, and stop again: the story has room for so many times.
 _STANDS, _MOST_TOLD = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF), 3
-
-
 # So long a run waits for a host that is lost, or a link that is cut: most machines reboot within this time.
 WAIT_LOST_S = 600.0
 
@@ -56,9 +54,9 @@ class State:
     that train at present, where that is not the whole plan; `regroup`: the last change of them, and when it was, until
     the ranks say from which step they train on; `regroups`: how many of them a script began after. `evidence`: the
     records for the inquest; `finding`: the first cause in time that it has found of the present attempt, `found_at`:
-    when. `wait_lost_s`: how long a lost host or link is waited for.
-    `copied`: a node beside the first that has the newest checkpoints.
-    `cut`: the link that nobody has mended, also while the ranks start again; a step shows that it is mended.
+    when. `wait_lost_s`: how long a lost host or link is waited for. `copied`: a node beside the first that has the
+    newest checkpoints. `cut`: the link that nobody has mended, also while the ranks start again; a step shows that it
+    is mended. `unexplained`: nothing had shown yet why the ranks restarted.
     """
 
     names: tuple[str, ...]
@@ -94,6 +92,7 @@ class State:
     found_at: float = 0.0
     cut: CutLink = field(default_factory=CutLink)
     explained: bool = False
+    unexplained: bool = False
     came_back: set[str] = field(default_factory=set)
     restarts: int = 0
     regroups: int = 0
@@ -342,8 +341,11 @@ class State:
         how = event.get("how") or ended_how(code)
         end = End(rank, node, code, event["t"], how, event.get("victim", False), event.get("error", ""))
         self.ends[rank] = end
+        late = self.lives.get(rank, 0) <= self.restarts + self.regroups  # another host has told of the new start first
+        if self.unexplained and late and code and not end.victim:
+            self._tell(event, f"the reason of restart {self.restarts}{self._restart_reason()}", grave=True)
         # The line about the restart of all ranks, or a verdict, reports exit codes.
-        if code < 0 and not end.victim:
+        elif code < 0 and not end.victim:
             self.explained = True
             self._tell(event, f"{node} (rank {rank}) {how}{self._at_step()}", grave=True)
 
@@ -389,9 +391,8 @@ class State:
         if paths and paths not in self.conflicts:  # nodes of one machine share a folder, and hosts are often alike
             self.conflicts.add(paths)
             more = f" and {event['count'] - _MOST_PATHS} more" if event["count"] > _MOST_PATHS else ""
-            names = ", ".join(paths[:_MOST_PATHS])
-            text = f"{event['node']}: the run has changed {names}{more}: its own stay, and what was sent is not used"
-            self._tell(event, text, grave=True)
+            changed = f"{event['node']}: the run has changed {', '.join(paths[:_MOST_PATHS])}{more}"
+            self._tell(event, f"{changed}: its own stay, and what was sent is not used", grave=True)
 
     def _on_shared(self, event: Event) -> None:
         what = f"{several(event['files'], 'file')}, {amount(event['bytes'])}"
@@ -417,12 +418,10 @@ class State:
     def _on_scalars(self, event: Event) -> None:
         for tag, points in event["tags"].items():
             if points and (tag in self.scalars or len(self.scalars) < _MOST_SCALARS):
-                step, value = points[-1]
-                self.scalars[tag] = step, value
+                self.scalars[tag] = points[-1][0], points[-1][1]
 
     def _on_left(self, event: Event) -> None:
-        rank = event["rank"]
-        self.left.add(rank)
+        self.left.add(rank := event["rank"])
         self._tell(event, f"{self.ends[rank].node} (rank {rank}) left with code 0; the others still run", grave=True)
 
     def _restart_reason(self) -> str:
@@ -431,6 +430,7 @@ class State:
         # A rank that ended with its node left no word; the node's own restart was reported.
         with_node = culprit is not None and culprit.node in self.came_back and culprit.rank not in self.ends
         self.ends, self.explained, self.came_back = {}, False, set()
+        self.unexplained = self.script and culprit is None and not explained
         if explained or with_node or culprit is None:
             return ""
         where = f"; logs/rank-{culprit.rank}.log has its last words" if culprit.rank is not None else ""

@@ -477,6 +477,19 @@ def test_all_ranks_of_a_script_that_begin_again_are_one_restart_with_its_reason(
     assert not state.ends
 
 
+def test_the_reason_of_a_restart_is_told_also_if_its_host_speaks_last() -> None:
+    state = State(NAMES, script=True)
+    failed = ended(1, 1, error="OSError: x", how="ended with code 1")
+    for event in (*began(), *began()[:1], failed, *began()[1:]):
+        state.apply({"t": 0.0, **event})
+    assert [line.text for line in state.story] == [
+        "the script starts again (restart 1)",
+        "the reason of restart 1: worker-1 (rank 1) ended with code 1: OSError: x; logs/rank-1.log has its last words",
+    ]
+    state.apply({"t": 1.0, **ended(1, 1, error="OSError: y", how="ended with code 1")})
+    assert state.ends, "the present start's own"
+
+
 def test_a_container_that_somebody_killed_is_told_before_those_that_end_for_it() -> None:
     def node(name, t, state, code, restarts=0, trouble=""):
         about = {"state": state, "code": code, "restarts": restarts, "trouble": trouble}
