@@ -54,9 +54,12 @@ image: ## build the image for local containers
 # Three processes keep two cores busy; with four cores or more, the third rack need not wait for one of them.
 AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" -ge 4 && echo 4 || echo 3)
 
+# Of the tests on racks and of torchrun, those whose turn it is today (tests/draw.py).
+DRAW ?= $(shell date -u +%Y-%m-%d)
+
 # The laboratory measures delays: it stands alone.
-test: $(VENV)/.ready-dev ## all tests, with the list of those skipped
-	@$(BIN)/python -m pytest -n $(AT_ONCE) --dist loadscope --no-loadscope-reorder --ignore tests/lab tests
+test: $(VENV)/.ready-dev ## the tests, and what was skipped; DRAW=all: also those that have their turn on another day
+	@$(BIN)/python -m pytest -n $(AT_ONCE) --dist loadscope --no-loadscope-reorder --draw=$(DRAW) --ignore tests/lab tests
 	@$(BIN)/python -m pytest tests/lab
 
 fuzz: $(VENV)/.ready-dev ## answers of hosts made wrong, for SECONDS=120, against every parser of them; SEED=, COUNT= for each

@@ -5,14 +5,18 @@ import time
 from pathlib import Path
 
 
-def until(condition, what, seconds=60.0):
-    """The first true value of `condition()`; fails naming `what` after `seconds`."""
+def until(condition, what, seconds=120.0):
+    """The first true value of `condition()`; fails naming `what` after `seconds`.
+
+    A condition that computes for long, such as a whole `fab status`, gets half of the time: what it waits for needs the
+    cores as well.
+    """
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while (began := time.monotonic()) < end:
         value = condition()
         if value:
             return value
-        time.sleep(0.05)
+        time.sleep(max(0.05, time.monotonic() - began))
     raise AssertionError(f"waited {seconds:.0f} s for {what}, which did not come")
 
 

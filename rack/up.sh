@@ -85,8 +85,10 @@ address() {
 
 is_behind() { [ -n "$jump" ] && [ "$1" -eq "$nodes" ]; }
 
+# Of a mixed rack every third node has containerd's store, or the last one of two.
 store_of() {
-    if [ "$store" != mixed ]; then echo "$store"; elif [ "$1" -eq "$nodes" ]; then echo containerd; else echo classic; fi
+    local third=$((nodes < 3 ? nodes : 3))
+    if [ "$store" != mixed ]; then echo "$store"; elif [ $(($1 % third)) -eq 0 ]; then echo containerd; else echo classic; fi
 }
 
 start_node() {

@@ -7,12 +7,14 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from deploy.engine import client
+from tests import draw
 
 HOME = Path(__file__).resolve().parent
 
@@ -25,11 +27,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Fixtures that skip where there is no Docker engine, or no root.
 _MACHINES = {"docker", "laboratory"}
+# How many tests of each file have their turn on another day.
+_LEFT_OUT = pytest.StashKey[Counter]()
 
 
 def pytest_addoption(parser):
-    """`make quick` asks for it."""
+    """`make quick` asks for the one, `make test` for the other."""
     parser.addoption("--quick", action="store_true", help="only tests that need neither torch, Docker nor root")
+    draw.add_option(parser)
 
 
 def pytest_configure(config):
@@ -66,9 +71,32 @@ def pytest_collection_modifyitems(config, items):
         needy = [item for item in items if item.get_closest_marker("torch") or _MACHINES & set(item.fixturenames)]
         config.hook.pytest_deselected(items=needy)
         items[:] = [item for item in items if item not in needy]
-    # What takes longest in one piece begins first; as long as it lasts, the third rack waits.
+    others = set(draw.left_out(items, config.getoption("draw")))
+    config.hook.pytest_deselected(items=list(others))
+    items[:] = [item for item in items if item not in others]
+    config.stash[_LEFT_OUT] = Counter(item.nodeid.partition("::")[0] for item in others)
+    # What takes longest in one piece begins first.
     first = _WAITING if config.getoption("quick") else _LONGEST
     items.sort(key=lambda item: _scope(item.nodeid) not in first)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """A process of pytest-xdist tells the first one what it left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(session.config.stash.get(_LEFT_OUT, {}))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Every process has left out the same."""
+    node.config.stash[_LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """What has its turn on another day is said beside what was skipped."""
+    for line in draw.lines(config.getoption("draw"), config.stash.get(_LEFT_OUT, {})):
+        terminalreporter.write_line(f"DRAWN LATER {line}")
 
 
 # What shares an engine's images, or the runs of this checkout, runs in one process; other files run beside it.
@@ -78,13 +106,9 @@ _OF_CHECKOUT = {"tests/dist/test_up.py", "tests/dist/test_within_here.py"}
 _SOURCES = {
     f"test_{name}.py" for name in ("architecture", "contract", "exit_codes", "program", "security_page", "torch_names")
 }
-# Each has about a third of the time that tests/cluster takes.
-_RACKS = (
-    {"bare_control", "clean", "deploy", "examples", "installed", "kept", "push"},
-    {"phases", "recover", "secrets", "security"},
-    {"going_on", "membership"},
-)
-_LONGEST = {"rack 0", "rack 1", "this machine"}
+# A process that runs one of these starts a rack of its own: two racks keep two cores busy.
+_SECOND_RACK = {"going_on", "membership", "overlay", "phases", "recover", "secrets", "security"}
+_LONGEST = {"rack 1", "rack 2", "this machine"}
 # These wait for processes more than they compute: others run meanwhile, as long as there are others.
 _WAITING = {
     *("sources", "tests/unit/image/test_large_folder.py", "tests/unit/local/test_processes.py"),
@@ -98,8 +122,7 @@ def _scope(nodeid):
     file = nodeid.partition("::")[0]
     folder, _, name = file.removeprefix("tests/").partition("/")
     if folder == "cluster":
-        name = name.removeprefix("test_").removesuffix(".py")
-        return f"rack {next((number for number, files in enumerate(_RACKS) if name in files), len(_RACKS))}"
+        return "rack 2" if name.removeprefix("test_").removesuffix(".py") in _SECOND_RACK else "rack 1"
     if file in _OF_CHECKOUT:
         return "this machine"
     return "sources" if file.rpartition("/")[2] in _SOURCES else _TOGETHER.get(folder, file)

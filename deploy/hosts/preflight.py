@@ -251,7 +251,7 @@ def gate(
     chosen = {} if given else dict(answers.request.interfaces)
     result = {**verdict.json(), "backend": answers.request.backend, "interfaces": chosen}
     problems = [*verdict.faults, *verdict.unknown]
-    faults = [finding for finding in problems if finding.cause not in ("no-python", *overlooked)]
+    faults = verdict.obstacles({"no-python", *overlooked})
     if not faults:
         for text in (*filter(None, [verdict.network]), *(finding.text for finding in verdict.findings)):
             console.note(f"preflight: {text}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -78,6 +78,15 @@ class Verdict:
     def unknown(self) -> list[Finding]:
         """What could not be told."""
         return [finding for finding in self.findings if finding.level == UNKNOWN]
+
+    def obstacles(self, overlooked: Collection[str]) -> list[Finding]:
+        """The faults, and what could not be told, for a run that bears the causes in `overlooked`.
+
+        Of `not-known`, the run must bear every cause that is left.
+        """
+        borne = frozenset(overlooked)
+        problems = [*self.faults, *self.unknown]
+        return [finding for finding in problems if not borne.issuperset(finding.odd or (finding.cause,))]
 
     @property
     def ok(self) -> bool:

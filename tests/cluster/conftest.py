@@ -1,7 +1,8 @@
 """Real hosts for the tests in this folder: racks of containers with sshd and a Docker engine, started by `make rack`.
 
-    rack        3 nodes, the last with the containerd image store; what `make rack STORE=mixed` left up is used as it is
     wide_rack   4 nodes; what `make rack RACK=wide NODES=4` left up is used as it is, or that of WIDE_RACK=name
+    rack        3 nodes, the last with the containerd image store: the first three of wide_rack, or what
+                `make rack STORE=mixed` left up
     jump_rack   2 nodes, the second only reachable through the first
 
 Tests share them: whoever changes a node puts it back. KEEP=1 leaves what was started up after a failure.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import subprocess
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -36,6 +38,8 @@ def started(request, **options):
     done = make("rack", RACK=rack.name, **options)
     assert done.returncode == 0, done.stderr
     # The trainer's image, once and for all: without a name of its own on a host, every test would send its gigabyte.
+    # The push that gives it this name finds the layers there.
+    rack.load(BASE)
     pushed = Control(rack).fab("push", "--image", BASE, hosts=rack.hosts)
     assert pushed.returncode == 0, pushed.stderr
     yield rack
@@ -56,23 +60,19 @@ def trainer_image(docker):
 
 
 @pytest.fixture(scope="session")
-def rack(trainer_image, request):
-    """Three hosts, the last with the containerd image store."""
-    racks = left_up()
-    if racks:
-        yield racks
-    else:
-        yield from started(request, NODES=3, STORE="mixed")
-
-
-@pytest.fixture(scope="session")
 def wide_rack(trainer_image, request):
-    """Four hosts."""
+    """Four hosts, the third with the containerd image store."""
     racks = left_up(os.environ.get("WIDE_RACK", "wide"), 4, ())
     if racks:
         yield racks
     else:
-        yield from started(request, NODES=4)
+        yield from started(request, NODES=4, STORE="mixed")
+
+
+@pytest.fixture(scope="session")
+def rack(trainer_image, request):
+    """Three hosts, the last with the containerd image store."""
+    return left_up() or replace(request.getfixturevalue("wide_rack"), size=3)
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ class Run(Control):
         found = [event for path in files for event in waiting.lines(path) if event["kind"] == kind]
         return sorted(found, key=lambda event: event["t"])
 
-    def until_said(self, words, seconds=90):
+    def until_said(self, words, seconds=180):
         waiting.until(lambda: words in self.log.read_text(), f"{words!r} in {self.log}", seconds)
 
     def taken(self, last):

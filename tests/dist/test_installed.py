@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from lab.ports import free_port
 from lab.waiting import events
 from tests import installed
 
@@ -49,7 +50,7 @@ def folder(request, tmp_path):
 def typed(muster, folder, *words):
     """A command as typed in `folder`: what it did, which must be without fault."""
     done = installed.run(str(muster), *words, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 
@@ -70,7 +71,9 @@ def test_a_recipe_of_the_users_folder_imports_what_lies_beside_it(muster, folder
 
 
 def test_preflight_looks_at_this_machine(muster, folder):
-    assert "ready" in typed(muster, folder, "preflight", "--backend=processes", "--workers=1").stdout
+    # Other tests' runs begin and end meanwhile: a port that was free when it was chosen may be taken.
+    words = ("preflight", "--backend=processes", "--workers=1", f"--port={free_port()}")
+    assert "ready" in typed(muster, folder, *words).stdout
 
 
 def test_explain_reads_a_log(muster, folder):

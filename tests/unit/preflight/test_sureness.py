@@ -58,3 +58,11 @@ def test_another_program_is_a_fault_only_where_the_run_calls_that_host():
 def test_of_two_faults_that_no_call_of_the_run_decides_the_measured_one_comes_first():
     said = first([finding("connection-cut", cells=(ENDS,)), finding("link-loss")], "ok")
     assert (said.cause, said.odd) == ("not-known", ("link-loss", "connection-cut"))
+
+
+def test_a_run_that_bears_a_cause_bears_not_known_only_if_it_bears_every_cause_that_is_left():
+    seen = answers(outcome=lambda s, t, k: "late" if (s, t, k) == (*ENDS, "data") else "ok")
+    verdict = Verdict(tuple(ranked([finding("link-slow"), finding("link-loss", WARNING)], seen)))
+    assert (verdict.cause, verdict.first.odd) == ("not-known", ("link-slow", "link-loss"))
+    assert verdict.obstacles({"link-slow", "link-loss"}) == []
+    assert verdict.obstacles({"link-slow"}) == verdict.unknown

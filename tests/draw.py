@@ -1,0 +1,47 @@
+"""The tests on racks and of torchrun take turns: `make test` runs a third of them a day, and each within three days.
+
+All of them keep two cores busy for three quarters of an hour. A test that holds a line of docs/security.md runs every
+day. `make test DRAW=all` runs all, and so does pytest without `--draw`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import zlib
+from collections import Counter
+
+SHARES = 3
+LONG = ("tests/cluster/", "tests/dist/")
+
+
+def add_option(parser):
+    """`make test` gives the day, in UTC."""
+    parser.addoption("--draw", metavar="DAY", default="all", help="of the long tests, the share of a day: 2026-11-24")
+
+
+def left_out(items, day):
+    """The tests that have their turn on another day: of each file two thirds of those that may take turns."""
+    if day == "all":
+        return []
+    turn, places, others = datetime.date.fromisoformat(day).toordinal(), Counter(), []
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        if not file.startswith(LONG) or item.get_closest_marker("holds"):
+            continue
+        places[file] += 1
+        # Files begin on different days: many have one test.
+        if (places[file] + zlib.crc32(file.encode()) - turn) % SHARES:
+            others.append(item)
+    return others
+
+
+def lines(day, counts):
+    """What was left out, in lines; `counts` by file."""
+    if not counts:
+        return []
+    total = sum(counts.values())
+    rows = [f"{file}: {count}" for file, count in sorted(counts.items())]
+    return [
+        f"{total} tests of racks and of torchrun have their turn on the two days after {day}; all: make test DRAW=all",
+        *rows,
+    ]
