@@ -1,4 +1,4 @@
-"""Commands for this machine: up, down, runs, report. cli/runs.py has those for real hosts."""
+"""Commands for this machine: up, down, runs, report. cli/deploy.py and cli/runs.py have those for real hosts."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from deploy.cli import command, main, renamed, runs
+from deploy.cli import command, deploy, main, renamed
 from deploy.core.errors import UsageError
 
 
@@ -96,7 +96,7 @@ def test_options_of_today_are_taken(words):
 def test_the_refusal_of_an_old_option_does_not_repeat_a_secret(monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", "sesame-4711")
     with pytest.raises(Exit) as ended:
-        runs.deploy(Context(), hosts="a", run="train.py --token sesame-4711")
+        deploy.deploy(Context(), hosts="a", run="train.py --token sesame-4711")
     output = capsys.readouterr()
     assert ended.value.code == 2
     assert "--secret HF_TOKEN" in output.err

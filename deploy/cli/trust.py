@@ -1,0 +1,40 @@
+"""`trust`: the SSH keys of hosts that are not known yet."""
+
+from __future__ import annotations
+
+import sys
+
+from fabric import Connection
+
+from ..core.errors import DONE, FAILED, UsageError
+from ..core.program import FAB
+from ..hosts.options import Options
+from ..report.console import Console
+from ..ssh import session
+from .command import HOSTS, JSON, command
+from .exit import end
+
+
+@command(
+    example=f"{FAB} trust --hosts gpu-a,gpu-b",
+    codes={
+        DONE: "every question was answered",
+        FAILED: "a host does not answer, or shows another key than the known one",
+    },
+    help={**HOSTS, **JSON},
+)
+def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
+    """Show the SSH keys of unknown hosts, and ask whether to trust them."""
+    console = Console(json)
+
+    def ask(question: str) -> bool:
+        if not sys.stdin.isatty():
+            raise UsageError("no terminal to ask on whether to trust a host", f"run `{FAB} trust` on a terminal")
+        return console.ask(question)
+
+    def work() -> int:
+        for host, words in session.trust(Options(hosts, cluster).load().hosts, ask, console.note).all().items():
+            console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
+        return DONE
+
+    end(context, console, work)

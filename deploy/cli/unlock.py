@@ -1,0 +1,47 @@
+"""`unlock`: what a dead deploy has left locked."""
+
+from __future__ import annotations
+
+import sys
+
+from fabric import Connection
+
+from ..core.errors import DONE, STOPPED, UsageError
+from ..core.program import FAB
+from ..host import lock as host_lock
+from ..hosts.options import Options
+from ..report.console import Console
+from ..ssh import session
+from .command import HOSTS, JSON, command
+from .exit import end
+
+
+@command(
+    example=f"{FAB} unlock --hosts gpu-a,gpu-b",
+    codes={DONE: "no host is locked", STOPPED: "the answer was no, or Ctrl-C: the locks stay"},
+    help={**HOSTS, **JSON, "yes": "do not ask, even where the deploy that holds the lock is alive"},
+)
+def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = False, json: bool = False) -> None:
+    """Remove a deploy's lock from hosts. Asks first if that deploy is alive."""
+    console = Console(json)
+
+    def work() -> int:
+        with session.open_all(Options(hosts, cluster).load().hosts) as opened:
+            sessions = opened.all()
+            seen = host_lock.look(sessions.values()).all()
+            held = {host: lock for host, lock in seen.items() if lock}
+            alive = [] if yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
+            if alive and not sys.stdin.isatty():
+                raise UsageError(
+                    f"the deploy that holds the lock is alive: {'; '.join(alive)}", "wait until it ends, or add --yes"
+                )
+            if alive and not console.ask(f"the deploy that holds the lock is alive: {'; '.join(alive)}. Break it?"):
+                console.note("the locks stay")
+                return STOPPED
+            taken = host_lock.break_lock(sessions.values(), held).all()
+            for host in sessions:
+                words = f"was held by {taken[host]}" if host in taken else "was not locked"
+                console.line(f"{host}  {words}", {"kind": "unlocked", "host": host, "holder": taken.get(host, "")})
+        return DONE
+
+    end(context, console, work)
