@@ -44,14 +44,18 @@ def pytest_configure(config):
         gc.disable()  # a sixth of the time, for processes that end in seconds
         if hasattr(config, "workerinput"):
             atexit.register(os._exit, 0)  # Python would free each object first, for three seconds
-        if not hasattr(config, "workerinput") and not config.option.basetemp:
-            _keep_files_in_memory(config)
+    if not hasattr(config, "workerinput") and not config.option.basetemp:
+        _keep_files_in_memory(config)
 
 
 def _keep_files_in_memory(config):
     """Thousands of small files are made and deleted: a busy disk takes as long for them as the tests take."""
     memory = Path("/dev/shm")
-    if memory.is_dir() and os.access(memory, os.W_OK) and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
+    if not memory.is_dir() or not os.access(memory, os.W_OK):
+        return
+    room = os.statvfs(memory)
+    enough = config.getoption("quick") or room.f_bavail * room.f_frsize > 8 << 30
+    if enough and not room.f_flag & os.ST_NOEXEC:
         config.option.basetemp = tempfile.mkdtemp(prefix="muster-tests-", dir=memory)
         config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
 

@@ -1,6 +1,6 @@
-"""The tests on racks and of torchrun take turns: `make test` runs a third of them a day, and each within three days.
+"""The tests on racks and of torchrun take turns: `make test` runs a fifth of them a day, and each within five days.
 
-All of them keep two cores busy for three quarters of an hour. A test that holds a line of docs/security.md runs every
+All of them keep two cores busy for more than an hour. A test that holds a line of docs/security.md runs every
 day. `make test DRAW=all` runs all, and so does pytest without `--draw`.
 """
 
@@ -10,7 +10,7 @@ import datetime
 import zlib
 from collections import Counter
 
-SHARES = 3
+SHARES = 5
 LONG = ("tests/cluster/", "tests/dist/")
 
 
@@ -20,7 +20,7 @@ def add_option(parser):
 
 
 def left_out(items, day):
-    """The tests that have their turn on another day: of each file two thirds of those that may take turns."""
+    """The tests that have their turn on another day: of each file four of five that may take turns."""
     if day == "all":
         return []
     turn, places, others = datetime.date.fromisoformat(day).toordinal(), Counter(), []
@@ -42,6 +42,6 @@ def lines(day, counts):
     total = sum(counts.values())
     rows = [f"{file}: {count}" for file, count in sorted(counts.items())]
     return [
-        f"{total} tests of racks and of torchrun have their turn on the two days after {day}; all: make test DRAW=all",
+        f"{total} tests of racks and of torchrun have their turn on the four days after {day}; all: make test DRAW=all",
         *rows,
     ]

@@ -32,8 +32,8 @@ def test_every_host_gives_a_user_without_root_an_engine_of_its_own(rack):
 def test_host_keys_are_known_beforehand_and_no_two_are_alike(rack):
     # StrictHostKeyChecking is on in the configuration, so each answer above was from a key already known.
     known = (rack.ssh_config.parent / "known_hosts").read_text().split("\n")
-    keys = {line.split()[2] for line in known if " ssh-ed25519 " in line}
-    assert len(keys) == rack.size
+    keys = [line.split()[2] for line in known if " ssh-ed25519 " in line]
+    assert len(set(keys)) == len(keys) >= rack.size
     stranger = rack.ssh("-o", "UserKnownHostsFile=/dev/null", "rack-1", "true")
     assert stranger.returncode == 255
     assert "Host key verification failed" in stranger.stderr

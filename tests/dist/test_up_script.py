@@ -64,7 +64,7 @@ def test_a_script_is_followed_and_what_it_wrote_is_kept_and_named(project):
 
 
 WATCHED = """
-import torch, time
+import os, torch, time
 from tensorboardX import SummaryWriter
 from torch.utils.data import DataLoader, TensorDataset
 torch.distributed.init_process_group("gloo")
@@ -75,6 +75,7 @@ for x, in DataLoader(TensorDataset(torch.randn(400, 4)), batch_size=4):
     model(x).square().mean().backward()
     steps.step()
     time.sleep(0.1)
+os.makedirs("tb", exist_ok=True)  # both ranks would make it
 with SummaryWriter("tb") as writer:
     for epoch in range(3):
         writer.add_scalar("val/accuracy", epoch / 4, epoch)

@@ -60,7 +60,7 @@ def unseen(events):
 
 
 def test_steps_losses_and_who_waits_for_whom_are_told(watched, tmp_path):
-    slow = "if rank == 1: model.register_forward_pre_hook(lambda *_: time.sleep(0.02))"
+    slow = "if rank == 1: model.register_forward_pre_hook(lambda *_: time.sleep(0.2))"
     (first, second), metrics, _ = watched(slow + JOIN + "train(model, optimizer)\nkeep(f'own-{rank}', own)", ranks=2)
     (started,) = of("started", first)
     assert (started["world"], started["backend"], started["device"]) == (2, "gloo", "cpu")
@@ -69,7 +69,8 @@ def test_steps_losses_and_who_waits_for_whom_are_told(watched, tmp_path):
     assert len(metrics) >= 8
     assert all(line["loss"] == own[line["step"] - 1] for line in metrics)
     waits = [sum(step["wait_ms"] * step["count"] for step in of("step", events)) / 24 for events in (first, second)]
-    assert waits[0] > 10 > waits[1], "rank 1 is the slow one: rank 0 waits for it"
+    assert waits[0] > 100, "rank 1 is the slow one: rank 0 waits for it"
+    assert waits[0] > 2 * waits[1], "on a busy machine both wait for a core"
     assert not unseen(first)
 
 
