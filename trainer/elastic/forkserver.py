@@ -126,6 +126,8 @@ def start(modules: Sequence[str], listener: socket.socket | None = None) -> Serv
         signal.signal(number, signal.SIG_IGN)
     for name in modules:
         importlib.import_module(name)
+    gc.freeze()
+    gc.enable()  # torchrun turns it off while torch is imported
     arguments = [] if _has_gpu_open() else _serve(server_end)
     if not arguments:
         os._exit(0)
