@@ -108,7 +108,7 @@ class Follower:
 def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.stat_result]]:
     """The files of a folder with such a name, in order; none if it is not there yet.
 
-    A run is looked at ten times a second: Path.glob would take a tenth of a busy core for it.
+    A run is looked at ten times a second, and with Path.glob each look takes twice as long (0.4 ms instead of 0.2).
     """
     found = list[tuple[str, os.stat_result]]()
     with suppress(OSError), os.scandir(folder) as entries:
