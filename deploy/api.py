@@ -242,8 +242,8 @@ class Run:
 
         Raises DeployError.
         """
-        if found := self._on_slurm:
-            _recorded(lambda console: slurm_runs.stop(found, now, console))
+        if slurm_run := self._on_slurm:
+            _recorded(lambda console: slurm_runs.stop(slurm_run, now, console))
         else:
             _recorded(lambda console: stop.stop(self._options, now, console))
 
@@ -252,8 +252,8 @@ class Run:
 
         Raises DeployError with every host that failed.
         """
-        if found := self._on_slurm:
-            return slurm_runs.fetch(found, tuple(only), Recorder(lambda event: None))
+        if slurm_run := self._on_slurm:
+            return slurm_runs.fetch(slurm_run, tuple(only), Recorder(lambda event: None))
         hosts = self.cluster._inventory()
         return fetch.fetch(hosts, self.id, tuple(only), Recorder(lambda event: None))
 
@@ -264,8 +264,8 @@ class Run:
     @property
     def folder(self) -> Path:
         """The run's folder on this machine."""
-        if found := self._on_slurm:
-            return found.run_dir
+        if slurm_run := self._on_slurm:
+            return slurm_run.run_dir
         return record.folder_of(folders.RUNS, RunId(self.id))
 
     @property
@@ -273,8 +273,8 @@ class Run:
         """The run's record, if it is one on Slurm. Raises UsageError if this folder has none of it."""
         if not self.cluster._slurm:
             return None
-        if found := known.find(self.id):
-            return found
+        if slurm_run := known.find(self.id):
+            return slurm_run
         raise UsageError(f"{self.id}: no record of such a run on Slurm here", "start Python where you deployed it")
 
     @property

@@ -256,11 +256,11 @@ class Child:
         piece = os.read(self.pipe, 1 << 16)
         *lines, self.rest = (self.rest + piece).split(b"\n")
         for line in lines:
-            said = json.loads(line.decode())
-            self.step, self.done = said.pop("step", self.step), said.pop("done", self.done)
-            self.error = said.pop("error", self.error)
-            self.warnings += [said.pop("warning")] if "warning" in said else []
-            self.extra.update(said)
+            message = json.loads(line.decode())
+            self.step, self.done = message.pop("step", self.step), message.pop("done", self.done)
+            self.error = message.pop("error", self.error)
+            self.warnings += [message.pop("warning")] if "warning" in message else []
+            self.extra.update(message)
         if not piece:
             self.status = os.waitpid(self.pid, 0)[1]
 
@@ -275,26 +275,26 @@ class Child:
 
     def outcome(self, phase):
         """How the phase went for this rank: `error`, `signal` or `code` where it went wrong."""
-        told = dict(self.extra, local=self.local, step=self.step)
+        result = dict(self.extra, local=self.local, step=self.step)
         size = os.fstat(self.words).st_size
         lines = os.pread(self.words, MOST_WORDS, max(0, size - MOST_WORDS)).decode(errors="replace").splitlines()
         telling = dict.fromkeys(
             line.partition(NCCL)[2].strip()[:400] or line[:400] for line in lines if TELLING.search(line)
         )
         if telling:
-            told["nccl"] = list(telling)[:MOST_LINES]
+            result["nccl"] = list(telling)[:MOST_LINES]
         if self.done == phase:
-            return dict(told, right=True)
+            return dict(result, right=True)
         if self.error:
-            told["error"] = self.error
+            result["error"] = self.error
         elif self.status is None:
-            told["error"] = "TimeoutError: it did not end in time"
+            result["error"] = "TimeoutError: it did not end in time"
         elif os.WIFSIGNALED(self.status):
-            told["signal"] = os.WTERMSIG(self.status)
+            result["signal"] = os.WTERMSIG(self.status)
         else:
-            told["code"] = os.WEXITSTATUS(self.status)
+            result["code"] = os.WEXITSTATUS(self.status)
         own = [line.strip() for line in lines if line.strip() and NCCL not in line]
-        return dict(told, words=own[-1][:500] if own else "")
+        return dict(result, words=own[-1][:500] if own else "")
 
 
 def phase(children, name, limit_s):
@@ -371,8 +371,8 @@ def follow():
     os.dup2(2, 1)
     asked = read_line()
     LISTENS.append(0)
-    for told in rehearse(asked, read_line):
-        os.write(answer, (json.dumps(told) + "\n").encode())
+    for result in rehearse(asked, read_line):
+        os.write(answer, (json.dumps(result) + "\n").encode())
     os._exit(0)
 
 
@@ -390,9 +390,9 @@ def read_line():
 def main():
     """In a node: both phases, by the node's own variables. Returns the exit code."""
     right = True
-    for told in rehearse({}, lambda: True):
-        print(json.dumps(told), flush=True)
-        right = right and bool(told.get("ranks")) and all(rank.get("right") for rank in told["ranks"])
+    for result in rehearse({}, lambda: True):
+        print(json.dumps(result), flush=True)
+        right = right and bool(result.get("ranks")) and all(rank.get("right") for rank in result["ranks"])
     return 0 if right else 1
 
 

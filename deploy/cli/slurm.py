@@ -132,11 +132,11 @@ def continued(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Known | None
     for name in ("run", "shared"):
         if given[name]:
             raise UsageError(f"--resume and --{name}: the run has its own", f"leave out --{name}")
-    found = known.to_resume(given["resume"])
+    run = known.to_resume(given["resume"])
     typed = {name: value for name, value in given.items() if value}
     if typed.keys() & {*_COMMAND}:
         typed = {**dict.fromkeys(_COMMAND, ""), **typed}
-    return {**given, **_earlier(found.again), **typed, "shared": found.shared}, found
+    return {**given, **_earlier(run.again), **typed, "shared": run.shared}, run
 
 
 def _earlier(again: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ def asked(texts: Sequence[str]) -> tuple[str, ...]:
 def refuse_nested(keep: Sequence[str], targets: Collection[str]) -> None:
     """Raise UsageError for a kept path that is in another one, or is a mount's too: its folder would not be ours."""
     for path in keep:
-        for other in (*(kept for kept in keep if kept != path), *targets):
+        for other in (*(entry for entry in keep if entry != path), *targets):
             if f"{path}/".startswith(f"{other}/"):
                 raise UsageError(f"keep {path}: {other} is mounted too", "a mounted folder of the host stays anyway")
 

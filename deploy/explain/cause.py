@@ -149,9 +149,9 @@ def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
     return (named or [hit for hit in near if _by_script(hit)] or near or [first])[0]
 
 
-def _same(one: str, other: str) -> bool:
+def _same(name: str, other: str) -> bool:
     """Whether two names of a rank (`rank 3`, `local rank 3`, `process 3`) have the same number."""
-    return bool(one and other) and one.split()[-1] == other.split()[-1]
+    return bool(name and other) and name.split()[-1] == other.split()[-1]
 
 
 def _near(first: Hit, hit: Hit) -> bool:

@@ -48,8 +48,8 @@ _FIELDS, _LONGEST, _MOST = 6, 2000, 20_000  # fields of an entry; lines of a rep
 
 def ended(text: str, whole: str, line: Line) -> Root | None:
     """The process that this line says failed; None if it says so of none, or of one that the launcher ended."""
-    for said in _SAID:
-        match = said.search(text)
+    for pattern in _SAID:
+        match = pattern.search(text)
         if match:
             parts = match.groupdict()
             code = _code(parts)

@@ -288,10 +288,10 @@ def console(container: str, since: str, mark: str = "", pattern: str = "") -> tu
     `pattern`: only lines whose text this extended regular expression finds.
     """
     words = ("--timestamps", *(("--since", since) if since else ()), container)
-    found = _after_time(pattern) if pattern else ""
+    expression = _after_time(pattern) if pattern else ""
     if not mark:
-        return _SCRIPT("console-now", found, *words)
-    return _SCRIPT("console", mark, found, "--follow", *words)
+        return _SCRIPT("console-now", expression, *words)
+    return _SCRIPT("console", mark, expression, "--follow", *words)
 
 
 def _after_time(pattern: str) -> str:

@@ -186,9 +186,9 @@ def parse_claims(rows: Iterable[str]) -> tuple[Claim, ...]:
     """Read the values of `claim` lines: a number and a JSON object each. Skips what no Muster writes."""
     claims = []
     for line in rows:
-        number, _, told = line.partition(" ")
+        number, _, entry = line.partition(" ")
         with suppress(BadAnswer):  # any user of the machine may write there
-            about = _CLAIM(document(told, "a claim"), "a claim")
+            about = _CLAIM(document(entry, "a claim"), "a claim")
             claims.append(Claim(digits()(number[:19], "a claim's number"), **{**about, "gpus": tuple(about["gpus"])}))
     return tuple(sorted(claims, key=lambda claim: (claim.number, claim.token)))
 

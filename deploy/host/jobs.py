@@ -167,18 +167,18 @@ def parse_kept(answer: str) -> tuple[str, ...]:
 
 def parse_job(lines: Sequence[str]) -> Job:
     """Read the lines of look_job. Raises BadAnswer."""
-    found, hosts = None, list[NodeName]()
+    job, hosts = None, list[NodeName]()
     for line in lines:
         word, _, rest = line.partition(" ")
         if word == "job":
-            found = Job(rest) if rest in (AWAY, GONE, NO_FOLDER) else _of_scontrol(rest)
+            job = Job(rest) if rest in (AWAY, GONE, NO_FOLDER) else _of_scontrol(rest)
         elif word == "record":
-            found = _of_accounting(rest)
+            job = _of_accounting(rest)
         elif word == "hosts":
             hosts = [node_name(name, "a node of the job") for name in rest.split()[:_MOST_NODES]]
-    if found is None:
+    if job is None:
         raise BadAnswer("the job's state", "a line of scontrol", "\n".join(lines)[:200])
-    return replace(found, hosts=tuple(dict.fromkeys(hosts)))
+    return replace(job, hosts=tuple(dict.fromkeys(hosts)))
 
 
 def parse_state(answer: str) -> tuple[str, Job | None, str]:

@@ -59,14 +59,14 @@ def age(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def chosen(there: Iterable[Leftover], wanted: Wanted) -> tuple[list[Leftover], list[Leftover]]:
+def chosen(leftovers: Iterable[Leftover], wanted: Wanted) -> tuple[list[Leftover], list[Leftover]]:
     """What to remove, and what is wanted too but stays because a container has it.
 
     What has no known age is never old enough.
     """
     named = [
         thing
-        for thing in there
+        for thing in leftovers
         if (thing.kind in wanted.kinds or (thing.kind == "runs" and ({thing.name, "all"} & set(wanted.runs))))
         and (not wanted.older_s or (thing.age_s is not None and thing.age_s >= wanted.older_s))
     ]
@@ -75,8 +75,8 @@ def chosen(there: Iterable[Leftover], wanted: Wanted) -> tuple[list[Leftover], l
 
 def unknown_runs(by_host: Mapping[str, Iterable[Leftover]], wanted: Wanted) -> list[str]:
     """The runs that the user named and no host has."""
-    there = {thing.name for things in by_host.values() for thing in things if thing.kind == "runs"}
-    return [run for run in wanted.runs if run != "all" and run not in there]
+    runs = {thing.name for things in by_host.values() for thing in things if thing.kind == "runs"}
+    return [run for run in wanted.runs if run != "all" and run not in runs]
 
 
 def _leftover(line: str, now: int) -> Leftover:

@@ -155,6 +155,6 @@ def _rows(text: str, *types: type) -> dict[str, list[Any]]:
             return {
                 path: row
                 for path, row in rows.items()
-                if isinstance(row, list) and [type(one) for one in row] == [*types]
+                if isinstance(row, list) and [type(value) for value in row] == [*types]
             }
     return {}

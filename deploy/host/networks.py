@@ -34,8 +34,8 @@ def parse(answer: str) -> Networks:
     if sum(map(len, rows.values())) > _MOST:
         raise BadAnswer("the networks of the host", f"at most {_MOST} lines", "more")
     routes = [route for row in rows.get("route", ()) if (route := _route(row))]
-    ports = (found for row in rows.get("udp", ()) if (found := _UDP.fullmatch(row)))
-    mtus = (found for row in rows.get("mtu", ()) if (found := _MTU.fullmatch(row)))
+    ports = (match for row in rows.get("udp", ()) if (match := _UDP.fullmatch(row)))
+    mtus = (match for row in rows.get("mtu", ()) if (match := _MTU.fullmatch(row)))
     return Networks(
         "tun" in rows,
         tuple(dict.fromkeys(routes)),
@@ -46,9 +46,9 @@ def parse(answer: str) -> Networks:
 
 def _route(row: str) -> IPv4Network | None:
     """A line of /proc/net/route: the bytes of an address are in the order of the machine, the lowest first."""
-    if not (found := _ROUTE.fullmatch(row)):
+    if not (match := _ROUTE.fullmatch(row)):
         return None
-    address, mask = (ipaddress.IPv4Address(bytes.fromhex(text)[::-1]) for text in found.groups())
+    address, mask = (ipaddress.IPv4Address(bytes.fromhex(text)[::-1]) for text in match.groups())
     try:
         network = IPv4Network(f"{address}/{mask}", strict=False)
     except ValueError:

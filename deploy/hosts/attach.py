@@ -80,8 +80,8 @@ def attach(options: Options, console: Console) -> int:
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
         backend = HostsBackend(members, run_handle, console.warn)
-        told = record.told(run_dir, run_handle.since) if known else []
-        return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), told)
+        story = record.story_since(run_dir, run_handle.since) if known else []
+        return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), story)
 
 
 def down(options: Options, console: Console) -> int:
@@ -114,18 +114,18 @@ def follow_until_done(
     interrupts: Interrupts,
     ranks: ShownRanks,
     sent: tuple[Path, Choice] | None = None,
-    told: Sequence[Happening] = (),
+    story: Sequence[Happening] = (),
 ) -> int:
     """Follow the run to its end, remove its containers, write the outcome here. The view shows what `ranks` print.
 
-    `sent`: the folder that this command sent, and by which choice. `told`: the story that another follower has left.
+    `sent`: the folder that this command sent, and by which choice. `story`: what another follower has left.
     Ctrl-C or a closed terminal end only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
     run_dir, state = run.run_dir, State(tuple(run.nodes.values()), run.wait_lost_s, script=run.script, since=run.since)
     state.least = run.least
-    if told:
-        state.story.recall(told)
+    if story:
+        state.story.recall(story)
         state.story.tell(Happening(time.time(), f"{FAB} attach follows the run from here on"))
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)

@@ -29,13 +29,13 @@ def clean(options: Options, wanted: Wanted, yes: bool, ask: Callable[[str], bool
     """
     with open_all(options.load().hosts) as opened:
         sessions = list(opened.all().values())
-        there = on_all(sessions, look).all()
+        by_host = on_all(sessions, look).all()
         if not wanted.anything:
-            _show(there, console)
+            _show(by_host, console)
             return DONE
-        if unknown := leftovers.unknown_runs(there, wanted):
+        if unknown := leftovers.unknown_runs(by_host, wanted):
             raise UsageError(f"--runs {unknown[0]}: no host has a run of that name", f"{FAB} clean lists them")
-        choices = {host: leftovers.chosen(things, wanted) for host, things in there.items()}
+        choices = {host: leftovers.chosen(things, wanted) for host, things in by_host.items()}
         for host, (_, used) in choices.items():
             for thing in used:
                 console.note(f"{host}: {thing.kind} {thing.name} stays: a container has it")
@@ -103,8 +103,8 @@ def _tell(removed: Results[dict[str, str]], goes: Mapping[str, Sequence[Leftover
     return DONE
 
 
-def _show(there: Mapping[str, Sequence[Leftover]], console: Console) -> None:
-    for host, things in there.items():
+def _show(by_host: Mapping[str, Sequence[Leftover]], console: Console) -> None:
+    for host, things in by_host.items():
         for thing in sorted(things, key=lambda entry: (KINDS.index(entry.kind), entry.age_s or 0)):
             console.line(f"{host}  {_words(thing)}{'  in use' if thing.used else ''}", {
                 "kind": "kept", "host": host, "what": thing.kind, "name": thing.name, "age_s": thing.age_s,

@@ -47,9 +47,9 @@ class OwnRun(Options):
     def load(self) -> Cluster:
         """The hosts as a deploy has them; of the job what its containers are made of, and no command or secret."""
         hosts, job = (cluster := super().load()).hosts, cluster.job
-        kept = Job(job.image, job.dockerfile, environment=job.environment, processes=job.processes, gpus=job.gpus)
-        kept = replace(kept, shm_size=job.shm_size, user=job.user, memory=job.memory, pids=job.pids)
-        return Cluster(hosts, replace(kept, wait_lost_s=job.wait_lost_s))
+        spec = Job(job.image, job.dockerfile, environment=job.environment, processes=job.processes, gpus=job.gpus)
+        spec = replace(spec, shm_size=job.shm_size, user=job.user, memory=job.memory, pids=job.pids)
+        return Cluster(hosts, replace(spec, wait_lost_s=job.wait_lost_s))
 
     def filled(self) -> Options:
         """These options: a script of cluster.toml is not the drill's."""

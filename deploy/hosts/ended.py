@@ -78,10 +78,10 @@ def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended
     if not hosts:
         hint = f"its report: {folders.display_path(folder)}"
         return Ended(f"{ended}; these hosts have nothing of it", hint, RunId(run), hosts, here)
-    there = f"--hosts {','.join(hosts)} --run {run}"
+    options = f"--hosts {','.join(hosts)} --run {run}"
     return Ended(
         f"{ended}; no container of it is left, its files are on {', '.join(hosts)}",
-        f"its logs: {FAB} logs {there}; its files: {FAB} fetch {there}",
+        f"its logs: {FAB} logs {options}; its files: {FAB} fetch {options}",
         RunId(run),
         hosts,
         here if known else {},

@@ -114,17 +114,17 @@ def _until_it_hears(session: Session, run: RunId, node: Container, known: str) -
         if now is None or now.code is not None or now.status == "restarting":
             why = "its container is gone" if now is None else f"its node {ended_how(now.last_code)}"
             break
-        if (told := _epoch(session, run, node.node)) != known and has_heard(told):
+        if (epoch := _epoch(session, run, node.node)) != known and has_heard(epoch):
             return
         time.sleep(_LOOK_EVERY_S)
     nodes.signal([session], run, "SIGKILL")  # or its engine tries again
     raise DeployError(f"{host} did not join {run}: {why}", f"{FAB} logs --hosts {host} --run {run}")
 
 
-def has_heard(told: str) -> bool:
+def has_heard(text: str) -> bool:
     """Whether a node knows an epoch of the others, by the file that its agent writes for torchrun. Pure."""
     try:
-        return bool(_EPOCH(document(told, "an epoch"), "an epoch")["number"])
+        return bool(_EPOCH(document(text, "an epoch"), "an epoch")["number"])
     except BadAnswer:
         return False
 

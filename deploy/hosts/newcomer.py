@@ -127,10 +127,10 @@ def _join(
 
 def observe_node(session: Session, run: RunId) -> Container:
     """The container of the run's node there. Raises DeployError if it is gone."""
-    found = plan.runs_of(observe.containers([session], run).all()).get(run, {})
-    if session.host.name not in found:
+    by_host = plan.runs_of(observe.containers([session], run).all()).get(run, {})
+    if session.host.name not in by_host:
         raise DeployError(f"{session.host.name}: its node is gone", f"{FAB} logs --hosts {session.host.name}")
-    return found[session.host.name]
+    return by_host[session.host.name]
 
 
 def _equipped(

@@ -85,16 +85,16 @@ def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[s
 
 def again(text: str) -> dict[str, Any]:
     """The options of the deploy, as its record repeats them. Raises UsageError for one that a newcomer cannot have."""
-    words, found = shlex.split(text), dict[str, Any]()
+    words, options = shlex.split(text), dict[str, Any]()
     for option, value in zip(words[::2], words[1::2], strict=False):
         name = option.removeprefix("--")
         if name in _REFUSED:
             raise UsageError(f"a run with --{name} cannot take a new host yet", "hosts of the run may leave and join")
         field = _FIELDS.get(name, name.replace("-", "_"))
         is_list = isinstance({each.name: each.default for each in fields(Options)}.get(field), tuple)
-        found[field] = (*found.get(field, ()), value) if is_list else value
+        options[field] = (*options.get(field, ()), value) if is_list else value
     return {
-        name: found[name]
+        name: options[name]
         for name in (
             "image",
             "folder",
@@ -106,7 +106,7 @@ def again(text: str) -> dict[str, Any]:
             "restarts",
             "requirements",
         )
-        if name in found
+        if name in options
     }
 
 

@@ -170,7 +170,7 @@ class Options:
         if self.dockerfile and (self.image or not Path(self.dockerfile).is_file()):
             wrong = "--image is given too" if self.image else "no such file"
             raise UsageError(f"--dockerfile {self.dockerfile}: {wrong}", "name a Dockerfile, or an image, not both")
-        kept = tuple(dict.fromkeys((*job.keep, *keep.asked(self.keep))))
+        keep_paths = tuple(dict.fromkeys((*job.keep, *keep.asked(self.keep))))
         include = (*job.include, *(_inside(text) for text in self.include))
         return replace(
             job,
@@ -179,7 +179,7 @@ class Options:
             dockerfile=dockerfile,
             include=include,
             requirements=self.requirements or job.requirements,
-            keep=kept,
+            keep=keep_paths,
             separate=separate,
             overlay=overlay,
             cache=job.cache and not self.no_cache,

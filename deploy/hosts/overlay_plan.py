@@ -141,7 +141,7 @@ def ways(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...
     An address that several hosts have (a bridge of an engine) leads to no peer.
     """
     owners = Counter(address for fact in facts.values() for address in {entry.address for entry in fact.addresses})
-    found = {}
+    by_pair = {}
     for host, fact in facts.items():
         for peer, theirs in facts.items():
             if peer != host:
@@ -154,8 +154,8 @@ def ways(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...
                 known = list(dict.fromkeys([*known, *_public(theirs.reached_at), *_public(theirs.called_at)]))
                 reached = (theirs.called_at, theirs.reached_at)
                 ranked = sorted(known, key=lambda text: (text not in shared, text not in reached, ":" in text))
-                found[host, peer] = tuple(ranked[:_MOST_WAYS])
-    return found
+                by_pair[host, peer] = tuple(ranked[:_MOST_WAYS])
+    return by_pair
 
 
 def turns(hosts: Sequence[str], ways: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[dict[tuple[str, str], str]]:

@@ -46,9 +46,9 @@ def port(cluster: Cluster, run: str, rank: str, asked: str, console: Console) ->
 
     `asked`: `6006`, or `7000:6006` for another number here. Raises UsageError, DeployError.
     """
-    here, there = _numbers(asked)
+    here, remote = _numbers(asked)
     with places(cluster, run, rank or "0") as (place, *_):
-        return _serve(place, here, there, "", console)
+        return _serve(place, here, remote, "", console)
 
 
 def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Console) -> int:
@@ -70,9 +70,9 @@ def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Cons
                 f"put tensorboard among the run's packages; or here: {FAB} fetch, then tensorboard --logdir runs/ID",
             )
         folder = common(seen["folders"])
-        with _running(place, folder, console) as (there, path):
+        with _running(place, folder, console) as (remote, path):
             console.note(f"event files: {folder}")
-            return _serve(place, here, there, path, console)
+            return _serve(place, here, remote, path, console)
 
 
 def common(folders: Sequence[str]) -> str:
@@ -86,10 +86,10 @@ def common(folders: Sequence[str]) -> str:
 
 def _numbers(asked: str) -> tuple[int, int]:
     match = re.fullmatch(r"(?:([0-9]{1,5}):)?([0-9]{1,5})", asked)
-    here, there = (int(match[1] or match[2]), int(match[2])) if match else (0, 0)
-    if not (0 < here < 65536 and 0 < there < 65536):
+    here, remote = (int(match[1] or match[2]), int(match[2])) if match else (0, 0)
+    if not (0 < here < 65536 and 0 < remote < 65536):
         raise UsageError(f"{asked or 'no port'}: not a port", f"{FAB} port 6006, or {FAB} port 7000:6006 for 7000 here")
-    return here, there
+    return here, remote
 
 
 @contextmanager
@@ -123,16 +123,16 @@ def _running(place: Place, folder: str, console: Console) -> Iterator[tuple[int,
         over.set()
 
 
-def _serve(place: Place, here: int, there: int, path: str, console: Console) -> int:
+def _serve(place: Place, here: int, remote: int, path: str, console: Console) -> int:
     """Listen here until Ctrl-C, or until the container has ended. Raises DeployError."""
     try:
         listening = socket.create_server(("127.0.0.1", here))
     except OSError as fault:
         words = f"port {here} of this machine: {fault.strerror}"
-        raise UsageError(words, f"another one here: {FAB} port {here + 10000}:{there}") from fault
+        raise UsageError(words, f"another one here: {FAB} port {here + 10000}:{remote}") from fault
     open_now = threading.Semaphore(_MOST_AT_ONCE)
     console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.host.name})
-    console.note(f"port {there} beside {place.container} on {place.session.host.name}; Ctrl-C ends this")
+    console.note(f"port {remote} beside {place.container} on {place.session.host.name}; Ctrl-C ends this")
     warned: list[str] = []
 
     def tell(words: str) -> None:
@@ -149,7 +149,7 @@ def _serve(place: Place, here: int, there: int, path: str, console: Console) -> 
                 if not open_now.acquire(blocking=False):
                     connection.close()
                     continue
-                work = (place.session, connection, there, tell, open_now.release)
+                work = (place.session, connection, remote, tell, open_now.release)
                 threading.Thread(target=_carry, args=work, daemon=True).start()
             elif due <= 0:
                 if not place.session.run(commands.state(place.container), check=False).out.startswith("true"):
@@ -160,12 +160,12 @@ def _serve(place: Place, here: int, there: int, path: str, console: Console) -> 
 
 
 def _carry(
-    session: Session, connection: socket.socket, there: int, tell: Callable[[str], None], done: Callable[[], None]
+    session: Session, connection: socket.socket, remote: int, tell: Callable[[str], None], done: Callable[[], None]
 ) -> None:
     """Carry bytes both ways between one connection and the port there, until either side ends."""
     try:
         with connection:
-            channel = session.tunnel(there)
+            channel = session.tunnel(remote)
             try:
                 ends = {connection: channel, channel: connection}
                 while ends:

@@ -102,11 +102,11 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
 def _without_made(cluster: Cluster) -> Cluster:
     """The same without the folders that a deploy makes: they may be missing, and a preflight changes nothing."""
 
-    def there(mounts: Sequence[Mount]) -> tuple[Mount, ...]:
+    def drop_made(mounts: Sequence[Mount]) -> tuple[Mount, ...]:
         return tuple(mount for mount in mounts if not mount.create)
 
-    hosts = tuple(replace(host, mounts=there(host.mounts)) for host in cluster.hosts)
-    return replace(cluster, hosts=hosts, job=replace(cluster.job, mounts=there(cluster.job.mounts)))
+    hosts = tuple(replace(host, mounts=drop_made(host.mounts)) for host in cluster.hosts)
+    return replace(cluster, hosts=hosts, job=replace(cluster.job, mounts=drop_made(cluster.job.mounts)))
 
 
 def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
@@ -197,10 +197,10 @@ def _rehearsed(
     return with_rehearsal(answers, findings, *done)
 
 
-def with_rehearsal(answers: Answers, before: Sequence[Finding], found: Sequence[Finding], shown: str) -> Verdict:
+def with_rehearsal(answers: Answers, before: Sequence[Finding], findings: Sequence[Finding], shown: str) -> Verdict:
     """The verdict on what was found before a rehearsal and in it."""
-    verdict = judge(answers, [*before, *found])
-    without = next((finding.text for finding in found if finding.cause == "no-proof"), "")
+    verdict = judge(answers, [*before, *findings])
+    without = next((finding.text for finding in findings if finding.cause == "no-proof"), "")
     groups = {**verdict.groups, "proof": verdict.groups["proof"] or "ok"}
     return replace(verdict, groups=groups, rehearsed=shown, not_rehearsed=without)
 
@@ -270,13 +270,13 @@ def gate(
 def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, console: Console) -> str:
     """Rehearse the nodes of a deploy before they start; what it has shown. Raises Refused for a fault."""
     with console.waiting("preflight") as say:
-        found, shown = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, hosts.cluster.job, backend, say=say)
-    faults = [finding for finding in found if finding.level != WARNING]
+        findings, shown = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, hosts.cluster.job, backend, say=say)
+    faults = [finding for finding in findings if finding.level != WARNING]
     if faults:
         names = ",".join(session.host.name for session in hosts.sessions)
         texts = "; ".join(finding.text for finding in faults)
         raise Refused(f"rehearsal: {texts}", f"{faults[0].fix}; then: {FAB} preflight --hosts {names}")
-    for finding in found:
+    for finding in findings:
         console.warn(finding.text)
     if shown:
         console.note(f"rehearsed: {shown}")

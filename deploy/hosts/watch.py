@@ -122,10 +122,10 @@ class HostsWatch:
         """A full disk, where the ranks' own words about it cannot be written either."""
         full = {host for host, mirror in self._mirrors.items() if mirror.full}
         for host in sorted(full ^ self._full):
-            told = "has room again"
+            words = "has room again"
             if host in full:
-                told = "is full: no checkpoint and no event can be written there"
-            state.story.tell(Happening(time.time(), f"{host}: the disk of the run's folder {told}", host in full))
+                words = "is full: no checkpoint and no event can be written there"
+            state.story.tell(Happening(time.time(), f"{host}: the disk of the run's folder {words}", host in full))
         self._full = full
 
     def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], state: State, lost: str) -> NodeState:

@@ -77,12 +77,12 @@ class LargeFolder:
         """The digests of the contents before this one."""
         return [digest for digest in self._memory.listings if digest != self.content.digest]
 
-    def plan(self, there: HostFolders) -> FolderPlan:
+    def plan(self, folders: HostFolders) -> FolderPlan:
         """What a host with these folders lacks."""
-        listed = there.listings.get(self.content.digest)
+        listed = folders.listings.get(self.content.digest)
         if listed and listed == self.content.listing:
             return FolderPlan(None, "", "the host has the folder")
-        older = (digest for digest in self.older if there.listings.get(digest) == self._memory.listings[digest])
+        older = (digest for digest in self.older if folders.listings.get(digest) == self._memory.listings[digest])
         below = next(older, "")
         with self._lock:
             if below not in self._plans:
@@ -131,12 +131,12 @@ def parse(answer: str, digests: Sequence[str]) -> HostFolders:
     return HostFolders(at, free, listings)
 
 
-def check_space(plan: FolderPlan, there: HostFolders) -> None:
+def check_space(plan: FolderPlan, folders: HostFolders) -> None:
     """Raise DeployError if the stream does not fit."""
     need = plan.stream.room + _SLACK if plan.stream else 0
-    if there.free is not None and there.free < need:
+    if folders.free is not None and folders.free < need:
         raise DeployError(
-            f"not enough disk space in {there.at}: the folder needs {amount(need)}, {amount(there.free)} are free",
+            f"not enough disk space in {folders.at}: the folder needs {amount(need)}, {amount(folders.free)} are free",
             _ROOM,
         )
 
@@ -144,7 +144,7 @@ def check_space(plan: FolderPlan, there: HostFolders) -> None:
 def bring(
     session: Session,
     large: LargeFolder,
-    there: HostFolders,
+    folders: HostFolders,
     tell: Callable[[int, int], None],
     send: Send = sending.from_here,
 ) -> int:
@@ -152,10 +152,10 @@ def bring(
 
     `send`: how a stream goes there that is large enough for a process of its own.
     """
-    plan = large.plan(there)
+    plan = large.plan(folders)
     if plan.stream is None:
         return 0
-    check_space(plan, there)
+    check_space(plan, folders)
     size, wanted = plan.stream.size, large.content
     # What stands on another folder needs no listing, which takes its time.
     listing = "" if plan.below else wanted.listing
@@ -164,16 +164,16 @@ def bring(
     send = send if size >= _APART else sending.from_here
     done = send(session, argv, plan.stream, lambda sent: tell(sent, size))
     if done.code:
-        raise refused(done.err, session.host.name, there, plan.stream.room)
+        raise refused(done.err, session.host.name, folders, plan.stream.room)
     return size
 
 
-def refused(err: str, host: str, there: HostFolders, need: int) -> DeployError:
+def refused(err: str, host: str, folders: HostFolders, need: int) -> DeployError:
     """Why a host did not take a folder that needs so many bytes there, from its last words."""
     cause = docker_faults.read(err)
     if cause and cause.name == "disk-full":
-        before = f", and {amount(there.free)} were free before" if there.free is not None else ""
-        text = f"{host}: its disk is full at {there.at}: the folder needs {amount(need)} there{before}"
+        before = f", and {amount(folders.free)} were free before" if folders.free is not None else ""
+        text = f"{host}: its disk is full at {folders.at}: the folder needs {amount(need)} there{before}"
         how = f"`df -h ~` there; `{FAB} clean --hosts {host}` shows what Muster keeps"
         return DeployError(f"{text}; nothing of it stays", f"free room on {host} ({how}), then push again")
-    return DeployError(f"{there.at}: the host did not take the folder: {last_line(err.encode())}", "push again")
+    return DeployError(f"{folders.at}: the host did not take the folder: {last_line(err.encode())}", "push again")

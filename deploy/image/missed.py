@@ -38,8 +38,8 @@ def hint(words: str, folder: Path, choice: Choice) -> str:
 def named(words: str) -> Iterator[str]:
     """What may be a path in the folder, in the lines that miss a file. Pure."""
     lines = (line for line in words.splitlines() if _MISSING.search(line))
-    found = [next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line)]
-    for word in found[:_MOST]:
+    paths = [next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line)]
+    for word in paths[:_MOST]:
         top = f"{WORKSPACE}/"
         path = word[word.rindex(top) + len(top) :] if word.startswith("/") and top in word else word
         path = os.path.normpath(path)

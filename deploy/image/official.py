@@ -80,10 +80,10 @@ def choose(machines: Mapping[str, Machine]) -> tuple[Official, str]:
         )
     drivers = [machine.driver for machine in machines.values() if machine.driver]
     gpus = sorted({gpu for machine in machines.values() for gpu in machine.gpus})
-    told = all(machine.driver for machine in machines.values() if machine.gpus)
+    drivers_known = all(machine.driver for machine in machines.values() if machine.gpus)
     if not drivers and not gpus:
         return USUAL, "the usual one: no host told of a GPU's driver"
-    for image in IMAGES if told else (USUAL, IMAGES[2]):
+    for image in IMAGES if drivers_known else (USUAL, IMAGES[2]):
         if all(driver >= image.driver for driver in drivers) and all(map(image.knows, gpus)):
             return image, f"for {_words(drivers, gpus)}"
     each = "; ".join(f"{host}: {_words([m.driver] * bool(m.driver), m.gpus)}" for host, m in machines.items())

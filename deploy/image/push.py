@@ -134,10 +134,10 @@ def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag
         planned = _planned(context, has)
         if not (large := context.large):
             return planned
-        there = _folders(session, large, has.folders)
-        lacking = large.plan(there)
+        folders = _folders(session, large, has.folders)
+        lacking = large.plan(folders)
         words = lacking.why if lacking.stream else ""
-        return replace(planned, folder=there.of(large.content), digest=large.content.digest, lacking=words)
+        return replace(planned, folder=folders.of(large.content), digest=large.content.digest, lacking=words)
 
     return on_all(sessions, plan)
 
@@ -182,12 +182,12 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
             raise docker_faults.fault(done.err)
         return parse_base(name, done.out)
 
-    found = on_all(sessions, ask)
-    if found.faults and pull and images.pull(name, _platform(sessions)):
+    bases = on_all(sessions, ask)
+    if bases.faults and pull and images.pull(name, _platform(sessions)):
         return Results(
             {HERE: base_of(name, images.inspect(name))}
         )  # hosts without a way to a registry get it from here
-    return found
+    return bases
 
 
 def _platform(sessions: Sequence[Session]) -> str:
@@ -254,10 +254,10 @@ def _code(
     return code_layer.pack_entries(folder, entries, apart, cache.folder), large
 
 
-def _folders(session: Session, large: LargeFolder, there: HostFolders) -> HostFolders:
+def _folders(session: Session, large: LargeFolder, folders: HostFolders) -> HostFolders:
     """The folders of a host; it is asked once more if it may have this content from another machine."""
-    plan = large.plan(there)
-    return folder_push.look(session, large.digests) if plan.stream and not plan.below else there
+    plan = large.plan(folders)
+    return folder_push.look(session, large.digests) if plan.stream and not plan.below else folders
 
 
 def _ready(session: Session, context: _PushContext, bases: Results[Base], looks: Results[_Has]) -> _Has:

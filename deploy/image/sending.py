@@ -84,17 +84,17 @@ def _listen(session: Session, process: subprocess.Popen[bytes], tell: Tell) -> D
             piece = os.read(process.stdout.fileno(), 1 << 16)
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                said = json.loads(line)
-                if said == "open":
+                message = json.loads(line)
+                if message == "open":
                     begun = True
-                elif isinstance(said, int):
-                    tell(said)
-                elif "fault" in said:
+                elif isinstance(message, int):
+                    tell(message)
+                elif "fault" in message:
                     if not begun:
                         return None
-                    raise DeployError(*said["fault"])
+                    raise DeployError(*message["fault"])
                 else:
-                    return Done(*said["done"])
+                    return Done(*message["done"])
             if not piece:
                 if not begun:
                     return None

@@ -99,6 +99,6 @@ def _claim(chosen: tuple[GpuUse, ...], run: str) -> OwnGpus:
     path = _MACHINE / f"claim-{time.time_ns()}-{token}"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    told = {"token": token, "run": run, "user": user, "control": control, "waits": False, "whole": False}
-    os.write(descriptor, json.dumps({**told, "gpus": [gpu.uuid for gpu in chosen]}).encode() + b"\n")
+    claim = {"token": token, "run": run, "user": user, "control": control, "waits": False, "whole": False}
+    os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in chosen]}).encode() + b"\n")
     return OwnGpus(chosen, path, descriptor)

@@ -176,11 +176,11 @@ def agents(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 def heads(run_dir: Path) -> list[Head]:
     """The agent of each node of a run."""
-    found = []
+    nodes = []
     for process in agents(labelled(run_dir)):
         with suppress(psutil.Error):
-            found.append(Head(process.environ(), process.exe(), Path(process.cwd())))
-    return found
+            nodes.append(Head(process.environ(), process.exe(), Path(process.cwd())))
+    return nodes
 
 
 def stop(processes: list[psutil.Process], patience_s: float) -> bool:

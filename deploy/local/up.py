@@ -195,11 +195,11 @@ def _read(options: Options) -> _Asked:
     command = typed.read(options.script, Path(options.folder or "."))
     choice = _choice(options, command.words)
     restarts = environment.asked_restarts(command.asked_restarts(options.restarts), choice.script)
-    kept = keep.asked(options.keep)
-    keep.refuse_nested(kept, ())
-    if kept and not choice.script:
+    paths = keep.asked(options.keep)
+    keep.refuse_nested(paths, ())
+    if paths and not choice.script:
         raise UsageError(
-            f"--keep {kept[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
+            f"--keep {paths[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
         )
     # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
@@ -213,7 +213,7 @@ def _read(options: Options) -> _Asked:
     style = environment.asked_style(options.style, choice.script)
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
     observed = not options.no_observe
-    return _Asked(choice, workers, number, restarts or 0, kept, observed, command.notes, gpus, style, least)
+    return _Asked(choice, workers, number, restarts or 0, paths, observed, command.notes, gpus, style, least)
 
 
 def _engine(wanted: str) -> EngineFacts:

@@ -24,13 +24,13 @@ def take_out(needs: Requirements, own: Settings) -> tuple[Requirements, Settings
 
     Raises UsageError for another address with a password, with file and line.
     """
-    kept = {path for path, content in needs.files if credentials.kind_of(path, content) == credentials.IN_AN_ADDRESS}
+    paths = {path for path, content in needs.files if credentials.kind_of(path, content) == credentials.IN_AN_ADDRESS}
     variables, files = dict(own.variables), list[tuple[str, bytes]]()
     for path, content in needs.files:
         for source in needs.git:  # also of a mere user's name: the fetched source is named without it
             content = content.replace(source.encode(), plain(source).encode())
-        files.append((path, _without(path, content, variables) if path in kept else content))
-    return replace(needs, files=tuple(files), kept=tuple(sorted(kept))), replace(own, variables=variables)
+        files.append((path, _without(path, content, variables) if path in paths else content))
+    return replace(needs, files=tuple(files), kept=tuple(sorted(paths))), replace(own, variables=variables)
 
 
 def plain(text: str) -> str:

@@ -114,7 +114,7 @@ def _project(folder: Path, path: str, name: str, here: str, sent: Collection[str
     git += SOURCE.findall(project_text := _content(folder, project).decode(errors="replace"))
     if name != "uv.lock" and re.search(r"\bgit\s*=\s*[\"']", project_text):
         raise UsageError(f"{path}: [tool.uv.sources] names a git repository", "lock it first: uv lock")
-    files = {one: _content(folder, one) for one in dict.fromkeys((path, project))}
+    files = {file: _content(folder, file) for file in dict.fromkeys((path, project))}
     kind = "uv.lock" if name == "uv.lock" else "project" if packaged else "file"
     contents = (*files.items(), *_contents(folder, packages, sent))
     return Requirements(path, kind, contents, tuple(packages.items()), tuple(dict.fromkeys(git)))

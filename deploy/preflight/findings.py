@@ -165,9 +165,9 @@ def listed(names: Iterable[str], most: int = 4) -> str:
     return " and ".join(filter(None, [", ".join(every[:-1]), *every[-1:]]))
 
 
-def subject(names: Sequence[str], one: str, many: str) -> str:
+def subject(names: Sequence[str], singular: str, plural: str) -> str:
     """Names and the verb that agrees with them: `a drops`, `a and b drop`."""
-    return f"{listed(names)} {one if len(names) == 1 else many}"
+    return f"{listed(names)} {singular if len(names) == 1 else plural}"
 
 
 def odd_ones(values: Mapping[str, str]) -> tuple[str, ...]:

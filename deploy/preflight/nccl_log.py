@@ -110,7 +110,7 @@ def read(lines: Iterable[str]) -> NcclLog:
     devices = {int(number): device for number, device, _ in _DEVICE.findall(listed)}
     devices = devices or {int(number): device for line in text for number, device in _HCA.findall(line)}
     interfaces = tuple(_INTERFACE.findall(_first(_SOCKET, text)[0])) if _first(_SOCKET, text) else ()
-    named = [found[1] for line in text if (found := _NETWORK.search(line))]
+    named = [match[1] for line in text if (match := _NETWORK.search(line))]
     ways = _ways(text)
     provider = "".join(_first(_PROVIDER, text))
     support = [line for line in text if "NVLS multicast support is" in line]
@@ -131,7 +131,7 @@ def read(lines: Iterable[str]) -> NcclLog:
 
 def _first(words: re.Pattern[str], text: Sequence[str]) -> tuple[str, ...]:
     """The groups of the first line that has the words; empty if none has."""
-    return next((found.groups() for line in text if (found := words.search(line))), ())
+    return next((match.groups() for line in text if (match := words.search(line))), ())
 
 
 def _ways(text: Sequence[str]) -> dict[tuple[int, int], str]:
@@ -152,7 +152,7 @@ def _network(
     """The network between hosts: by name, else by the ways, else by what NCCL before 2.5 lists alone."""
     if named:
         return SOCKET if SOCKET in named else named[0]
-    over = [found[1] for way in ways.values() if (found := _OVER.match(way))]
+    over = [match[1] for way in ways.values() if (match := _OVER.match(way))]
     if over:
         return SOCKET if SOCKET in over else over[0]
     return "IB" if devices else SOCKET if interfaces else ""

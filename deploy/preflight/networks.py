@@ -94,8 +94,8 @@ def candidates(answers: Answers) -> list[Network]:
         present = Network("by the hosts' routes", routed)
     ordered = [present] if present else []
     # What gives no host another interface is no choice.
-    shared = [one for one in shared if not present or not one.places.items() <= present.places.items()]
-    ordered += sorted(shared, key=lambda one: -len(one.places))
+    shared = [network for network in shared if not present or not network.places.items() <= present.places.items()]
+    ordered += sorted(shared, key=lambda network: -len(network.places))
     return ordered if len(ordered) > 1 else []
 
 
@@ -210,7 +210,7 @@ def summary(networks: Sequence[Network], chosen: Network, hosts: Sequence[str]) 
     return "; ".join(words)
 
 
-def told(answers: Answers) -> str:
+def description(answers: Answers) -> str:
     """On which network the hosts meet, in words; empty if they have no choice."""
     networks = [Network.of(network) for network in answers.networks]
     chosen = best(networks, answers.hosts_with_facts) if networks else None

@@ -140,10 +140,10 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
         return [Finding("no-proof", "proof", tuple(without), text, level=WARNING)]
     bad = {host: outcome for host, outcome in outcomes.items() if not outcome.right}
     own = {host: outcome for host, outcome in bad.items() if _own(outcome)}
-    found = [_of_host(host, outcome, scene) for host, outcome in own.items()]
+    faults = [_of_host(host, outcome, scene) for host, outcome in own.items()]
     if bad and not own:
-        found = [_between(bad, scene)]
-    return found + list(_warnings(outcomes)) + list(_unused(outcomes, scene))
+        faults = [_between(bad, scene)]
+    return faults + list(_warnings(outcomes)) + list(_unused(outcomes, scene))
 
 
 def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
@@ -178,7 +178,7 @@ def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
     why = log.reason or "its log does not say why"
     by = f" ({', '.join(log.interfaces)})" if log.interfaces else ""
     text = f"{listed(hosts)} {'has' if len(hosts) == 1 else 'have'} an RDMA network, but NCCL uses sockets{by}: {why}"
-    shown = tuple(sorted({f"{one} -> {other} by {way}" for (one, other), way in log.between.items()}))[:4]
+    shown = tuple(sorted({f"{sender} -> {receiver} by {way}" for (sender, receiver), way in log.between.items()}))[:4]
     fix = f"{_REMEDY.get(log.reason, 'NCCL_DEBUG=INFO in the run shows its choice')}; then: {FAB} preflight again"
     yield Finding("fabric-unused", "proof", hosts, text, shown, "steps 10 to 50 times slower", fix, WARNING)
 
@@ -249,12 +249,12 @@ def _finding(host: str, text: str, words: str, step: str, evidence: Sequence[str
 
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
     """The finding where every host only lost others: a host that did not come, a pair, or nobody."""
-    said = {host: outcome for host, outcome in bad.items() if not outcome.waits}
-    evidence = tuple(f"{host}: {text}" for host, outcome in said.items() for text in outcome.errors[:1])[:5]
-    steps = {rank["step"] for outcome in said.values() for rank in outcome.ranks if rank.get("step")}
+    outcomes = {host: outcome for host, outcome in bad.items() if not outcome.waits}
+    evidence = tuple(f"{host}: {text}" for host, outcome in outcomes.items() for text in outcome.errors[:1])[:5]
+    steps = {rank["step"] for outcome in outcomes.values() for rank in outcome.ranks if rank.get("step")}
     step = next(iter(steps)) if len(steps) == 1 else "the collectives"
     first = scene.hosts[0]
-    absent = _absent(said, scene)
+    absent = _absent(outcomes, scene)
     if absent and first not in absent:
         text = f"{listed(absent)} {'does' if len(absent) == 1 else 'do'} not come to the rendezvous at {scene.endpoint}"
         port = scene.endpoint.rpartition(":")[2]
@@ -262,20 +262,20 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
         link = (absent[0], first) if len(absent) == 1 else None
         symptom = "all nodes hang, then `timed out while trying to connect`"
         return Finding("proof-failed", "proof", absent, text, evidence, symptom, fix, link=link)
-    pairs = {frozenset((host, peer)) for host, outcome in said.items() for peer in _named(host, outcome, scene)}
+    pairs = {frozenset((host, peer)) for host, outcome in outcomes.items() for peer in _named(host, outcome, scene)}
     if len(pairs) == 1:
-        one, other = sorted(next(iter(pairs)), key=list(scene.hosts).index)
-        text = f"`{step}` fails between {_at(one, scene)} and {_at(other, scene)}: either end may be the cause"
-        fix = f"on {one} and on {other}: sudo iptables -S; sudo nft list ruleset (TCP 1024-65535 between them)"
-        return Finding("proof-failed", "proof", (one, other), text, evidence, "a hang", fix, link=(one, other))
+        side, other = sorted(next(iter(pairs)), key=list(scene.hosts).index)
+        text = f"`{step}` fails between {_at(side, scene)} and {_at(other, scene)}: either end may be the cause"
+        fix = f"on {side} and on {other}: sudo iptables -S; sudo nft list ruleset (TCP 1024-65535 between them)"
+        return Finding("proof-failed", "proof", (side, other), text, evidence, "a hang", fix, link=(side, other))
     text = f"`{step}` fails between {listed(bad)}, and none of them shows a fault of its own"
     fix = f"{FAB} preflight with two of the hosts at a time shows which pair it is"
     return Finding("proof-failed", "proof", tuple(bad), text, evidence, "a hang, until the timeout", fix, UNKNOWN)
 
 
-def _absent(said: Mapping[str, Outcome], scene: Scene) -> tuple[str, ...]:
+def _absent(outcomes: Mapping[str, Outcome], scene: Scene) -> tuple[str, ...]:
     """The hosts that others waited for at the rendezvous."""
-    texts = [text for outcome in said.values() for text in outcome.errors]
+    texts = [text for outcome in outcomes.values() for text in outcome.errors]
     numbers = {int(number) for text in texts for number in _MISSED.findall(text)}
     return tuple(host for place, host in enumerate(scene.hosts) if place in numbers)
 

@@ -81,7 +81,8 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
     places = [number for number, finding in enumerate(ordered) if finding.level == FAULT and finding.cells]
     # What hosts say of themselves (two have one address) is seen whole: it comes before what calls only suggest.
     by_weight = sorted(
-        (ordered[place] for place in places), key=lambda one: (one.cause in FAILS, -len(_pairs(explained(one, seen))))
+        (ordered[place] for place in places),
+        key=lambda finding: (finding.cause in FAILS, -len(_pairs(explained(finding, seen)))),
     )
     for place, finding in zip(places, by_weight, strict=True):
         ordered[place] = finding
@@ -119,7 +120,7 @@ def _as_likely(finding: Finding, first: Finding) -> bool:
 
 
 def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int) -> Finding:
-    every = sorted([first, *rivals], key=lambda one: not (one.cause in MEASURED and one.level == FAULT))
+    every = sorted([first, *rivals], key=lambda finding: not (finding.cause in MEASURED and finding.level == FAULT))
     causes = " or ".join(dict.fromkeys(finding.cause for finding in every))
     text = "; or ".join(finding.text for finding in every)
     explains = (

@@ -47,10 +47,10 @@ def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console:
     result = Result(
         verdict, outcome.get("message") or "", outcome.get("hint") or "", outcome.get("node") or "", step=step
     )
-    kept = outcome.get("kept") or {}
+    files = outcome.get("kept") or {}
     names = tuple(str(name) for name in record.facts(run_dir).get("nodes", ()))
-    state = State(names or tuple(kept), script=script)
-    state.files_left = {node: (left["files"], left["bytes"]) for node, left in kept.items()}
+    state = State(names or tuple(files), script=script)
+    state.files_left = {node: (left["files"], left["bytes"]) for node, left in files.items()}
     state.evaluated = {"values": outcome.get("values") or {}, "samples": outcome.get("samples") or 0}
     if step:
         state.ranks[0] = RankView(0, "", step=step)

@@ -48,7 +48,7 @@ def bring(
             installed = install.bring(places, want)
     except DeployError as fault:
         faults = list(fault.faults.values()) if isinstance(fault, HostsFailed) else [fault]
-        for words in dict.fromkeys(one.words for one in faults if isinstance(one, ToolFailed)):
+        for words in dict.fromkeys(cause.words for cause in faults if isinstance(cause, ToolFailed)):
             console.note(words)
         raise
     console.note(f"packages: {needs.path}: {_words(installed, len(places))}")

@@ -41,12 +41,12 @@ def calls(rows: Iterable[Sequence[Any]]) -> tuple[Call, ...]:
 
 def disagreement(by_rank: Mapping[int, Sequence[Call]]) -> dict[int, Call]:
     """By rank the first call that differs from others' of the same number in the same group; empty where none does."""
-    found: dict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
+    by_number: dict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
     for rank, own in by_rank.items():
         for call in own:
-            found[call.group, call.number][rank] = call
+            by_number[call.group, call.number][rank] = call
     # A group's numbers grow, and the first that differs is the cause of all later ones.
-    for _, of in sorted(found.items(), key=lambda pair: pair[0][1]):
+    for _, of in sorted(by_number.items(), key=lambda pair: pair[0][1]):
         if len({call.what for call in of.values()}) > 1:
             return of
     return {}

@@ -66,7 +66,7 @@ class Still:
     """A rank that stands still: since when, when its agent told of it, and what it does."""
 
     since: float
-    told: float
+    reported: float
     doing: RankDoing
 
 

@@ -49,13 +49,13 @@ class Follower:
 
     def _line_files(self) -> list[tuple[str, int]]:
         """The files of events and numbers, with the size of each."""
-        found = [
+        files = [
             *_files(self._dir / "ranks", ".jsonl", "rank-"),
             *_files(self._dir, ".jsonl", "metrics"),
             *_files(self._dir / "telemetry", ".jsonl"),
             *_files(self._dir / "scalars", ".jsonl"),
         ]
-        return [(path, stat.st_size) for path, stat in found]
+        return [(path, stat.st_size) for path, stat in files]
 
     def _new_lines(self, path: Path, size: int) -> Iterator[str]:
         """Read whole lines only: a line that is still being written comes with the next call."""
@@ -110,13 +110,13 @@ def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.st
 
     A run is looked at ten times a second, and with Path.glob each look takes twice as long (0.4 ms instead of 0.2).
     """
-    found = list[tuple[str, os.stat_result]]()
+    files = list[tuple[str, os.stat_result]]()
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(suffix) and entry.name.startswith(prefix) and not entry.name.startswith("."):
                 with suppress(OSError):  # somebody removed it while we looked
-                    found.append((entry.path, entry.stat()))
-    return sorted(found)
+                    files.append((entry.path, entry.stat()))
+    return sorted(files)
 
 
 def follow(

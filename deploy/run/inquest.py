@@ -156,21 +156,21 @@ def _left(evidence: Evidence, now: float) -> list[Finding]:
 
 
 def _paused(evidence: Evidence) -> list[Finding]:
-    found = []
+    faults = []
     for node, (trouble, t) in evidence.troubles.items():
         ranks = [rank for rank, where in evidence.began.items() if where == node]
         of = f" ({ranks_in_words(ranks)})" if ranks else ""
         if trouble == "paused":
             text = f"{node}{of} is paused: its container stands still until somebody runs `docker unpause` there"
-            found.append(Finding(Cause.STOPPED, text, node, ranks[0] if len(ranks) == 1 else None, t=t))
+            faults.append(Finding(Cause.STOPPED, text, node, ranks[0] if len(ranks) == 1 else None, t=t))
         elif trouble == "gone":
             text = f"{node}{of}: its container is gone; somebody removed it"
-            found.append(Finding(Cause.NODE_LOST, text, node, t=t))
-    return found
+            faults.append(Finding(Cause.NODE_LOST, text, node, t=t))
+    return faults
 
 
 def _stopped(evidence: Evidence) -> list[Finding]:
-    found = []
+    faults = []
     for rank, still in evidence.still.items():
         node, how = still.doing.node, ""
         if still.doing.doing == "stopped":
@@ -178,8 +178,8 @@ def _stopped(evidence: Evidence) -> list[Finding]:
         elif still.doing.doing == "traced":
             how = f"is stopped by a debugger ({still.doing.tracer}); it goes on once that lets it go"
         if how:
-            found.append(Finding(Cause.STOPPED, f"rank {rank} ({node}) {how}", node, rank, t=still.since))
-    return found
+            faults.append(Finding(Cause.STOPPED, f"rank {rank} ({node}) {how}", node, rank, t=still.since))
+    return faults
 
 
 def _still(evidence: Evidence, now: float) -> list[Finding]:
@@ -206,7 +206,7 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
     elif "do not agree" in text or "different places" in text:
         return [Finding(Cause.MISMATCH, text, t=t)]
     else:
-        last = max(evidence.still[rank].told for rank in living)
+        last = max(evidence.still[rank].reported for rank in living)
         return [Finding(Cause.NOT_KNOWN, text, t=t)] if now - last >= _UNKNOWN_AFTER_S else []
     return [Finding(cause, text, first.node, first.rank, t=t)]
 
@@ -241,12 +241,12 @@ def _corrupt(evidence: Evidence) -> list[Finding]:
 
 
 def _clocks(evidence: Evidence) -> list[Finding]:
-    found = []
+    faults = []
     for node, lag in evidence.lags.items():
         if lag.first is not None and abs(jump := lag.first - lag.now) > _CLOCK_JUMP_S:
             text = f"the clock of {node} jumped by {jump:+.0f} s"
-            found.append(Finding(Cause.CLOCK, text, node, lasting=True))
-    return found
+            faults.append(Finding(Cause.CLOCK, text, node, lasting=True))
+    return faults
 
 
 def _victims(evidence: Evidence) -> str:

@@ -182,16 +182,16 @@ class State:
         before = self.nodes.get(now.node, now if self.story.recalled else NodeState(now.node, "waiting"))
         self.nodes[now.node] = now
         ended_before = self.exited_at.pop(now.node, None)
-        told = not now.trouble and (
+        is_loss = not now.trouble and (
             now.code in _KILLED or (self.least and now.code)
         )  # of one that is gone, the inquest
-        if told and now.state == "exited" != before.state and not self.verdicts:
+        if is_loss and now.state == "exited" != before.state and not self.verdicts:
             # Now: others that miss it may end before anybody judges, and where they go on it may come back much later.
             self._tell(event, f"{self.name(now.node)} {ended_how(now.code or 0)}{self._at_step()}", grave=True)
             self.explained = True
         if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
             # Code 1, as a node ends that lost the others: we blame nobody before we know more.
-            if now.code in (None, DONE, FAILED) or (told and before.state == "exited"):
+            if now.code in (None, DONE, FAILED) or (is_loss and before.state == "exited"):
                 self._tell(event, f"{now.node} restarts{self._at_step()}")
                 self.came_back.add(now.node)
             else:
@@ -368,13 +368,13 @@ class State:
 
     def inquire(self, now: float) -> None:
         """Tell what the inquest finds: of each attempt the first cause in time, and what lasts beside the training."""
-        found = inquest.findings(self.evidence, now)
-        links = next((finding for finding in found if finding.cause == Cause.CUT_OFF), None)
+        findings = inquest.findings(self.evidence, now)
+        links = next((finding for finding in findings if finding.cause == Cause.CUT_OFF), None)
         self.cut.look(links, self.evidence, self.names, now)
-        ending = [finding for finding in found if not finding.lasting]
+        ending = [finding for finding in findings if not finding.lasting]
         if self.finding and self.finding.key not in {finding.key for finding in ending}:
             self.finding = None  # it is over, or more is known by now
-        for finding in found:
+        for finding in findings:
             if not finding.lasting:
                 if self.finding is not None:
                     continue

@@ -58,11 +58,11 @@ def cut_off(evidence: Evidence, now: float) -> list[Finding]:
         others = sorted(end for end, _ in rest)
         text = f"{node} is cut off from {' and '.join(others)}: what they send each other is not acknowledged"
         return [Finding(Cause.CUT_OFF, f"{text}; SSH reaches it", node, evidence.only_rank(node), t=since)]
-    found = []
-    for (one, other), t in sorted(pairs.items(), key=lambda item: item[1]):
-        text = f"{one} and {other} are cut off from each other: what one sends the other does not acknowledge"
-        found.append(Finding(Cause.CUT_OFF, text, one, other=other, t=t))
-    return found
+    findings = []
+    for (side, other), t in sorted(pairs.items(), key=lambda item: item[1]):
+        text = f"{side} and {other} are cut off from each other: what one sends the other does not acknowledge"
+        findings.append(Finding(Cause.CUT_OFF, text, side, other=other, t=t))
+    return findings
 
 
 def unseen(evidence: Evidence, now: float) -> list[Finding]:
@@ -77,9 +77,9 @@ def unseen(evidence: Evidence, now: float) -> list[Finding]:
     if not who:
         return []
     named = [node if (rank := evidence.only_rank(node)) is None else f"{node} (rank {rank})" for node in lost]
-    one = len(lost) == 1
-    silence = f"{'it has' if one else 'they have'} not answered for {now - since + _NOTICED_S:.0f} s"
-    text = f"{' and '.join(named)} {'is' if one else 'are'} lost: {silence}, and {who} {'it' if one else 'them'}"
+    single = len(lost) == 1
+    silence = f"{'it has' if single else 'they have'} not answered for {now - since + _NOTICED_S:.0f} s"
+    text = f"{' and '.join(named)} {'is' if single else 'are'} lost: {silence}, and {who} {'it' if single else 'them'}"
     return [Finding(Cause.NODE_LOST, text, lost[0], evidence.only_rank(lost[0]), t=since)]
 
 

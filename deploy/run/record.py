@@ -247,13 +247,13 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
 
 def keep_story(run_dir: Path, story: Story) -> None:
     """Append to timeline.jsonl what is new: who follows the run may be killed, and some of it only he has seen."""
-    if len(story) > story.kept:
+    if len(story) > story.written:
         with own_files.open_to_append(run_dir, "timeline.jsonl") as file:
-            file.write("".join(json.dumps(asdict(line)) + "\n" for line in story[story.kept :]).encode())
-        story.kept = len(story)
+            file.write("".join(json.dumps(asdict(line)) + "\n" for line in story[story.written :]).encode())
+        story.written = len(story)
 
 
-def told(run_dir: Path, since: float) -> list[Happening]:
+def story_since(run_dir: Path, since: float) -> list[Happening]:
     """The lines of the story in timeline.jsonl since then; what is no such line is left out."""
     lines = list[Happening]()
     with suppress(OSError):

@@ -41,7 +41,7 @@ def cut_off(event: Event) -> str:
     return _named([event["left_out"], *event["others"]], "", "are cut off from each other")
 
 
-def _named(names: Sequence[str], one: str, more: str) -> str:
+def _named(names: Sequence[str], singular: str, plural: str) -> str:
     if len(names) == 1:
-        return f"{names[0]} {one}"
-    return f"{', '.join(names[:-1])} and {names[-1]} {more}" if names else ""
+        return f"{names[0]} {singular}"
+    return f"{', '.join(names[:-1])} and {names[-1]} {plural}" if names else ""

@@ -16,17 +16,17 @@ class Happening:
 
 
 class Story(list[Happening]):
-    """The lines so far, in the order in which they became known; `kept`: so many are on the disk."""
+    """The lines so far, in the order in which they became known; `written`: so many are on the disk."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept = 0
+        self.written = 0
         self._known: frozenset[float] = frozenset()
 
     def recall(self, lines: Sequence[Happening]) -> None:
         """Begin with what another follower of the run has told: what came of an event is then not told again."""
         self.extend(lines)
-        self.kept, self._known = len(self), frozenset(line.t for line in self)
+        self.written, self._known = len(self), frozenset(line.t for line in self)
 
     @property
     def recalled(self) -> bool:

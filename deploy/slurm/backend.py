@@ -156,9 +156,9 @@ class SlurmBackend(Backend):
         if self._after:
             take_in = jobs.resume(login.shared, self.run, self._after, TIME)
         answer = login.session.run(take_in, input=stream.read(lambda sent: self._tell(sent, total)), moving=True).out
-        if kept := jobs.parse_kept(answer):
-            names = ", ".join(console_line(name) for name in kept[:_MOST_KEPT])
-            self._say(f"{several(len(kept), 'file')} of {folder}/work stay as the script wrote them: {names}")
+        if paths := jobs.parse_kept(answer):
+            names = ", ".join(console_line(name) for name in paths[:_MOST_KEPT])
+            self._say(f"{several(len(paths), 'file')} of {folder}/work stay as the script wrote them: {names}")
         sent = {}
         for entry in entries:
             if entry.isreg() and self._order.folder:

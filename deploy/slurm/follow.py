@@ -58,9 +58,9 @@ def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
     """The verdicts that the last start left on the cluster, and the job's last words."""
     login, run = backend.login, backend.run
     reading = login.reading
-    said = reading.run(commands.last_words(f"{reading.home}/runs/{run}")).out
-    found = [event for event in events.last_words(said.split("\n"), time.time()) if event["kind"] == "verdict"]
-    return found, login.state(run, backend.number)[2]
+    text = reading.run(commands.last_words(f"{reading.home}/runs/{run}")).out
+    verdicts = [event for event in events.last_words(text.split("\n"), time.time()) if event["kind"] == "verdict"]
+    return verdicts, login.state(run, backend.number)[2]
 
 
 class _Following:
@@ -72,7 +72,7 @@ class _Following:
         self._console, self._interrupts = console, interrupts
         clear(backend.run_dir)
         self._follower = follow.Follower(backend.run_dir, from_start=True)
-        self._said, self._asked = "", 0
+        self._last_note, self._asked = "", 0
 
     def to_the_end(self) -> tuple[Result, State]:
         state = State((), script=self._script)
@@ -161,8 +161,8 @@ class _Following:
         return job
 
     def _tell(self, text: str, kind: str, job: Job) -> None:
-        if text != self._said:
-            self._said = text
+        if text != self._last_note:
+            self._last_note = text
             self._console.note(text)
             about = {"job": self._backend.number, "state": job.state, "nodes": list(job.hosts), "message": text}
             self._console.data({"kind": kind, **about})

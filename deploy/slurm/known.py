@@ -66,13 +66,13 @@ def find(run: str, newest: bool = True) -> Known | None:
 def to_resume(wanted: str) -> Known:
     """The run that --resume names: an id, or `latest`, the newest one on Slurm. Raises UsageError."""
     newest = record.newest(folders.RUNS, record.SLURM) if wanted == "latest" else None
-    found = find(newest.name) if newest else None if wanted == "latest" else find(wanted)
-    if found is None:
+    run = find(newest.name) if newest else None if wanted == "latest" else find(wanted)
+    if run is None:
         raise UsageError(
             f"--resume {wanted}: this folder has no record of such a run on Slurm",
             "without its record, type `sbatch job.sbatch` in the run's folder on the cluster",
         )
-    return found
+    return run
 
 
 def open_start(

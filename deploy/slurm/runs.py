@@ -76,8 +76,8 @@ def status(known: Known, console: Console) -> int:
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
         job, reading = login.state(known.run, number)[1], login.reading
-        said = reading.run(commands.last_words(f"{reading.home}/runs/{known.run}"), check=False).out
-        seen = events.last_words(said.split("\n"), time.time())
+        answer = reading.run(commands.last_words(f"{reading.home}/runs/{known.run}"), check=False).out
+        seen = events.last_words(answer.split("\n"), time.time())
         step = min((int(event["step"]) for event in seen if event["kind"] == "step"), default=None)
         state = job.state if job else "not submitted"
         text = words.waiting(number, job) if job and job.state in jobs.WAITS else f"job {number} {state.lower()}"

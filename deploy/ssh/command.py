@@ -175,8 +175,8 @@ def run(
         code = channel.recv_exit_status() if channel.exit_status_ready() else -1
         if code < 0:
             raise SSHException(why_no_code(transport))
-    except TooMuch as said:
-        raise fault("flood", where, f"{said} to `{shown(argv)}`") from said
+    except TooMuch as excess:
+        raise fault("flood", where, f"{excess} to `{shown(argv)}`") from excess
     except (SSHException, OSError, EOFError) as failed:
         raise fault("lost", where, f" while `{shown(argv)}` ran ({_why(failed)})") from failed
     finally:

@@ -68,10 +68,10 @@ def _checkpoints(folder: Path) -> Path:
     """The folder with the checkpoints: of a script with `muster.Training` it is below `work`."""
     if (folder / "checkpoints").is_dir() or not (folder / "work").is_dir():
         return folder
-    found = sorted({path.parents[1] for path in (folder / "work").glob("**/checkpoints/step-*/manifest.json")})
-    if len(found) > 1:
-        raise Refused(f"{folder}: has several folders of checkpoints", f"give one of {', '.join(map(str, found))}")
-    return found[0] if found else folder
+    folders = sorted({path.parents[1] for path in (folder / "work").glob("**/checkpoints/step-*/manifest.json")})
+    if len(folders) > 1:
+        raise Refused(f"{folder}: has several folders of checkpoints", f"give one of {', '.join(map(str, folders))}")
+    return folders[0] if folders else folder
 
 
 def _safetensors() -> Any:

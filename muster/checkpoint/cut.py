@@ -47,14 +47,14 @@ def like(local: torch.Tensor, cut: DTensor) -> DTensor:
 
 def is_cut(value: Any) -> bool:
     """Whether a nested state has a tensor that is cut."""
-    found = False
+    has_cut = False
 
     def look(_: Path, tensor: torch.Tensor) -> None:
-        nonlocal found
-        found = found or isinstance(tensor, DTensor)
+        nonlocal has_cut
+        has_cut = has_cut or isinstance(tensor, DTensor)
 
     replace(value, look)
-    return found
+    return has_cut
 
 
 def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> Any:
@@ -77,8 +77,8 @@ def layout(part: Any) -> Callable[[Path], DTensor | None]:
         weights = [weight for group in part.param_groups for weight in group["params"]]
 
         def of_weight(path: Path) -> DTensor | None:
-            found = weights[path[1]] if len(path) == 3 and path[0] == "state" and path[1] < len(weights) else None
-            return found if isinstance(found, DTensor) else None
+            weight = weights[path[1]] if len(path) == 3 and path[0] == "state" and path[1] < len(weights) else None
+            return weight if isinstance(weight, DTensor) else None
 
         return of_weight
     places: dict[Path, DTensor] = {}

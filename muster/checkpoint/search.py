@@ -104,8 +104,8 @@ def _candidates(everyone: list[list[tuple[float, str, str]]]) -> list[_Candidate
                 parted[manifest] = _Candidate(created, first.owner, first.path, manifest, owners)
             else:
                 whole.append(_Candidate(created, owner, path, "", {}))
-    found = [*whole, *parted.values()]
-    return sorted(found, key=lambda candidate: (candidate.created, -candidate.owner, candidate.path), reverse=True)
+    candidates = [*whole, *parted.values()]
+    return sorted(candidates, key=lambda candidate: (candidate.created, -candidate.owner, candidate.path), reverse=True)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -169,9 +169,9 @@ def _fault(candidate: _Candidate, manifest: Manifest, answers: list[dict[str, st
     """Why the checkpoint cannot be used, with the host of each bad file; empty if it can."""
     faults = []
     for name, file in manifest.files.items():
-        found = [answer[name] for answer in answers if name in answer]
-        if "" in found:
+        texts = [answer[name] for answer in answers if name in answer]
+        if "" in texts:
             continue
-        words = found[0].removeprefix(f"{candidate.path}: ") if found else ""  # the folder has one name on all hosts
-        faults.append(f"{words} (on {file.host})" if found else f"{name} of {file.host} is on none of these hosts")
+        words = texts[0].removeprefix(f"{candidate.path}: ") if texts else ""  # the folder has one name on all hosts
+        faults.append(f"{words} (on {file.host})" if texts else f"{name} of {file.host} is on none of these hosts")
     return f"{candidate.path}: {'; '.join(faults)}" if faults else ""

@@ -173,11 +173,11 @@ class Shards:
                         fill(key, common, values)
 
 
-def _common(one: Box, other: Box) -> Box | None:
+def _common(box: Box, other: Box) -> Box | None:
     """The box that is in both; None if there is none."""
-    if len(one) != len(other):
+    if len(box) != len(other):
         return None
-    common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+    common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, other, strict=True))
     return common if all(low < high for low, high in common) else None
 
 

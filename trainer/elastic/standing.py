@@ -27,7 +27,7 @@ class Standing:
     def __init__(self, outcome: Path, info: RendezvousInfo) -> None:
         self._outcome, self._store = outcome, info.store
         self._place, self._nodes = info.rank, info.world_size
-        self._next, self._told = 0.0, MOVES
+        self._next, self._last_state = 0.0, MOVES
         self._write(MOVES)
 
     @classmethod
@@ -43,9 +43,9 @@ class Standing:
             return
         self._next = now + _LOOK_S
         own = self._own()
-        if own != self._told:
+        if own != self._last_state:
             self._store.set(_key(self._place), own)
-            self._told = own
+            self._last_state = own
         self._write(MOVES if own == MOVES else joined(_of(self._store, place) for place in range(self._nodes)))
 
     def _own(self) -> str:

@@ -71,7 +71,7 @@ def main() -> int:
         return fault.code if isinstance(fault, TrainError) else REFUSED
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
-    with alive.told(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
+    with alive.presence(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
         end = FinalEnd(folder, name, os.environ)
         try:
             own = claims.own(os.environ)
@@ -160,11 +160,11 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
             return DONE
         silent = is_script and not node.judged
-        found = _verdict_on(arguments[1:], node, code, name) if silent else None
-        if found and not publish(found, folder, f"{name}-agent", outcome):
-            print(f"{found.verdict}: {found.message}\nerror: the disk of {folder} takes no more", file=sys.stderr)
-        code = found.code if found else code
-        if found or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
+        verdict = _verdict_on(arguments[1:], node, code, name) if silent else None
+        if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
+            print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} takes no more", file=sys.stderr)
+        code = verdict.code if verdict else code
+        if verdict or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
             end.leave(code)
             if agreed:
                 agreed.leave(code)

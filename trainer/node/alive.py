@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 @contextmanager
-def told(folder: Path | None, name: str, start: str) -> Iterator[Callable[[int], None]]:
+def presence(folder: Path | None, name: str, start: str) -> Iterator[Callable[[int], None]]:
     """Say that this start of the node lives. Yields `leave(code)`, for an end that is not violent."""
     descriptor = -1
     with suppress(OSError):

@@ -123,7 +123,7 @@ class Claims:
 
     def others(self) -> list[Claim]:
         """The living claims of others, in the order of their numbers. Raises NoClaim."""
-        found = []
+        claims = []
         try:
             names = sorted(os.listdir(self._folder))[:_MOST_CLAIMS]
         except OSError as fault:
@@ -131,16 +131,16 @@ class Claims:
         for name in names:
             match = _NAME.fullmatch(name)
             if match and match[3] != self.token and (claim := self._read(name, int(match[2]), match[3])):
-                found.append(claim)
-        return sorted(found, key=lambda claim: (claim.number, claim.token))
+                claims.append(claim)
+        return sorted(claims, key=lambda claim: (claim.number, claim.token))
 
     def _read_own(self) -> None:
         """Go on with what our claim says since before a restart of this node."""
         with suppress(ValueError, TypeError):
-            told = json.loads(os.pread(self._own, _MOST_BYTES, 0))
+            entry = json.loads(os.pread(self._own, _MOST_BYTES, 0))
             # What a wait had is given back: it has to ask for it again.
-            if told.get("state") == RUNS:
-                self._about |= {name: told[name] for name in ("state", "gpus", "returns") if name in told}
+            if entry.get("state") == RUNS:
+                self._about |= {name: entry[name] for name in ("state", "gpus", "returns") if name in entry}
 
     def _read(self, name: str, number: int, token: str) -> Claim | None:
         try:
@@ -151,12 +151,12 @@ class Claims:
             about = os.fstat(descriptor)
             if not stat.S_ISREG(about.st_mode):
                 return None
-            told = json.loads(os.read(descriptor, _MOST_BYTES).partition(b"\n")[0])
+            entry = json.loads(os.read(descriptor, _MOST_BYTES).partition(b"\n")[0])
             if _is_locked(descriptor):
                 self._unlocked.pop(name, None)
-            elif not self._may_live(name, told, about.st_mtime):
+            elif not self._may_live(name, entry, about.st_mtime):
                 return None
-            claim = _claim(number, token, told)
+            claim = _claim(number, token, entry)
             stale = name.startswith("run-") and time.time() - about.st_mtime > _STALE_S
             return replace(claim, state=RESTS) if stale and claim.state in (WAITS, HOLDS) else claim
         except (OSError, ValueError, RecursionError, TypeError, KeyError):
@@ -164,13 +164,13 @@ class Claims:
         finally:
             os.close(descriptor)
 
-    def _may_live(self, name: str, told: Mapping[str, Any], changed: float) -> bool:
+    def _may_live(self, name: str, entry: Mapping[str, Any], changed: float) -> bool:
         """Whether a node whose claim is not locked may be about to start, for the first time or again."""
         now = time.monotonic()
         since = self._unlocked.setdefault(name, now)
         if not name.startswith("run-"):
             return False
-        if told.get("returns") is True:
+        if entry.get("returns") is True:
             return now - since < _RETURN_S
         return 0 <= time.time() - changed < _BEGIN_S
 
@@ -220,9 +220,9 @@ def choose(
         return (), first
     rivals = [claim for claim in others if claim.whole == own.whole]
     if own.whole:
-        there = [claim for claim in rivals if claim.state in (DEPLOYS, HOLDS)]
-        there += [claim for claim in others if claim.state == RUNS]
-        return (), f"{', '.join(claim.shown for claim in there[:4])} is there" if there else ""
+        holders = [claim for claim in rivals if claim.state in (DEPLOYS, HOLDS)]
+        holders += [claim for claim in others if claim.state == RUNS]
+        return (), f"{', '.join(claim.shown for claim in holders[:4])} is there" if holders else ""
     taken = dict(busy or {})
     taken |= {uuid: claim.shown for claim in others if claim.state in (DEPLOYS, HOLDS, RUNS) for uuid in claim.gpus}
     wanted = [uuid for uuid, index in gpus.items() if isinstance(asked, int | str) or index in asked]
@@ -242,16 +242,16 @@ def _is_locked(descriptor: int) -> bool:
     return False
 
 
-def _claim(number: int, token: str, told: Mapping[str, Any]) -> Claim:
-    gpus = told.get("gpus")
-    state = told.get("state", WAITS if told.get("waits") is True else DEPLOYS)
+def _claim(number: int, token: str, entry: Mapping[str, Any]) -> Claim:
+    gpus = entry.get("gpus")
+    state = entry.get("state", WAITS if entry.get("waits") is True else DEPLOYS)
     return Claim(
         number,
         token,
-        _words(told.get("run")),
-        _words(told.get("user")),
+        _words(entry.get("run")),
+        _words(entry.get("user")),
         tuple(uuid for uuid in gpus if isinstance(uuid, str)) if isinstance(gpus, list) else (),
-        told.get("whole") is True,
+        entry.get("whole") is True,
         state if state in (DEPLOYS, RESTS, WAITS, HOLDS, RUNS) else RUNS,
     )
 

@@ -41,7 +41,7 @@ class Console:
     def __init__(self) -> None:
         self._chunks = deque[_Chunk]()
         self._size = self._skipped = self._skipped_lines = 0
-        self._said, self._due = 0, _SAID_EVERY
+        self._total, self._due = 0, _SAID_EVERY
         self._change, self._closed = threading.Condition(), threading.Event()
         self._writer = threading.Thread(target=self._run, daemon=True, name="muster-console")
         self._writer.start()
@@ -101,7 +101,7 @@ class Console:
             self._write(chunk.note + chunk.lines)
             self._closed.wait(chunk.weight / _CONSOLE_RATE)
         if self._due > _SAID_EVERY:
-            self._write(b"%s %d\n" % (_SAID, self._said), count=False)
+            self._write(b"%s %d\n" % (_SAID, self._total), count=False)
 
     def _write(self, data: bytes, count: bool = True) -> None:
         if count:
@@ -113,9 +113,9 @@ class Console:
 
     def _counted(self, data: bytes) -> bytes:
         """`data`; where that is due, behind its last whole line how much was said so far."""
-        self._said += len(data) + LINE_WEIGHT * data.count(b"\n")
-        if self._said < self._due or b"\n" not in data:
+        self._total += len(data) + LINE_WEIGHT * data.count(b"\n")
+        if self._total < self._due or b"\n" not in data:
             return data
-        self._due = self._said + _SAID_EVERY
+        self._due = self._total + _SAID_EVERY
         head, _, rest = data.rpartition(b"\n")
-        return b"%s\n%s %d\n%s" % (head, _SAID, self._said - len(rest), rest)
+        return b"%s\n%s %d\n%s" % (head, _SAID, self._total - len(rest), rest)

@@ -59,7 +59,7 @@ def _points(event: bytes) -> list[Point]:
         if number == 2 and isinstance(content, int):
             step = content
         elif number == 5 and isinstance(content, bytes):
-            points += [point for one, value in _fields(content) if one == 1 and (point := _scalar(value))]
+            points += [point for key, value in _fields(content) if key == 1 and (point := _scalar(value))]
     return [Point(tag, step, value) for tag, value in points]
 
 

@@ -20,7 +20,7 @@ from muster.errors import FAILED, TrainError
 from muster.files import replace as write
 
 from . import peers
-from .heard import Heard, Registered, told, view_of
+from .heard import Heard, Registered, fields_of, view_of
 from .kept import Kept, Source
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, cut_off, refusal
@@ -231,23 +231,23 @@ class Group:
 
     def apart(self) -> list[tuple[str, tuple[str, ...]]]:
         """The nodes that the last `news` left out although they live, each with those that do not reach it: once."""
-        told, left_out = self._left_out
-        if not left_out or time.monotonic() - told < _DOUBT_S:
+        news_at, left_out = self._left_out
+        if not left_out or time.monotonic() - news_at < _DOUBT_S:
             return []
-        self._left_out = told, ()
+        self._left_out = news_at, ()
         views = {name: self._view_of(name) for name in (*left_out, *self._trained)}
-        return cut_off(left_out, self._trained, self.name, views, told, told + _SURE_S)
+        return cut_off(left_out, self._trained, self.name, views, news_at, news_at + _SURE_S)
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         self._meet(question)
         with self._lock:
             return self._about()
 
-    def _meet(self, said: Mapping[str, Any]) -> None:
+    def _meet(self, message: Mapping[str, Any]) -> None:
         """Another node tells of hosts that have joined."""
-        if said.get("joined"):
+        if message.get("joined"):
             with self._lock:
-                for name in self._newcomers.hear(said["joined"]):
+                for name in self._newcomers.hear(message["joined"]):
                     self._admit(name)
 
     def _admit(self, name: str) -> None:
@@ -273,8 +273,8 @@ class Group:
             says["after"] = max(says["after"], self._floor) if self._floor >= 0 else None
         saved = self._kept.saved if self._kept else newest(self._folder / "checkpoints")
         more: dict[str, Any] = {"files": self._kept.where} if self._kept else {}
-        more |= {"epoch": told(self._epoch), "ended": self._heard.ended if self._heard else None}
-        more |= {"leaves": self._leaving.asked, "joined": self._newcomers.told()}
+        more |= {"epoch": fields_of(self._epoch), "ended": self._heard.ended if self._heard else None}
+        more |= {"leaves": self._leaving.asked, "joined": self._newcomers.addresses()}
         return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.stands, **more}
 
     def _running(self) -> int:
@@ -297,14 +297,14 @@ class Group:
         """Ask one other node for as long as this one lives. `planned`: where it is; a newcomer says that itself."""
         while not self._closed.wait(_ASK_S):
             began, where = time.monotonic(), planned or self._newcomers.where(name)
-            said = peers.ask(str(where[0]), int(where[1]), self._key, {"joined": self._newcomers.told()})
-            self._meet(said or {})
+            answer = peers.ask(str(where[0]), int(where[1]), self._key, {"joined": self._newcomers.addresses()})
+            self._meet(answer or {})
             with self._lock:
-                if said:
-                    self._views[name] = view_of(said, began)
+                if answer:
+                    self._views[name] = view_of(answer, began)
                     if self._heard:
-                        self._heard.hear(said.get("epoch"))
-                elif said is not None:
+                        self._heard.hear(answer.get("epoch"))
+                elif answer is not None:
                     self._views[name] = replace(self._views[name], gone=True)
 
     def _follow(self) -> None:

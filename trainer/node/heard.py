@@ -50,14 +50,14 @@ class Heard(Registered):
         with suppress(OSError, ValueError):
             self._epoch = _epoch(json.loads(journal.read_text()), self.nodes)
 
-    def hear(self, said: object) -> None:
+    def hear(self, message: object) -> None:
         """Another node tells its newest epoch; what is no epoch of these nodes tells nothing."""
         with suppress(ValueError):
-            epoch = _epoch(said, self.nodes)
+            epoch = _epoch(message, self.nodes)
             if (epoch.number, epoch.over is not None) > (self._epoch.number, self._epoch.over is not None):
                 self._epoch = epoch
                 with suppress(OSError):
-                    replace(self._journal, json.dumps(told(epoch)))
+                    replace(self._journal, json.dumps(fields_of(epoch)))
 
     @property
     def epoch(self) -> Epoch:
@@ -85,41 +85,41 @@ class Heard(Registered):
         """Nothing is open."""
 
 
-def told(epoch: Epoch) -> list[Any]:
+def fields_of(epoch: Epoch) -> list[Any]:
     """An epoch as nodes tell it each other."""
     return [epoch.number, list(epoch.members), list(epoch.before), epoch.over, epoch.repeats]
 
 
-def view_of(said: Mapping[str, Any], now: float) -> View:
+def view_of(answer: Mapping[str, Any], now: float) -> View:
     """What another node has said at this moment."""
-    after = said.get("after")
+    after = answer.get("after")
     return View(
         answered=now,
         after=int(after) if isinstance(after, int) else None,
-        number=int(said.get("number") or 0),
-        sees=frozenset(map(str, said.get("sees") or ())),
-        store=str(said.get("store") or ""),
-        saved=float(said.get("saved") or 0.0),
-        stops=said.get("stops") is True,
-        files=str(said.get("files") or ""),
-        ended=ended(said.get("ended")),
-        leaves=said.get("leaves") is True,
-        stands=str(said.get("stands") or ""),
+        number=int(answer.get("number") or 0),
+        sees=frozenset(map(str, answer.get("sees") or ())),
+        store=str(answer.get("store") or ""),
+        saved=float(answer.get("saved") or 0.0),
+        stops=answer.get("stops") is True,
+        files=str(answer.get("files") or ""),
+        ended=ended(answer.get("ended")),
+        leaves=answer.get("leaves") is True,
+        stands=str(answer.get("stands") or ""),
     )
 
 
-def ended(said: object) -> tuple[int, int] | None:
+def ended(end: object) -> tuple[int, int] | None:
     """The run's end, as a node without a vote tells it."""
-    if isinstance(said, list) and len(said) == 2 and all(isinstance(each, int) for each in said):
-        return said[0], said[1]
+    if isinstance(end, list) and len(end) == 2 and all(isinstance(each, int) for each in end):
+        return end[0], end[1]
     return None
 
 
-def _epoch(said: object, nodes: Set[str]) -> Epoch:
-    """Read what `told` made. Raises ValueError."""
-    if not (isinstance(said, list) and len(said) == 5 and isinstance(said[0], int) and said[0] >= 0):
+def _epoch(message: object, nodes: Set[str]) -> Epoch:
+    """Read what `fields_of` made. Raises ValueError."""
+    if not (isinstance(message, list) and len(message) == 5 and isinstance(message[0], int) and message[0] >= 0):
         raise ValueError("no epoch")
-    number, members, before, over, repeats = said
+    number, members, before, over, repeats = message
     known = all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in (members, before))
     counts = isinstance(over, int | None) and isinstance(repeats, int)
     if not known or not nodes >= {*members, *before} or not counts:

@@ -46,7 +46,7 @@ class Source:
     epoch: int
 
 
-def _kept(files: Mapping[str, Entry]) -> dict[str, Entry]:
+def _lasting(files: Mapping[str, Entry]) -> dict[str, Entry]:
     return {path: entry for path, entry in files.items() if entry.origin != SENT and not _GROWS.fullmatch(path)}
 
 
@@ -56,11 +56,11 @@ def settled(files: Mapping[str, Entry], now: float) -> dict[str, Entry]:
     The files of a folder belong together: while one of them is written, none counts. What lies in the working folder
     itself stands alone.
     """
-    kept = _kept(files)
-    fresh = {path for path, entry in kept.items() if now - entry.time < _QUIET_S}
+    own = _lasting(files)
+    fresh = {path for path, entry in own.items() if now - entry.time < _QUIET_S}
     busy = {str(PurePosixPath(path).parent) for path in fresh} - {work.WORK, work.HOME}
     return {
-        path: entry for path, entry in kept.items() if path not in fresh and str(PurePosixPath(path).parent) not in busy
+        path: entry for path, entry in own.items() if path not in fresh and str(PurePosixPath(path).parent) not in busy
     }
 
 
@@ -73,26 +73,26 @@ class Whole:
 
     def look(self, files: Mapping[str, Entry], now: float) -> tuple[dict[str, Entry], set[str]]:
         """The files that are whole, and those of them that are so only at this moment."""
-        kept = _kept(files)
+        own = _lasting(files)
         quiet = settled(files, now)
-        self._looks = {path: self._looks.get(path, 0) + 1 for path in kept.keys() - quiet.keys()}
+        self._looks = {path: self._looks.get(path, 0) + 1 for path in own.keys() - quiet.keys()}
         restless = {path for path, looks in self._looks.items() if looks >= _RESTLESS_LOOKS}
         if restless:
             restless -= set(self._being_written())
-        return {**quiet, **{path: kept[path] for path in restless}}, restless
+        return {**quiet, **{path: own[path] for path in restless}}, restless
 
 
 def being_written(folder: Path) -> set[str]:
     """The files below a folder that a process has open to write, as far as the system says, by their paths in it."""
-    found, start = set[str](), f"{folder.resolve()}/"
+    paths, start = set[str](), f"{folder.resolve()}/"
     for number in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError, ValueError, IndexError):
             path = str(number.readlink())
             if path.startswith(start):
                 flags = (number.parents[1] / "fdinfo" / number.name).read_text().partition("flags:")[2].split()[0]
                 if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
-                    found.add(path.removeprefix(start))
-    return found
+                    paths.add(path.removeprefix(start))
+    return paths
 
 
 class Kept:

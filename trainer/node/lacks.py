@@ -57,10 +57,10 @@ def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]
     pairs: dict[tuple[str, str], list[str]] = {}
     for path, source in sources.items():
         newest = listings[source].files[path][:2]
-        for target, there in listings.items():
-            present = there.files.get(path)
+        for target, listing in listings.items():
+            present = listing.files.get(path)
             if present is None:
-                wanted = path not in there.links
+                wanted = path not in listing.links
             else:
                 wanted = present[:2] != newest and present.origin not in (OWN, SENT)
             if wanted:
@@ -108,14 +108,14 @@ def torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
                 times = writers.setdefault(path.rpartition("/")[0], {})
                 name = entry.origin or node
                 times[name] = max(entry.time, times.get(name, 0))
-    found = set()
+    folders = set()
     for folder, times in writers.items():
         for beside, before in writers.items():
             same = beside != folder and _NUMBER.sub("", beside) == _NUMBER.sub("", folder)
             both = [node for node in lost if node in before and node not in times]
             if same and both and any(node in before and times[node] > before[node] for node in times.keys() - {*lost}):
-                found.add(folder)
-    return sorted(found)
+                folders.add(folder)
+    return sorted(folders)
 
 
 def less(listings: Mapping[str, Listing], folders: Collection[str]) -> dict[str, Listing]:

@@ -23,7 +23,7 @@ class Limit:
     def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
         self._hours, self._start = environment.get(HOURS, ""), environment.get("PET_RDZV_ID", "-")
         self._path = _path(folder, name) if folder and self._hours else None
-        self._deadline = self._kept() if self._hours else float("inf")
+        self._deadline = self._read_deadline() if self._hours else float("inf")
         self.reached = False
 
     @property
@@ -39,7 +39,7 @@ class Limit:
         self._keep("reached")
         return True
 
-    def _kept(self) -> float:
+    def _read_deadline(self) -> float:
         own = time.time() + float(self._hours) * 3600
         with suppress(OSError, ValueError):
             if self._path:

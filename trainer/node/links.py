@@ -55,7 +55,7 @@ def busy(texts: Iterable[str]) -> list[Connection]:
 
 def connections(texts: Iterable[str]) -> list[Connection]:
     """All connections in texts of /proc/net/tcp and tcp6; only those that repeat something have `waiting_bytes`."""
-    found = []
+    sockets = []
     for text in texts:
         for line in text.splitlines()[1:]:
             with suppress(ValueError, IndexError):
@@ -69,8 +69,8 @@ def connections(texts: Iterable[str]) -> list[Connection]:
                 probed = fields[5][:2] in _PROBES_TIMERS and int(fields[8]) >= _PROBED
                 unanswered = probed or (repeats and int(fields[6], 16) >= most)
                 waiting = int(fields[4].partition(":")[0], 16) if repeats else 0
-                found.append(Connection(_address(fields[1]), _address(fields[2]), fields[9], unanswered, waiting))
-    return found
+                sockets.append(Connection(_address(fields[1]), _address(fields[2]), fields[9], unanswered, waiting))
+    return sockets
 
 
 def of_ranks(

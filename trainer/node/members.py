@@ -67,24 +67,25 @@ def cut_off(
     members: Sequence[str],
     own: str,
     views: Mapping[str, View],
-    told: float,
+    news_at: float,
     sure: float,
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Of the nodes that an epoch left out those that live, each with the members that do not reach it. Pure.
 
-    A node lives if a member has an answer of it from after `told`, when the epoch began. `own`, the member that asks,
-    knows that itself; of another one counts what it said after `sure`: until then it may speak of an earlier answer.
+    A node lives if a member has an answer of it from after `news_at`, when the epoch began. `own`, the member that
+    asks, knows that itself; of another one counts what it said after `sure`: until then it may speak of an earlier
+    answer.
     """
-    found = []
+    nodes = []
     for name in left_out:
         view = views[name]
         reach = {member: name in views[member].sees for member in members if views[member].answered > sure}
-        reach[own] = view.answered > told
+        reach[own] = view.answered > news_at
         missed = tuple(member for member in members if not reach.get(member, True))
         # A host says of a node that has ended that nobody listens there.
         if missed and any(reach.values()) and not view.gone:
-            found.append((name, missed))
-    return found
+            nodes.append((name, missed))
+    return nodes
 
 
 @dataclass

@@ -63,7 +63,7 @@ class Mender:
     def __init__(self, outcome: Path, nodes: int, restarts: int, others: Others | None = None) -> None:
         self._outcome, self._nodes, self._restarts, self._group = outcome, nodes, restarts, others
         self._since: dict[int, tuple[float, int]] = {}
-        self._told = ""
+        self._last_state = ""
 
     def look(self, lives: Sequence[Life], standing: Sequence[Standing]) -> list[Standing]:
         """The ranks to end now. Tells the other nodes what is true of this one's."""
@@ -105,10 +105,10 @@ class Mender:
     def _tell(self, own: str) -> None:
         if self._group:
             self._group.stands = own
-        elif own != self._told and self._nodes > 1:
+        elif own != self._last_state and self._nodes > 1:
             with suppress(OSError):
                 replace(self._outcome / OWN, own)
-                self._told = own
+                self._last_state = own
 
 
 def _is_stopped(rank: Standing) -> bool:

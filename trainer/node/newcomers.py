@@ -41,13 +41,13 @@ class Newcomers:
         """Where a newcomer answers."""
         return self._known[name][:2]
 
-    def told(self) -> dict[str, Where]:
+    def addresses(self) -> dict[str, Where]:
         """What other nodes are told."""
         return dict(self._known)
 
-    def hear(self, said: object) -> list[str]:
+    def hear(self, hosts: object) -> list[str]:
         """Another node tells of newcomers; those that are new, or are somewhere else now. What is odd tells nothing."""
-        news = [] if not isinstance(said, Mapping) else [(name, _where(said[name])) for name in list(said)[:_MOST]]
+        news = [] if not isinstance(hosts, Mapping) else [(name, _where(hosts[name])) for name in list(hosts)[:_MOST]]
         changed = []
         for name, where in news:
             known = self._known.get(name)
@@ -61,10 +61,10 @@ class Newcomers:
         return changed
 
 
-def _where(said: object) -> Where | None:
-    if not isinstance(said, (list, tuple)) or len(said) != 3:
+def _where(entry: object) -> Where | None:
+    if not isinstance(entry, (list, tuple)) or len(entry) != 3:
         return None
-    address, port, place = said
+    address, port, place = entry
     if not (isinstance(address, str) and type(port) is int and type(place) is int):
         return None
     with suppress(ValueError):

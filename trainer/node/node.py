@@ -224,7 +224,7 @@ class Node:
     def _code(self, torchrun_code: int) -> int:
         if self._group and self._group.has_left:
             return DONE
-        codes = [found.code for found in self._verdicts()]
+        codes = [verdict.code for verdict in self._verdicts()]
         self.judged = bool(codes)
         if self.leaves and not codes:
             return SIGNALLED + signal.SIGTERM

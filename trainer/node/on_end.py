@@ -194,12 +194,12 @@ def _run(plan: Mapping[str, Any], command: str, about: Mapping[str, Any], secret
     folder = Path(plan["folder"])
     names = {"END": "end", "RUN_ID": "run", "EXIT_CODE": "code", "MESSAGE": "message", "END_NODE": "node",
              "END_RANK": "rank", "END_STEP": "step", "SECONDS": "seconds", "LOST": "lost"}  # fmt: skip
-    told = {f"MUSTER_{name}": _text(about.get(field)) for name, field in names.items()}
+    variables = {f"MUSTER_{name}": _text(about.get(field)) for name, field in names.items()}
     inside = folder / work.WORK
     with (folder / "logs" / "on-end.log").open("ab") as log:
         child = subprocess.Popen(
             ["/bin/sh", "-c", command],
-            env={**os.environ, **secrets, **told},
+            env={**os.environ, **secrets, **variables},
             cwd=inside if inside.is_dir() else folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

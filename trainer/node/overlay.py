@@ -72,11 +72,11 @@ class Overlay:
             until = time.monotonic() + _BEGIN_S
             while time.monotonic() < until:
                 ready, _, _ = select.select([listening, *self._open], [], [], 0.5)
-                for one in ready:
-                    if one is listening:
+                for connection in ready:
+                    if connection is listening:
                         self._accept(listening)
                     else:
-                        self._read(one)
+                        self._read(connection)
                 if any(child.poll() is not None for child in self._children):
                     return 1
                 if self._open:

@@ -204,10 +204,10 @@ def in_use() -> dict[str, tuple[int, int]]:
         return {}
 
 
-def _error_of(told: str) -> str:
+def _error_of(text: str) -> str:
     """What trainer/rehearsal.py says went wrong."""
     with suppress(ValueError, AttributeError, TypeError):
-        last = json.loads(told.strip().splitlines()[-1])
+        last = json.loads(text.strip().splitlines()[-1])
         wrong = [rank for rank in last.get("ranks", ()) if not rank.get("right")]
         for rank in wrong:
             ended = f"ended with signal {rank['signal']}" if "signal" in rank else f"ended with code {rank.get('code')}"

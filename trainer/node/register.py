@@ -180,7 +180,7 @@ class Register:
         logging.getLogger("pysyncobj").setLevel(logging.CRITICAL)
         others = [address for name, address in where.items() if name != own]
         try:
-            self._kept = _Kept(where[own], others, key, journal)
+            self._replica = _Kept(where[own], others, key, journal)
         except Exception as fault:
             raise TrainError(f"cannot listen on {where[own]} for the other nodes' register", "") from fault
         self._closed = threading.Event()
@@ -189,33 +189,33 @@ class Register:
     def _tick(self) -> None:
         while not self._closed.is_set():
             try:
-                self._kept.doTick(_TICK_S)
+                self._replica.doTick(_TICK_S)
             except OSError:  # its disk takes nothing: it has not voted
                 time.sleep(_TICK_S)
 
     @property
     def epoch(self) -> Epoch:
         """The newest epoch that this node knows a majority to hold."""
-        number, members, before = self._kept.epoch
-        return Epoch(number, tuple(members), tuple(before), self._kept.over, self._kept.repeats)
+        number, members, before = self._replica.epoch
+        return Epoch(number, tuple(members), tuple(before), self._replica.over, self._replica.repeats)
 
     @property
     def is_current(self) -> bool:
         """Whether this node knows all that a majority held when it came."""
-        return bool(self._kept.isReady())
+        return bool(self._replica.isReady())
 
     @property
     def leads(self) -> bool:
         """Whether this node is the leader, as far as it knows."""
-        return bool(self._kept.getStatus()["state"] == _LEADER)
+        return bool(self._replica.getStatus()["state"] == _LEADER)
 
     def form(self, number: int, members: tuple[str, ...]) -> None:
         """Propose an epoch."""
-        self._kept.form(number, list(members), callback=_nothing)
+        self._replica.form(number, list(members), callback=_nothing)
 
     def end(self, number: int, code: int) -> None:
         """Propose the run's end."""
-        self._kept.end(number, code, callback=_nothing)
+        self._replica.end(number, code, callback=_nothing)
 
     def close(self) -> None:
         """Take no more part."""

@@ -128,13 +128,13 @@ class Scalars:
 
     def _tell(self, path: str, points: Iterable[event_file.Point]) -> None:
         """Write the points of a growing file, of a long one some."""
-        kept = []
+        sample = []
         for point in points:
             key = path, point.tag
             self._counts[key] = index = self._counts.get(key, -1) + 1
             if _is_kept(index):
-                kept.append(point)
-        self._write(path, kept)
+                sample.append(point)
+        self._write(path, sample)
 
     def _write(self, path: str, points: Sequence[event_file.Point]) -> None:
         welcome = [point for point in points if self._is_welcome(point)]

@@ -118,14 +118,14 @@ class Stillness:
 
     def standing(self, lives: Sequence[Life]) -> list[Standing]:
         """The ranks that stood still at the last look."""
-        found = []
+        ranks = []
         for life in lives:
             seen = self._ranks.get(life.rank)
             if seen and seen.pid == life.pid and seen.about:
                 last = seen.samples[-1][1]
                 asleep = not last.held and (last.stopped or _idle(seen.samples))
-                found.append(Standing(life, seen.about, asleep, seen.step, last.wakes))
-        return found
+                ranks.append(Standing(life, seen.about, asleep, seen.step, last.wakes))
+        return ranks
 
     def _about(self, seen: _Rank, life: Life, busy: Busy, now: float) -> dict[str, Any] | None:
         """What a rank that stands still is doing; None where it moves, or nobody can tell."""

@@ -36,7 +36,7 @@ class Limit:
 class _Rank:
     pid: int
     looks: deque[dict[Path, Limit]] = field(default_factory=lambda: deque(maxlen=_LOOKS))
-    told: bool = False
+    reported: bool = False
 
 
 class Throttle:
@@ -61,12 +61,12 @@ class Throttle:
                 seen = self._ranks[life.rank] = _Rank(life.pid)
             seen.looks.append({limit.folder: limit for limit in limits(life.pid, self._root)})
             percent, cpus = _worst(seen.looks)
-            if not seen.told and percent >= _MUCH:
+            if not seen.reported and percent >= _MUCH:
                 news.append((life.rank, {"percent": round(percent), "cpus": round(cpus, 2)}))
-                seen.told = True
-            elif seen.told and percent < _LITTLE:
+                seen.reported = True
+            elif seen.reported and percent < _LITTLE:
                 news.append((life.rank, {"percent": 0, "cpus": round(cpus, 2)}))
-                seen.told = False
+                seen.reported = False
         return news
 
 

@@ -43,7 +43,7 @@ class Turn:
         self._place, self._plan, self._port, self._say = place, place.plan, port, say
         self._names: list[str] = place.plan["names"]
         self._silent: dict[int, float] = {}
-        self._said, self._brief = "", False
+        self._last_reason, self._brief = "", False
 
     def step(self) -> bool:
         """Ask each host once. Returns whether all nodes have started. Raises Unfit."""
@@ -153,6 +153,6 @@ class Turn:
         return answer
 
     def _tell(self, why: str) -> None:
-        if why != self._said:
-            self._said = why
+        if why != self._last_reason:
+            self._last_reason = why
             self._say(why)

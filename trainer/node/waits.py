@@ -87,11 +87,11 @@ def _again(plan: Mapping[str, Any], claims: Claims, name: str, about: Mapping[st
 
 
 def _wait(place: Place, environment: Mapping[str, str], folder: Path, name: str) -> Mapping[str, Any]:
-    plan, said = place.plan, [""]
+    plan, reason = place.plan, [""]
     first, events = plan["place"] == 0, RankFolder(folder, plan["rank"], name)
 
     def say(why: str) -> None:
-        said[0] = why
+        reason[0] = why
         print(f"{WAITS}{why}", flush=True)
         events.event("waits", why=why, since=plan["since"])
 
@@ -119,7 +119,7 @@ def _wait(place: Place, environment: Mapping[str, str], folder: Path, name: str)
             place.changed.wait(_ROUND_S if first else _LOOK_S)
             place.look()
     except KeyboardInterrupt:
-        words = f"stopped while it waited{f' ({said[0]})' if said[0] else ''}"
+        words = f"stopped while it waited{f' ({reason[0]})' if reason[0] else ''}"
         raise _ends(place, Verdict("stopped", STOPPED, plan["rank"], name, 0, words)) from None
     finally:
         _shut(listening)
@@ -148,10 +148,10 @@ def _refused(plan: Mapping[str, Any], node: str, message: str) -> Verdict:
 def _ends(place: Place, verdict: Verdict) -> Ends:
     """The run ends here: all nodes learn it, so that none waits for this one."""
     place.end(verdict)
-    plan, told = place.plan, {"do": "end", "verdict": asdict(verdict)}
+    plan, message = place.plan, {"do": "end", "verdict": asdict(verdict)}
     others = [address for number, address in enumerate(plan["addresses"]) if number != plan["place"]]
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda address: peers.ask(address, plan["port"], plan["key"], told), others))
+        list(pool.map(lambda address: peers.ask(address, plan["port"], plan["key"], message), others))
     return Ends(verdict)
 
 

@@ -132,8 +132,8 @@ def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:
             f"a rank's share is now {config.batch / world:g} instead of {config.batch / before:g}"
         )
         if world > before:
-            one = world - before == 1
-            new = f"rank {before} is new: its" if one else f"ranks {before} to {world - 1} are new: their"
+            single = world - before == 1
+            new = f"rank {before} is new: its" if single else f"ranks {before} to {world - 1} are new: their"
             changes.append(f"{new} random numbers start from the seed and step")
     for name, now in dataclasses.asdict(config).items():
         if name != "resume" and name in then and then[name] != now:

@@ -52,8 +52,8 @@ class Place:
         with suppress(OSError, ValueError), open(self._events(), "rb") as file:
             file.seek(max(0, os.path.getsize(self._events()) - _LAST_BYTES))
             for line in reversed(file.read().split(b"\n")):
-                if found := _STEP.search(line):
-                    return int(found[1]), _OWN in line
+                if match := _STEP.search(line):
+                    return int(match[1]), _OWN in line
         return 0, False
 
     def _events(self) -> str:

@@ -15,15 +15,15 @@ from .failure import words
 
 
 class Raised:
-    """The last one of the main thread (`error`), and of another thread (`thread_error`). `told` hears of the first."""
+    """The last one of the main thread (`error`), and of another thread (`thread_error`). `notify` hears the first."""
 
-    def __init__(self, told: Callable[[], object]) -> None:
+    def __init__(self, notify: Callable[[], object]) -> None:
         self._noted: dict[str, str] = {}
         main, other = sys.excepthook, threading.excepthook
 
         def of_main(kind: type[BaseException], value: BaseException, trace: Any) -> None:
             self._note("error", kind, value)
-            told()
+            notify()
             main(kind, value, trace)
 
         def of_thread(about: Any) -> None:

@@ -86,8 +86,8 @@ def _place(frames: Any) -> tuple[str, int, str]:
 def _last() -> str:
     """The number of each group's last collective; nothing where nothing is recorded."""
     with suppress(Exception):
-        found = [json.loads(dump(False)).get("pg_status", {}) for dump in _of_torch("_json")]
-        groups = {name: status.get("last_enqueued_collective") for one in found for name, status in one.items()}
+        dumps = [json.loads(dump(False)).get("pg_status", {}) for dump in _of_torch("_json")]
+        groups = {name: status.get("last_enqueued_collective") for entry in dumps for name, status in entry.items()}
         return json.dumps(groups) if groups else ""
     return ""
 
@@ -101,5 +101,5 @@ def _of_torch(ending: str) -> list[Any]:
     if not (distributed and distributed.is_available() and distributed.is_initialized()):
         return []
     native = sys.modules["torch"]._C._distributed_c10d
-    found = (getattr(native, f"_dump_{name}_trace{ending}", None) for name in ("fr", "nccl"))
-    return [dump for dump in found if dump]
+    functions = (getattr(native, f"_dump_{name}_trace{ending}", None) for name in ("fr", "nccl"))
+    return [dump for dump in functions if dump]

@@ -256,15 +256,15 @@ class Watcher:
 
         Without an optimizer that counts, the steps come behind those of earlier starts.
         """
-        position, told = self.position, self._told_before
+        position, earlier = self.position, self._told_before
         # After the first step another optimizer may follow, and a number on a GPU may still be on its way.
-        waits = position.offset is None or (self.steps.count < 2 and (told or position.offset))
+        waits = position.offset is None or (self.steps.count < 2 and (earlier or position.offset))
         if not last and not position.off and not self.steps.several and waits:
             return False
-        known = position.known and not self.steps.several and (not told or (self._agreed and bool(position.offset)))
-        self._before, self._placed = (position.offset or 0) if known else told, True
-        if told or self._before:
-            self._place.event("continues", step=self._before, before=told, known=known)
+        known = position.known and not self.steps.several and (not earlier or (self._agreed and bool(position.offset)))
+        self._before, self._placed = (position.offset or 0) if known else earlier, True
+        if earlier or self._before:
+            self._place.event("continues", step=self._before, before=earlier, known=known)
         return True
 
     def _tell_step(self) -> None:

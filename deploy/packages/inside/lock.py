@@ -116,8 +116,8 @@ class Locking(Work):
         if kind == "uv.lock":
             words = ["export", "--frozen", "--no-dev", "--no-header", "--no-annotate", "--quiet"]
             run([self.uv, *words, "--project", str(path.parent), "--output-file", str(asked)], path.parent)
-            kept = [line for line in _logical(asked.read_text()) if not comes_along(line)]
-            asked.write_text("\n".join(kept) + "\n")
+            lines = [line for line in _logical(asked.read_text()) if not comes_along(line)]
+            asked.write_text("\n".join(lines) + "\n")
             self._with_fetched(asked)
             return asked
         if kind == "project":
@@ -215,20 +215,20 @@ class Locking(Work):
 
     def _explained(self, source: Path, words: str, stubs: Path, of_base: dict[str, str]) -> str:
         """uv's words, below each line of the user's files that excludes what the base has."""
-        found = []
+        notes = []
         for path in self.order["files_read"]:
             for number, line in enumerate((source / path).read_text(errors="replace").splitlines(), 1):
                 word = NAME.match(line.strip().strip("\"',"))
                 name = normal(word[1]) if word else ""
                 if name in of_base and self._excludes(line.strip().strip("\"',"), stubs):
-                    found.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base image")
-        return "\n".join([*found, words])
+                    notes.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base image")
+        return "\n".join([*notes, words])
 
     def _excludes(self, line: str, stubs: Path) -> bool:
-        one = self.scratch / "one.txt"
-        one.write_text(line.split(" #")[0].split("--hash")[0].rstrip("\\ ") + "\n")
+        file = self.scratch / "one.txt"
+        file.write_text(line.split(" #")[0].split("--hash")[0].rstrip("\\ ") + "\n")
         where = ["--no-deps", "--no-index", "--find-links", str(stubs), "--python", sys.executable, "--quiet"]
-        done = subprocess.run([self.uv, "pip", "compile", *where, str(one)], capture_output=True, check=False)
+        done = subprocess.run([self.uv, "pip", "compile", *where, str(file)], capture_output=True, check=False)
         return done.returncode != 0
 
 

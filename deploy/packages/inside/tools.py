@@ -46,11 +46,11 @@ def normal(name: str) -> str:
 
 def installed() -> dict[str, importlib.metadata.Distribution]:
     """What this Python has, by name; of two with one name the one that it imports."""
-    found: dict[str, importlib.metadata.Distribution] = {}
+    by_name: dict[str, importlib.metadata.Distribution] = {}
     for entry in importlib.metadata.distributions():
         if entry.metadata["Name"]:
-            found.setdefault(normal(entry.metadata["Name"]), entry)
-    return found
+            by_name.setdefault(normal(entry.metadata["Name"]), entry)
+    return by_name
 
 
 def run(words: list[str], folder: Path, shown: bool = True) -> None:

@@ -109,7 +109,7 @@ def _translated(answers: Answers, hosts: Sequence[str]) -> dict[str, str]:
         {ipaddress.ip_interface(f"{address}/{size}").network for _, address, size in prediction.reachable(facts)}
         for facts in (answers.facts[host] for host in hosts)
     ]
-    if any(one & other for one, other in itertools.combinations(networks, 2)):
+    if any(network & other for network, other in itertools.combinations(networks, 2)):
         return {}
     called = {host: str(answers.control.get(host, {}).get("called", "")) for host in hosts}
     return {
@@ -359,12 +359,12 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
         return f"on {source}: sudo ip neigh del {address} dev {answers.plan.data[source].interface or 'eth0'}"
     both = len(blame.hosts) > 1 and (len(blame.cells) == 1 or bool(blame.link))
     ports = "" if what == ALL else _ports(answers, blame, what)
-    there = remedies.network_of(answers, target, address)
+    target_network = remedies.network_of(answers, target, address)
     network = remedies.network_of(answers, source, address)
     if _outside(answers, [host for pair in blame.cells for host in pair]):
         allowed = f"all of {network}" if what == ALL else f"TCP {ports} from {network}"
         return f"in the cloud's security group of {listed(blame.hosts)}, or on the switch: allow {allowed}"
-    out = remedies.let_out(remedies.interface_of(answers, source), there)
+    out = remedies.let_out(remedies.interface_of(answers, source), target_network)
     if both:
         inward = remedies.let_in(remedies.interface_of(answers, target), network, ports)
         return f"on {target}: {inward}; or on {source}: {out}; or what is between them"

@@ -35,5 +35,5 @@ def check(answers: Answers) -> Iterator[Finding]:
     symptom, level = (SYMPTOM, FAULT) if needed else (traffic.UNUSED, WARNING)
     shown = tuple(link.describe() for link in cut[:3])
     link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
-    cells = tuple(dict.fromkeys((one.source, one.target) for one in cut))
+    cells = tuple(dict.fromkeys((call.source, call.target) for call in cut))
     yield Finding("connection-cut", "links", hosts, text, shown, symptom, fix, level, link, cells=cells)

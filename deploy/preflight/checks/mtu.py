@@ -68,7 +68,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     first = next(iter(stalled))
     link = (first.source, first.target) if len(pairs) == 1 else None
     evidence = tuple(link_.describe() for link_ in stalled[:3])
-    cells = tuple(dict.fromkeys((one.source, one.target) for one in stalled))
+    cells = tuple(dict.fromkeys((link_.source, link_.target) for link_ in stalled))
     needed = any(traffic.carries(answers, *way) for way in ways)
     symptom, level = (SYMPTOM, FAULT) if needed else (traffic.UNUSED, WARNING)
     return Finding("mtu-blackhole", "mtu", hosts, text, evidence, symptom, fix, level, link, direction, cells=cells)

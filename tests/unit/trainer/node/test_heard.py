@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.heard import Heard, ended, told
+from trainer.node.heard import Heard, ended, fields_of
 from trainer.node.members import Epoch
 
 NODES = frozenset("abcd")
@@ -12,11 +12,11 @@ THIRD = Epoch(3, ("a", "c", "d"), ("a", "b", "c"))
 def test_the_newest_word_counts_and_is_remembered_by_one_that_comes_back(tmp_path):
     spare = Heard(tmp_path / "journal", NODES)
     for epoch in (Epoch(2, ("a", "b", "c")), THIRD, Epoch(2, ("a", "b")), Epoch()):
-        spare.hear(told(epoch))
+        spare.hear(fields_of(epoch))
     assert spare.epoch == THIRD
     again = Heard(tmp_path / "journal", NODES)
     assert again.epoch == THIRD
-    again.hear(told(Epoch(3, THIRD.members, THIRD.before, over=0)))
+    again.hear(fields_of(Epoch(3, THIRD.members, THIRD.before, over=0)))
     assert again.epoch.over == 0
 
 

@@ -20,7 +20,7 @@ def test_a_newcomer_is_told_further_and_remembered_in_the_order_of_joining(tmp_p
     back = known(tmp_path)
     assert back.names == ("d", "e")
     assert back.where("d") == ("10.0.0.4", 29601)
-    assert back.told() == node.told()
+    assert back.addresses() == node.addresses()
 
 
 def test_one_that_joins_again_is_asked_at_its_new_place_and_an_old_word_changes_nothing(tmp_path):

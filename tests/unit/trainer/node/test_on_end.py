@@ -84,7 +84,7 @@ def notes(folder):
 def test_the_end_of_a_node_that_is_killed_is_told(tmp_path):
     hold = (
         f"import time; from trainer.node import alive\nfrom pathlib import Path\n"
-        f"with alive.told(Path({str(tmp_path)!r}), 'a', 'r1-1'): time.sleep(600)"
+        f"with alive.presence(Path({str(tmp_path)!r}), 'a', 'r1-1'): time.sleep(600)"
     )
     node = subprocess.Popen([sys.executable, "-c", hold], env={**os.environ, "PYTHONPATH": str(HOME)})
     waiting.until(lambda: alive.look(tmp_path, "a", "r1-1")[0], "the node")
@@ -99,7 +99,7 @@ def test_the_end_of_a_node_that_is_killed_is_told(tmp_path):
 
 
 def test_an_earlier_start_of_the_run_is_not_this_one(tmp_path):
-    with alive.told(tmp_path, "a", "r1-1") as leave:
+    with alive.presence(tmp_path, "a", "r1-1") as leave:
         leave(0)
     assert alive.look(tmp_path, "a", "r1-2") == (None, None)
 
