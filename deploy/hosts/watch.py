@@ -27,6 +27,7 @@ from ..run.story import Happening
 from ..ssh.session import Session, open_all
 from . import secrets as deploy_secrets
 from .container import container_name
+from .final_codes import FinalCodes
 from .mirror import Mirror
 
 EVERY_S = 0.5
@@ -65,7 +66,7 @@ class HostsWatch:
         }
         self._step, self._moved = 0, time.monotonic()
         self._silent, self._full, self._reported = set[str](), set[str](), set[str]()
-        self._final: dict[str, int] = {}
+        self._final = FinalCodes()
         self._closed = threading.Event()
         for host in self._mirrors:
             threading.Thread(target=self._follow, args=(host,), daemon=True, name=f"muster-follow-{host}").start()
@@ -133,11 +134,9 @@ class HostsWatch:
         node, others = mirror.state, [other for other in mirrors if other is not mirror]
         if mirror.unseen_s() > UNSEEN_S:
             node = replace(node, trouble="unseen")
-        if state.verdicts:  # the run's end is final, even if an engine restarts a node now
-            if node.code is not None:
-                self._final.setdefault(node.node, node.code)
-            code = self._final.get(node.node)
-            return node if code is None else replace(node, state="exited", code=code)
+        if state.verdicts:
+            return self._final.at_the_end(node)
+        self._final.before_the_end(node)
         if node.state == "exited" and node.code == FAILED and any(1 < other.unseen_s() <= BLAME_S for other in others):
             # It may be a victim of the host that is silent now.
             return replace(node, state="running", code=None)
