@@ -54,7 +54,7 @@ image: ## build the image for local containers
 # Three processes keep two cores busy; with four cores or more, the third rack need not wait for one of them.
 AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" -ge 4 && echo 4 || echo 3)
 
-# Of the tests on racks and of torchrun, those whose turn it is today (tests/draw.py).
+# Of the long tests, those whose turn it is today (tests/draw.py).
 DRAW ?= $(shell date -u +%Y-%m-%d)
 
 # The laboratory measures delays: it stands alone.

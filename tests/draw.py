@@ -1,4 +1,4 @@
-"""The tests on racks and of torchrun take turns: `make test` runs a fifth of them a day, and each within five days.
+"""The long tests take turns: `make test` runs a seventh of each file of them a day, so each runs within a week.
 
 All of them keep two cores busy for more than an hour. A test that holds a line of docs/security.md runs every
 day. `make test DRAW=all` runs all, and so does pytest without `--draw`.
@@ -10,8 +10,8 @@ import datetime
 import zlib
 from collections import Counter
 
-SHARES = 5
-LONG = ("tests/cluster/", "tests/dist/")
+SHARES = 7
+LONG = ("tests/cluster/", "tests/dist/", "tests/image/", "tests/slurm/")
 
 
 def add_option(parser):
@@ -20,7 +20,7 @@ def add_option(parser):
 
 
 def left_out(items, day):
-    """The tests that have their turn on another day: of each file four of five that may take turns."""
+    """The tests that have their turn on another day: of each file six of seven that may take turns."""
     if day == "all":
         return []
     turn, places, others = datetime.date.fromisoformat(day).toordinal(), Counter(), []
@@ -42,6 +42,6 @@ def lines(day, counts):
     total = sum(counts.values())
     rows = [f"{file}: {count}" for file, count in sorted(counts.items())]
     return [
-        f"{total} tests of racks and of torchrun have their turn on the four days after {day}; all: make test DRAW=all",
+        f"{total} long tests have their turn within a week of {day}; all: make test DRAW=all",
         *rows,
     ]
