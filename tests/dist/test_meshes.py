@@ -28,7 +28,7 @@ def start(world, *cases):
 
 
 def finish(process):
-    output, _ = process.communicate(timeout=150)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
 
 

@@ -147,7 +147,7 @@ def test_a_script_that_cuts_its_model_continues_to_the_same_weights(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert "continued at 4, the same to the last bit: True" in ended.stdout, ended.stdout + ended.stderr
