@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,11 +66,10 @@ class Rack:
         """Give every host an image of this machine's engine, past SSH, which would encrypt each of its gigabytes.
 
         An engine takes half a minute of a core to load it. So one loads it for each image store, and the others get a
-        copy of its files; `copies` is the name of the volumes that keep them for further racks, one at a time.
+        copy of its files. Volumes called `copies` and the store keep them for further racks, until `forget(copies)`.
         """
         stores = {host: self.store(host) for host in self.hosts}
-        with open(f"/tmp/{copies}.lock", "w") as lock, ThreadPoolExecutor() as pool:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _alone(), ThreadPoolExecutor() as pool:
             kept = _docker("volume", "ls", "--format", "{{.Name}}").split()
             first = {store: host for host, store in stores.items() if f"{copies}-{store}" not in kept}
             list(pool.map(lambda store: self._load(first[store], image, f"{copies}-{store}"), first))
@@ -80,7 +80,13 @@ class Rack:
         line = ["docker", "exec", "-i", self.container(host), "docker", "load", "--quiet"]
         subprocess.run(line, stdin=save.stdout, stdout=subprocess.DEVNULL, check=True, timeout=300)
         assert save.wait() == 0
-        self._copy(host, self.container(host), copy)
+        # The label has `make rack-down ALL=1` remove what a killed test left.
+        _docker("volume", "create", "--label", "muster.rack=copies", copy)
+        try:
+            self._copy(host, self.container(host), copy)
+        except BaseException:
+            _docker("volume", "rm", copy)  # nobody may take a part of it for the whole
+            raise
 
     def _copy(self, host, source, target):
         """Copy what an engine keeps from one volume into another while the host is down."""
@@ -105,6 +111,24 @@ class Rack:
     def is_up(self, host):
         """Whether SSH and the engine answer the host's user."""
         return self.ssh(host, "docker", "version").returncode == 0
+
+
+def forget(copies):
+    """Remove the volumes that `Rack.load` has made under this name."""
+    with _alone():
+        for store in STORES.values():
+            subprocess.run(["docker", "volume", "rm", f"{copies}-{store}"], capture_output=True)
+
+
+@contextmanager
+def _alone():
+    """One process of this checkout at a time makes, reads or removes copies."""
+    folder = os.open(HOME / "rack", os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _docker(*words):

@@ -16,7 +16,14 @@ LONG = ("tests/cluster/", "tests/dist/", "tests/image/", "tests/slurm/")
 
 def add_option(parser):
     """`make test` gives the day, in UTC."""
-    parser.addoption("--draw", metavar="DAY", default="all", help="of the long tests, the share of a day: 2026-11-24")
+    parser.addoption(
+        "--draw", metavar="DAY", default="all", type=_day, help="of the long tests, the share of a day: 2026-11-24"
+    )
+
+
+def _day(word):
+    """A day, or all. pytest refuses another word by the ValueError."""
+    return word if word == "all" else datetime.date.fromisoformat(word).isoformat()
 
 
 def left_out(items, day):

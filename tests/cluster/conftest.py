@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import pytest
 
-from lab.rack import STORES, Rack, make
+from lab.rack import Rack, forget, make
 from tests.cluster.control import BASE, Control
 
 
@@ -39,7 +39,7 @@ def started(request, **options):
     assert done.returncode == 0, done.stderr
     # The trainer's image, once and for all: without a name of its own on a host, every test would send its gigabyte.
     # The push that gives it this name finds the layers there.
-    copies = f"muster-tests-{_image_id(BASE)}"
+    copies = f"muster-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', uuid.uuid4().hex)[:12]}"
     rack.load(BASE, copies)
     pushed = Control(rack).fab("push", "--image", BASE, hosts=rack.hosts)
     assert pushed.returncode == 0, pushed.stderr
@@ -51,13 +51,7 @@ def started(request, **options):
             print(f"afterwards        make rack-down RACK={rack.name}")
         return
     make("rack-down", RACK=rack.name)
-    for store in STORES.values():
-        subprocess.run(["docker", "volume", "rm", f"{copies}-{store}"], capture_output=True)
-
-
-def _image_id(name):
-    line = ["docker", "image", "inspect", "--format", "{{.Id}}", name]
-    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip().removeprefix("sha256:")[:12]
+    forget(copies)
 
 
 @pytest.fixture(scope="session")
