@@ -93,8 +93,9 @@ def pytest_sessionfinish(session):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    """Every process has left out the same."""
-    node.config.stash[_LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+    """Every process has left out the same; one that crashed does not tell."""
+    if hasattr(node, "workeroutput"):
+        node.config.stash[_LEFT_OUT] = Counter(node.workeroutput["left_out"])
 
 
 def pytest_terminal_summary(terminalreporter, config):
