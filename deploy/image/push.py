@@ -28,6 +28,7 @@ from .folder_push import HostFolders, LargeFolder
 from .layer_cache import LayerCache, default_folder
 from .layer_source import LayerSource
 from .model import Base, Image, base_of, has_trainer, parse_base, refuse_other_trainer, run_image
+from .proofs import Proofs
 from .push_plan import (
     HAS_IT,
     PushPlan,
@@ -75,6 +76,7 @@ class _PushContext:
     local: bool
     source: LayerSource
     tell: Tell
+    proofs: Proofs
     large: LargeFolder | None = None
     several: bool = False
 
@@ -224,19 +226,20 @@ def _context(
 ) -> tuple[_PushContext, Results[_Has]]:
     base, local = _agreed(bases), HERE in bases.values
     bare, known = run_image(base, (), tag), list(code.memory.listings) if code else []
+    proofs = Proofs(cache.folder.parent)
     # A large folder was sent before, so it went beside the image.
     is_likely = prove and bool(known) and has_trainer(base)
 
     def ask(session: Session) -> _Has:
         folders = Ahead(lambda: folder_push.look(session, known))
-        proved = is_likely and not _fault(session, bare, _try(session, bare, ()))
+        proved = is_likely and not _fault(session, bare, _try(session, bare, (), proofs), proofs)
         return _Has(None if proved else look(session, bare, base), folders.result())
 
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
     layer, large = _code(code, base, cache, tell)
     image = run_image(base, (layer.digest,) if layer else (), tag)
     source = LayerSource(base, layer, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
-    return _PushContext(image, base, local, source, tell, large, len(sessions) > 1), looks.result()
+    return _PushContext(image, base, local, source, tell, proofs, large, len(sessions) > 1), looks.result()
 
 
 def _code(
@@ -323,16 +326,17 @@ def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPl
     old = replaced(context.image, store)
     for attempt in (plan, full_push(context.image, "all layers: those of the host did not give this image")):
         if attempt.present:
-            done = _try(session, context.image, old)
+            done = _try(session, context.image, old, context.proofs)
         else:
             stream = _stream(context, store, attempt)
+            context.proofs.drop(session.host.name, context.image.mark)
             argv, chunks = (
                 commands.receive_image(context.image.tag, old),
                 _counted(session.host.name, stream, context.tell),
             )
             done = session.run(argv, input=chunks, moving=True, check=False)
             sent += stream.size
-        if not (fault := _fault(session, context.image, done)):
+        if not (fault := _fault(session, context.image, done, context.proofs)):
             if sent:
                 audit.note(session, f"pushed {context.image.tag}: {amount(sent)}")
             return Pushed(sent, attempt.why)
@@ -341,9 +345,11 @@ def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPl
     raise DeployError(f"{context.image.tag} was sent, but {fault}", "push again")
 
 
-def _try(session: Session, image: Image, old: Sequence[str]) -> Done:
-    """Let the host show the image, and create a container from it."""
-    return session.run(commands.try_image(image.tag, old), timeout_s=_TRY_S, check=False)
+def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> Done:
+    """Let the host show the image, and create a container from it unless it did so before."""
+    is_known = not old and proofs.has(session.host.name, image.mark)
+    argv = commands.show_image(image.tag) if is_known else commands.try_image(image.tag, old)
+    return session.run(argv, timeout_s=_TRY_S, check=False)
 
 
 def _stream(context: _PushContext, store: Store, plan: PushPlan) -> Archive:
@@ -376,8 +382,8 @@ def _pulled(session: Session, context: _PushContext) -> bool:
     )
 
 
-def _fault(session: Session, image: Image, done: Done) -> str:
-    """What is wrong with the image after the host tried to show it and to create a container from it; or nothing.
+def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:
+    """What is wrong with the image after `_try`, or nothing: then the host has proved it.
 
     The output of `docker load` proves nothing: engines from 27 on load and name an image without having its layers.
     Such an image is removed. Raises DeployError if sending more would not help.
@@ -393,6 +399,7 @@ def _fault(session: Session, image: Image, done: Done) -> str:
     if done.code:
         session.run(commands.remove_images([image.tag]), timeout_s=_TRY_S, check=False)
         return f"the engine cannot create a container from it: {_last_line(done.err)}"
+    proofs.add(session.host.name, image.mark)
     return ""
 
 

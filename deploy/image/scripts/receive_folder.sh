@@ -13,6 +13,8 @@ trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
 rm -rf -- .coming.* && mkdir -- "$coming" || exit
 # Containers of another user read it; only we come here.
 (umask 022 && mkdir -- "$coming/files") || exit
+# Docker takes longer to answer than a small change to arrive.
+asking=''; [ -z "$below" ] || { in_use "$below" & asking=$!; }
 # GNU's tar then writes most files in one piece; it takes 10 KB otherwise. Others do not read this variable.
 TAR_OPTIONS="${TAR_OPTIONS-} --blocking-factor=128"; export TAR_OPTIONS
 # After a few faults nobody reads on, and tar ends: on a full disk it would read all that still comes, and name each file.
@@ -25,7 +27,7 @@ if [ -z "$below" ]; then
     mv -- "$coming/files" "$coming/new" || exit
 else
     # A folder that a container has never changes: its run may start again from it.
-    if in_use "$below"; then cp -al -- "$below" "$coming/new"; else mv -- "$below" "$coming/new"; fi || exit
+    if wait "$asking"; then cp -al -- "$below" "$coming/new"; else mv -- "$below" "$coming/new"; fi || exit
     (cd -- "$coming/new" && xargs -0 rm -rf -- <../gone) && cp -al -- "$coming/files/." "$coming/new/" || exit
 fi
 rm -rf -- "./$digest" && mv -- "$coming/new" "$digest" || exit
