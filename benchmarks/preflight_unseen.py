@@ -3,6 +3,7 @@
 python -m benchmarks.preflight_unseen --rack NAME          the rows for looking at, on pairs of hosts at once
 python -m benchmarks.preflight_unseen --rack NAME --score  the third that is for the score
 python -m benchmarks.preflight_unseen --rack NAME --only "the log driver is none"
+python -m benchmarks.preflight_unseen --rack NAME --list rented [--score]     the second list, drawn apart
 
 The rack has an even number of hosts, each with the image that --image names. A line of JSON a row is appended to
 the file that --into names.
@@ -26,12 +27,14 @@ from typing import Any
 from deploy.preflight.findings import FAULT, UNKNOWN
 from lab.drawn import score
 from lab.rack import HOME, Rack
-from lab.unseen import faults, oddities
+from lab.unseen import faults, oddities, rented
 from lab.unseen.row import ROWS, SEED, Row, of_score, to_look_at
 
 FAB, STEPS = Path(sys.executable).with_name("fab"), HOME / "lab/drawn/steps.py"
 DEADLINE_S, PATIENCE_S = 75, 20
-LISTS = (faults, oddities)
+LISTS = (faults, oddities, rented)
+# What --list may say: the rows, and the seed that they are drawn with. The modules of the first list fill ROWS.
+DRAWN = {"first": (ROWS, SEED), "rented": (rented.RENTED, rented.SEED)}
 
 
 def mark(row: Row, trains: bool, verdict: dict[str, Any], hosts: list[str]) -> str:
@@ -159,19 +162,21 @@ def main() -> None:
     command.add_argument("--size", type=int, default=4)
     command.add_argument("--image", default="muster-trainer:cpu")
     command.add_argument("--into", type=Path, default=Path("unseen.jsonl"))
+    command.add_argument("--list", choices=DRAWN, default="first")
     command.add_argument("--score", action="store_true")
     command.add_argument("--only", nargs="*")
     options = command.parse_args()
-    rows = of_score() if options.score else to_look_at()
+    listed, seed = DRAWN[options.list]
+    rows = of_score(seed, listed) if options.score else to_look_at(seed, listed)
     if options.only:
-        rows = [row for row in ROWS if row.name in options.only]
+        rows = [row for row in listed if row.name in options.only]
     began, load = time.monotonic(), os.getloadavg()[0]
     done = attempts(Rack(options.rack, options.size), rows, options.image, options.into)
     for trains in (False, True):
         of = [one for one in done if one["trains"] == trains]
         counts = Counter(one["mark"] for one in of)
         print("trains" if trains else "fails", len(of), {word: score.share(n, len(of)) for word, n in counts.items()})
-    print(f"seed {SEED}, {len(done)} rows, {time.monotonic() - began:.0f} s, load {load:.1f} at the beginning")
+    print(f"seed {seed}, {len(done)} rows, {time.monotonic() - began:.0f} s, load {load:.1f} at the beginning")
 
 
 if __name__ == "__main__":

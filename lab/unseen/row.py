@@ -79,12 +79,12 @@ def shell(name: str, line: str, *causes: str, **more: Any) -> None:
     row(name, breaks, f"cp /run/bashrc {HOME}/.bashrc", *causes, **more)
 
 
-def of_score(seed: int = SEED) -> list[Row]:
+def of_score(seed: int = SEED, rows: list[Row] = ROWS) -> list[Row]:
     """The third that is for the score."""
-    return random.Random(seed).sample(ROWS, len(ROWS) // THIRD)
+    return random.Random(seed).sample(rows, len(rows) // THIRD)
 
 
-def to_look_at(seed: int = SEED) -> list[Row]:
+def to_look_at(seed: int = SEED, rows: list[Row] = ROWS) -> list[Row]:
     """The others."""
-    kept = of_score(seed)
-    return [each for each in ROWS if each not in kept]
+    kept = of_score(seed, rows)
+    return [each for each in rows if each not in kept]
