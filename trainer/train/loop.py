@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
@@ -29,6 +29,14 @@ from .process_group import Group
 from .state import Position
 from .step import Step, Stepper
 from .weights import Audit, digest
+
+
+class LastWrite(NamedTuple):
+    """The newest good checkpoint, and why the last write failed (empty: it did not), on rank 0, whose node this is."""
+
+    good: str
+    fault: str
+    node: str
 
 
 class Training:
@@ -242,8 +250,8 @@ class Training:
             bytes=written.bytes,
         )
 
-    def _settle_checkpoints(self) -> tuple[str, str]:
-        """Wait for the last checkpoint. Every rank gets the newest good checkpoint and the error of the last write."""
+    def _settle_checkpoints(self) -> LastWrite:
+        """Wait for the last checkpoint. Every rank gets what rank 0 knows of it."""
         self.group.set_timeout(self.config.join_timeout)  # a big state may take longer to write than a step may take
         fault = ""
         try:
@@ -251,17 +259,17 @@ class Training:
                 self.writer.finish()
         except TrainError as error:
             fault = error.message
-        good_and_fault: tuple[str, str] = exchange.broadcast((self.last_good, fault))
-        return good_and_fault
+        return LastWrite(*exchange.broadcast((self.last_good, fault, self.ranks.node)))
 
     def _finish(self) -> Verdict:
         if self.evaluated_at != self.position.step:  # resumed with no step left to do
             self._evaluate()
-        last_good, fault = self._settle_checkpoints()
-        if fault:
+        last = self._settle_checkpoints()
+        if last.fault:
             raise TrainError(
-                f"trained to the end, but the last checkpoint is not on the disk: {fault}",
-                f"the newest good checkpoint: {last_good}",
+                f"trained to the end, but the last checkpoint is not on the disk: {last.fault}",
+                f"the newest good checkpoint: {last.good}",
+                culprit=(0, last.node),
             )
         return done(self.ranks.rank, self.ranks.node, self.position.step)
 
@@ -269,23 +277,24 @@ class Training:
         self.folder.event("stopping", step=self.position.step, message="asked to stop: writing a checkpoint")
         self.say(f"asked to stop: writing a checkpoint at step {self.position.step}")
         self._save(None)
-        last_good, fault = self._settle_checkpoints()
-        if fault:
+        last = self._settle_checkpoints()
+        if last.fault:
             raise TrainError(
-                f"stopped at step {self.position.step}, but its checkpoint failed: {fault}",
-                f"the newest good checkpoint: {last_good}",
+                f"stopped at step {self.position.step}, but its checkpoint failed: {last.fault}",
+                f"the newest good checkpoint: {last.good}",
+                culprit=(0, last.node),
             )
         return stopped(
             self.ranks.rank,
             self.ranks.node,
             self.position.step,
-            f"stopped at step {self.position.step}, checkpoint: {last_good}",
+            f"stopped at step {self.position.step}, checkpoint: {last.good}",
         )
 
     def _end_not_finite(self, result: Step) -> None:
         mine = self.stepper.bad_loss
         bad_losses = exchange.broadcast(exchange.gather(None if mine is None else (mine, self.ranks.node)))
-        last_good, _ = self._settle_checkpoints()
+        last_good = self._settle_checkpoints().good
         mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum
         culprits = ((rank, bad) for rank, bad in enumerate(bad_losses) if bad is not None)
         rank, (loss, node) = next(culprits, (self.ranks.rank, mean))
