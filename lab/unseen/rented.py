@@ -27,7 +27,7 @@ def parent(name: str, kind: str, sets: dict[str, str], undoes: dict[str, str], *
     settings = json.dumps({**json.loads(SAME), "cgroup-parent": f"/rented-{kind}"})
     breaks, mends = ("".join(f"echo {value} >{group}/{file}; " for file, value in each.items())
                      for each in (sets, undoes))  # fmt: skip
-    row(name, f"mkdir -p {group}; {breaks}{ENGINE.replace('{}', told)}{ANSWERS}",
+    row(name, f"mkdir -p {group}; {breaks}{ENGINE.replace('{}', settings)}{ANSWERS}",
         f"{mends}{_ANEW}; rmdir {group}", *causes, **more)  # fmt: skip
 
 
