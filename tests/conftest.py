@@ -19,7 +19,7 @@ from tests import draw
 HOME = Path(__file__).resolve().parent
 
 # Records are sealed with a key of the user's: not with that of who runs the tests.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="muster-tests-")
+_STATE = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="muster-tests-")
 # A shell that runs the tests in the background has them ignore SIGINT, and programs they start inherit that: a Ctrl-C
 # sent to one would never arrive. With a handler here they start with SIGINT's default, as from a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,6 +39,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """With --quick, torch is out of reach: what needs it cannot be taken along by mistake."""
+    config.add_cleanup(lambda: shutil.rmtree(_STATE, ignore_errors=True))
     if config.getoption("quick"):
         sys.modules["torch"] = None
         gc.disable()  # a sixth of the time, for processes that end in seconds
