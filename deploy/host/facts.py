@@ -120,7 +120,7 @@ class HostFacts:
     `gpus` are those that this deploy gets, and not all. `candidates`: the GPUs that it may get, if it waits.
     `driver`, `capabilities`: of the GPUs; empty: not known. `called_at`: the host's address as this machine dials it,
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
-    path to its runs.
+    path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
     """
 
     home: str
@@ -152,6 +152,8 @@ class HostFacts:
     capabilities: tuple[tuple[int, int], ...] = ()
     called_at: str = ""
     closed: str = ""
+    closed_why: str = ""
+    inodes: int | None = None
 
 
 def parse(answer: str, now: float) -> HostFacts:
@@ -192,6 +194,8 @@ def parse(answer: str, now: float) -> HostFacts:
         closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
+        inodes=None if (inodes := field("inodes", digits(0, 1 << 62), -1)) < 0 else inodes,
+        closed_why=field("home-words", fields.words(500), "").rpartition(": ")[2],
         machine=field("machine", fields.words(400), ""),
         kernel=tuple(row[:_MOST_KERNEL] for row in rows.get("kernel", ())[:100]),
     )

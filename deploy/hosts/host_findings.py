@@ -16,6 +16,9 @@ from ..preflight.checks import resources
 from ..preflight.findings import WARNING, odd_ones
 from ..ssh.session import SshFault
 
+# A run has a few dozen files on each host, and its checkpoints.
+_INODES_LEAST = 100
+
 
 def engine(host: str, fault: DeployError) -> Finding:
     """The finding for a host that could not be looked at: SSH, or its engine."""
@@ -55,10 +58,15 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
     for host, facts in every.items():
         if not facts.home_writable:
             place = facts.closed or facts.home
-            text = f"{host}: {place} cannot be written to, or is no folder"
+            why = f": {facts.closed_why}" if facts.closed_why else ""
+            text = f"{host}: {place} cannot be written to, or is no folder{why}"
             fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
             symptom = "`mkdir: cannot create directory`: the run does not start there"
             yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
+        if facts.home_writable and facts.inodes is not None and facts.inodes < _INODES_LEAST:
+            text = f"{host}: only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left"
+            fix = f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go"
+            yield Finding("inodes-full", "resources", (host,), text, (), "`No space left on device`", fix)
         if not facts.iproute:
             text = f"{host}: it has no `ip` command, so nobody can know its addresses and its routes"
             fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"

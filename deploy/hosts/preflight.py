@@ -22,7 +22,7 @@ from ..preflight import Answers, Finding, PreflightRequest, Verdict, judge, refu
 from ..preflight.checks import software
 from ..preflight.findings import WARNING
 from ..preflight.probe import rehearsal as talk
-from ..preflight.probe.conversation import examine
+from ..preflight.probe.conversation import FACTS_S, examine
 from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
@@ -128,6 +128,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     finally:
         probes.close(started)
     answers = _with_holder(_with_causes(answers, options.python), hosts.sessions)
+    answers = _with_unstarted(answers, hosts.sessions) if inside else answers
     ours = {
         host: {**answers.control.get(host, {}), "kernel": facts.kernel, "called": facts.called_at}
         for host, facts in hosts.facts.items()
@@ -142,7 +143,11 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     findings = [*hosts.findings, *of_hosts, *host_findings.mounts(answers, mounts), *outdated]
     verdict = judge(answers, findings)
     if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
-        return answers, _rehearsed(hosts, presence, options, answers, findings, verdict)
+        verdict = _rehearsed(hosts, presence, options, answers, findings, verdict)
+        if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
+            # What let the first calls through may have closed since: a limit of bytes, of connections, of time.
+            later, second = _called_again(hosts, presence, options)
+            return (later, second) if second.faults else (answers, verdict)
     return answers, verdict
 
 
@@ -157,6 +162,17 @@ def _with_causes(answers: Answers, python: str) -> Answers:
         return cause, words
 
     return replace(answers, faults={host: cause_of(*fault) for host, fault in answers.faults.items()})
+
+
+def _with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
+    """The answers; where a probe was silent because the engine has not started its container, that is the cause."""
+    faults = dict(answers.faults)
+    for session in sessions:
+        name = session.host.name
+        if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.unstarted(session):
+            words = f"its engine has made a container and has not started it within {FACTS_S:g} s"
+            faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")
+    return replace(answers, faults=faults)
 
 
 def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:
@@ -195,6 +211,12 @@ def _rehearsed(
     else:
         done = rehearsal.bare(hosts.sessions, answers, options.python, options.long, options.say)
     return with_rehearsal(answers, findings, *done)
+
+
+def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
+    """A second look, after a rehearsal that failed between hosts of which none shows a fault of its own."""
+    options.say("looking once more")
+    return on_hosts(hosts, presence, replace(options, proof=False, measure=False, choose=False))
 
 
 def with_rehearsal(answers: Answers, before: Sequence[Finding], findings: Sequence[Finding], shown: str) -> Verdict:

@@ -24,6 +24,7 @@ from . import container
 
 LABEL = "muster.preflight=1"
 # A container that ends with its input, and is then removed.
+_STATE_S = 20.0
 ONCE = ("docker", "run", "--rm", "--interactive", "--pull", "never")
 
 
@@ -96,6 +97,12 @@ def in_container(facts: HostFacts, session: Session, job: Job, image: str, label
     head = (*ONCE, "--label", label, "--log-driver", "none")
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
     return host_commands.with_variables([*head, *options, *variables, *container.python_of(image)])
+
+
+def unstarted(session: Session) -> bool:
+    """Whether the engine has a container of a preflight that it has made and not started."""
+    argv = ("docker", "ps", "--all", "--quiet", "--filter", f"label={LABEL}", "--filter", "status=created")
+    return bool(session.run(argv, timeout_s=_STATE_S, check=False).out.strip())
 
 
 def close(probes: Results[SessionProbe]) -> None:

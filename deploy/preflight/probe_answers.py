@@ -7,6 +7,7 @@ that host's fault; preflight judges the other hosts as usual.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,6 +32,14 @@ from ..core.fields import (
 
 # A host's name, or none; kernels say `(none)` where nobody gave one. An address may stand for it.
 _NAME = text(253, r"[A-Za-z0-9_:][A-Za-z0-9._:-]*|\(none\)|")
+_ANY_NAME = words(253)
+
+
+def _hostname(value: object, what: str) -> str:
+    """A host's own name, with `_` for what no name of the network has: it may stand in a command that we suggest."""
+    return re.sub(r"^[^A-Za-z0-9_:(]|[^A-Za-z0-9._:()-]", "_", _ANY_NAME(value, what))
+
+
 _DIGITS = text(5, r"[0-9]+")
 _PORT, _SIZE, _SECONDS, _MS = whole(0, 65535), whole(-1, 1 << 80), real(0.0, 1e6), real(0.0, 1e9)
 # If a question fails or does not end in time, this record replaces the answer.
@@ -72,7 +81,7 @@ def _instead(reader: Reader[Any], blank: Any, *others: Reader[Any]) -> Reader[An
     return read
 
 
-_RESOLVED = table(_NAME, either(_FAILED, array(row(address, flag, words(255)), 256)), 1000)
+_RESOLVED = table(_hostname, either(_FAILED, array(row(address, flag, words(255)), 256)), 1000)
 _NAMES = _instead(_RESOLVED, {}, record({"error": text(100)}))
 _INTERFACE = record(
     {
@@ -106,6 +115,8 @@ _RESOURCES = record(
         "cores": whole(),
         **dict.fromkeys(("fsize", "cpu", "as", "data", "stack", "nproc"), _LIMIT),
         "conntrack": array(_SIZE, 2),
+        "ports_from": whole(0, 1 << 16),
+        "pace": row(_SECONDS, _SECONDS, real(0.0, 1e6)),
     },
 )
 _VERSIONS = ("torch", "cuda", "hip", "nccl", "numpy", "lightning", "accelerate", "deepspeed")
@@ -138,7 +149,7 @@ _RDMA_PORT = record(
 _RDMA = _instead(table(text(100, r"[\w.-]+"), table(_DIGITS, _RDMA_PORT, 100), 100), {}, array(words(), 0), _FAILED)
 _FACTS = record(
     {
-        "hostname": _NAME,
+        "hostname": _hostname,
         "names": _NAMES,
         "interfaces": table(interface, _INTERFACE, 4096),
         "port_range": _port_range,
@@ -147,7 +158,7 @@ _FACTS = record(
         "resources": _RESOURCES,
     },
     {
-        "fqdn": _instead(_NAME, "", _FAILED),
+        "fqdn": _instead(_hostname, "", _FAILED),
         "user": whole(0, 1 << 32),
         "kernel": words(200),
         "machine": words(100),

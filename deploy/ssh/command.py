@@ -21,6 +21,8 @@ from .faults import Where, fault
 # A shell's start-up files print before the marker, the command after it. Not `exec`: only the shell gives a command
 # that dies of a signal an exit code (128 + the signal's number).
 _SCRIPT = 'echo "$0"; echo "$0" >&2; "$@"; exit $?'
+# And the shell may print something when it exits.
+_WITH_END = 'echo "$0"; echo "$0" >&2; "$@"; code=$?; echo "$0"; echo "$0" >&2; exit $code'
 # Quotes of sh do not keep these from every login shell: tcsh reads newlines and exclamation marks, fish backslashes.
 _READ_BY_SHELLS = re.compile(r"[\n!\\']")
 _PIECE = 256 * 1024
@@ -62,7 +64,7 @@ class TooMuch(Exception):
 
 
 class Stream:
-    """One output stream after the marker: kept whole, or consumed and only its end kept. feed raises TooMuch."""
+    """One output stream between two markers: kept whole, or consumed and only its end kept. feed raises TooMuch."""
 
     def __init__(
         self,
@@ -72,13 +74,13 @@ class Stream:
         most: int | None = MOST_ANSWER,
     ) -> None:
         self._marker, self._tell, self._take, self._most = marker, tell, take, most
-        self._data, self._rest = bytearray(), bytearray()
-        self._size, self.started = 0, False
+        self._data, self._rest, self._held = bytearray(), bytearray(), b""
+        self._size, self.started, self._over = 0, False, False
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream."""
-        self._data += data
         if not self.started:
+            self._data += data
             # Search only where the marker can begin, so that a slow stream is not searched again and again.
             at = self._data.find(self._marker, max(0, len(self._data) - len(data) - len(self._marker)))
             if at < 0:
@@ -86,7 +88,22 @@ class Stream:
                     raise TooMuch(f"more than {amount(MOST_BEFORE)} of other things before its answer")
                 return
             data = bytes(self._data[at + len(self._marker) :])
-            self.started, self._data = True, bytearray(data)
+            self.started, self._data = True, bytearray()
+        self._consume(self._up_to_the_end(data))
+
+    def _up_to_the_end(self, data: bytes) -> bytes:
+        """What comes before the second marker; what may be its beginning waits for the next piece."""
+        data = b"" if self._over else self._held + data
+        at = data.find(self._marker)
+        self._over = self._over or at >= 0
+        longest = 0 if self._over else min(len(data), len(self._marker) - 1)
+        size = next((size for size in range(longest, 0, -1) if data.endswith(self._marker[:size])), 0)
+        end = at if at >= 0 else len(data) - size
+        self._held = data[end:] if at < 0 else b""
+        return data[:end]
+
+    def _consume(self, data: bytes) -> None:
+        self._data += data
         self._size += len(data)
         if self._most is not None and self._size > self._most:
             raise TooMuch(f"more than {amount(self._most)}")
@@ -99,6 +116,8 @@ class Stream:
 
     def end(self) -> bytes:
         """The stream's content; `tell` gets a last line without its newline now."""
+        if self._held:
+            self._consume(self._held)
         if self._tell and self._rest:
             self._tell(self._rest.decode(errors="replace"))
         return bytes(self._data[-_TAIL:] if self._tell or self._take else self._data)
@@ -221,12 +240,12 @@ def begin(transport: Transport, where: Where, command: str) -> Channel:
     return channel
 
 
-def wrapped(marker: str, argv: Sequence[str]) -> str:
-    """The command line for `argv`: on both streams, its output begins after the line `marker`.
+def wrapped(marker: str, argv: Sequence[str], end: bool = True) -> str:
+    """The command line for `argv`: on both streams, its output begins after a line `marker`, and ends before the next.
 
     The user's login shell reads it first, whatever that is: it sees one line, in which sh alone decodes the rest.
     """
-    line = shlex.join(["sh", "-c", _SCRIPT, marker, *argv])
+    line = shlex.join(["sh", "-c", _WITH_END if end else _SCRIPT, marker, *argv])
     encoded = _READ_BY_SHELLS.sub(lambda match: f"\\0{ord(match[0]):03o}", line)
     return f"""sh -c 'eval "$(printf %b "$1")"' sh '{encoded}'"""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import queue
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -52,6 +53,9 @@ CAP = 32
 MOST_LINKS = 6
 # OPEN_ADMINISTRATIVELY_PROHIBITED of RFC 4254.
 _PROHIBITED = 1
+_TAKES_INPUT = (
+    ": the standard input of a command does not reach it; does a start-up file read it (`read` in ~/.bashrc)?"
+)
 _PATH = fields.text(4096, r"/[^\x00-\x1f\x7f]*")
 _SCRIPT = Scripts(__file__)
 
@@ -87,8 +91,12 @@ class Session:
 
     @cached_property
     def home(self) -> str:
-        """Our folder there, an absolute path. Raises SshFault if no POSIX shell answers, BadAnswer."""
-        return _PATH(self.run(_SCRIPT("home")).out.rstrip("\n"), "the home there")
+        """Our folder there, an absolute path. Raises SshFault if no POSIX shell answers or has our input, BadAnswer."""
+        token = secrets.token_hex(8)
+        line, _, path = self.run(_SCRIPT("home"), input=f"{token}\n".encode()).out.partition("\n")
+        if line != token:
+            raise fault("no-shell", self._where, _TAKES_INPUT)
+        return _PATH(path.rstrip("\n"), "the home there")
 
     @property
     def is_open(self) -> bool:

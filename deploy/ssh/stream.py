@@ -50,6 +50,8 @@ class LineStream:
                 self._skip_to_marker()
             if self._started and (at := self._rest.find(b"\n")) >= 0:
                 line = bytes(self._rest[:at])
+                if line.endswith(self._marker.encode()):
+                    raise self._over()
                 del self._rest[: at + 1]
                 return line
             if len(self._rest) > MOST_LINE:
@@ -98,6 +100,6 @@ class LineStream:
                 if not (piece := self._channel.recv_stderr(_PIECE)):
                     break
                 output += piece
-        _, _, words = bytes(output).rpartition(f"{self._marker}\n".encode())
+        words = bytes([*bytes(output).split(f"{self._marker}\n".encode()), b""][1])
         code = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
         return DeployError(f"`{self._shown}` ended with code {code}: {last_line(words)}")

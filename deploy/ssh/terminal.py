@@ -34,7 +34,7 @@ _END_OF_INPUT = b"\x04"  # as a terminal says it: Ctrl-D
 def converse(transport: Transport, where: Where, argv: Sequence[str]) -> int:
     """Run `argv` with this terminal until it ends; returns its exit code. Raises SshFault: the connection is lost."""
     marker = f"muster-{secrets.token_hex(8)}"
-    channel = command.begin(transport, where, command.wrapped(marker, argv))
+    channel = command.begin(transport, where, command.wrapped(marker, argv, end=False))
     try:
         with _raw(), _resizing() as resized:
             _pump(transport, channel, f"{marker}\n".encode(), resized)

@@ -11,10 +11,18 @@ awk '$1 == "MemTotal:" {print "memory", $2}' /proc/meminfo
 # The files of runs go below ~/.muster: what there is of it, or the folder that it is to be made in, has to take them.
 for folder in "$HOME/.muster/runs" "$HOME/.muster"; do
     until [ -e "${folder:-/}" ] || [ -L "$folder" ]; do folder=${folder%/*}; done
-    { [ -d "$folder" ] && [ -w "$folder" ] && [ -x "$folder" ]; } || { echo "home-readonly $folder"; break; }
+    { [ -d "$folder" ] && [ -w "$folder" ] && [ -x "$folder" ]; } || {
+        echo "home-readonly $folder"
+        echo "home-words $(LC_ALL=C ls -d -- "$folder/." 2>&1 >/dev/null | head -n 1)"
+        break
+    }
 done
 for folder in "$HOME/.muster/runs" "$HOME/.muster" "$HOME"; do
-    [ ! -d "$folder" ] || { echo "room $(df -Pk "$folder" | awk 'NR == 2 {print $4}')"; break; }
+    [ -d "$folder" ] || continue
+    echo "room $(df -Pk "$folder" | awk 'NR == 2 {print $4}')"
+    # A file system that makes inodes as it needs them says 0 of 0.
+    echo "inodes $(df -Pi "$folder" 2>/dev/null | awk 'NR == 2 && $2 > 0 {print $4}')"
+    break
 done
 [ ! -e /proc/driver/nvidia/version ] ||
     { dmesg || $limit journalctl --quiet --dmesg --boot --no-pager; } 2>/dev/null |
@@ -38,14 +46,21 @@ engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
 # Podman's own command says nothing of a server. A rootless engine of either kind says what it is.
 case $engine in *'"Server":'*) ;; *) echo "engine-error this docker is Podman's own command"; exit 0 ;; esac
 about=$($limit docker info --format '{{.DockerRootDir}}
-{{.SecurityOptions}}' 2>/dev/null)
+{{.SecurityOptions}}' 2>/dev/null); code=$?
+# `docker info` also asks each plugin of the client, and a push has to ask it.
+[ "$code" -ne 124 ] || {
+    echo "engine-error no answer within $patience s to \`docker info\`, but one to \`docker version\`: does a plugin of its client hang? ls ~/.docker/cli-plugins"
+    exit 0
+}
 case $about in
     *name=rootless*) echo "engine-error this engine is rootless"; exit 0 ;;
     [!/]*) echo "engine-error this docker prints words of its own: ${about%%
 *}"; exit 0 ;;
 esac
 printf '%s\n' "engine $(printf '%s\n' "$engine" | tail -n 1)"
-sed -n 's/^Max open files *[^ ]* *//p' "/proc/$(pgrep -x 'dockerd|podman' | head -n 1)/limits" 2>/dev/null | sed 's/^/files /'
+limits=/proc/$(pgrep -x 'dockerd|podman' | head -n 1)/limits
+# Where users do not see the engine's process: more than the login may have is granted nowhere for sure.
+if [ -r "$limits" ]; then sed -n 's/^Max open files *[^ ]* */files /p' "$limits"; else echo "files $(ulimit -H -n)"; fi
 # shellcheck disable=SC2012  # no run has a name of two lines; host/facts.py refuses one
 ls "$HOME/.muster/runs" 2>/dev/null | sed 's/^/run /'
 echo "free $(df -Pk "${about%%

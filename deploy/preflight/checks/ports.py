@@ -20,7 +20,18 @@ def check(answers: Answers) -> Iterator[Finding]:
         return
     host, port = answers.meeting, str(answers.request.port)
     failed = answers.listens.get(host, {}).get("failed", {}).get(port)
-    if failed:
+    from_port = answers.facts[host]["resources"].get("ports_from", 0)
+    if failed and failed["error"] == "forbidden" and int(port) < from_port:
+        yield Finding(
+            "port-forbidden",
+            "ports",
+            (host,),
+            f"{host}: users may listen only on ports from {from_port} on, and the nodes meet on port {port}",
+            (f"bind to {port} on {host}: permission denied; net.ipv4.ip_unprivileged_port_start = {from_port}",),
+            "`Permission denied` on the first node; the others wait until the timeout",
+            f"on {host}: sudo sysctl -w net.ipv4.ip_unprivileged_port_start=1024",
+        )
+    elif failed:
         who = failed["holder"] or "a process that only root can see"
         state = "is in use" if failed["error"] == "in use" else f"cannot be listened on: {failed['error']}"
         yield Finding(
@@ -83,19 +94,27 @@ def _free(host: str, port: str, who: str) -> str:
 
 def _range(answers: Answers) -> Iterator[Finding]:
     """Every rank takes several ports of this range, for each of its peers."""
-    first = answers.facts.get(answers.meeting, {}).get("port_range", [0, 65535])
-    few_at_meeting = first[1] - first[0] + 1 < FEWEST
+    few_at_meeting = answers.meeting in answers.facts and _free_ports(answers, answers.meeting) < FEWEST
     for host in answers.hosts_with_facts:
         low, high = answers.facts[host]["port_range"]
-        count, ranks = high - low + 1, answers.request.processes
+        count, ranks = _free_ports(answers, host), answers.request.processes
         if count < FEW * ranks:
             # Measured: with one rank each, three ports are enough for a host that has no rendezvous.
             needed = host == answers.meeting or ranks > 1 or few_at_meeting
             level = "fault" if count < FEWEST * ranks and needed else WARNING
             text = f"{host}: only {count} ports ({low}-{high}) for all connections"
+            if taken := high - low + 1 - count:
+                text += f": programs listen on {taken} others"
             fix = f"on {host}: {WIDEN}"
             symptom = "`Address already in use` or `Cannot assign requested address`, or a hang"
             yield Finding("few-ports", "ports", (host,), text, (), symptom, fix, level)
+
+
+def _free_ports(answers: Answers, host: str) -> int:
+    """The ports of the range on which nobody listens: neither a listener nor a call gets one of the others."""
+    low, high = answers.facts[host]["port_range"]
+    taken = sum(low <= port <= high for port in answers.facts[host].get("listening", ()))
+    return int(high - low + 1 - taken)
 
 
 def _used_up(answers: Answers) -> Iterator[Finding]:

@@ -18,6 +18,8 @@ DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 *
 OF_MEMORY = (("as", "v", 1100 * MIB, 4 * GIB), ("data", "d", 300 * MIB, 2 * GIB), ("stack", "s", 64 << 10, MIB))
 WORDS = {"as": "address space", "data": "data", "stack": "stack"}
 CPU_LEAST_S = 3
+# A share of a core below which training stands still for all: where the host is not busy, a limit takes the rest.
+PACE_LEAST, PACE_GOOD, BUSY = 0.05, 0.25, 4.0
 # Plus one for each host: with two nodes, torchrun and a rank need 24 files on the first host and 20 on the other.
 FILES_FIRST, FILES_OTHER = 22, 18
 
@@ -32,6 +34,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _temporary(host, has["disk"])
         yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
         yield from _memory(host, has["memory"], answers.request.processes)
+        yield from _pace(host, has)
         yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
 
 
@@ -91,6 +94,24 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
     elif free and free < MEMORY_GOOD:
         text = f"{host}: {free // MIB} MiB of memory free"
         yield Finding("memory-low", "resources", (host,), text, (), symptom, fix, WARNING)
+
+
+def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+    """A loop that computes and waits for nothing should have a core of its own."""
+    seconds, used, load = has.get("pace", (1.0, 1.0, 0.0))
+    share = used / seconds if seconds else 1.0
+    busy = load > BUSY * max(1, has.get("cores", 1))
+    if share >= PACE_GOOD or (busy and share >= PACE_LEAST):
+        return
+    text = f"{host}: its processes get {max(1, round(100 * share))} % of a core"
+    seen = f"a loop that needs {used:.2f} s of CPU took {seconds:.2f} s on {host}; its load is {load:.1f}"
+    symptom = "all ranks wait for those of this host in each step"
+    if busy:
+        fix = f"on {host}: top   (other programs have its cores)"
+    else:
+        fix = f"on {host}: systemd-cgtop; a CPU quota of a control group above the containers' holds them back"
+    level = FAULT if share < PACE_LEAST and not busy else WARNING
+    yield Finding("cpu-low", "resources", (host,), text, (seen,), symptom, fix, level)
 
 
 def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:

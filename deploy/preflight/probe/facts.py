@@ -16,10 +16,13 @@ import sys
 import threading
 import time
 
+from .sockets import listeners, namespace, text
+
 UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
 SIOCGIFMTU = 0x8921
 # Without its persistence daemon, a driver wakes up for each question: some seconds for eight GPUs.
 NAMES_S, GPUS_S, SMI_S = 2.5, 21.0, 20.0
+PACE_S, PACE_MOST_S = 0.02, 3.0
 # The columns of a GPU's row. A driver that does not know one of them answers nothing, so we ask again without it.
 GPU_FIELDS = (
     "index,name,memory.total,memory.used,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total,"
@@ -98,25 +101,6 @@ def link(name):
         "tunnel": os.path.exists(folder + "/tun_flags"),
         "errors": sum(int(count) for count in errors if count.isdigit()),
     }
-
-
-def text(path):
-    """The text of a small kernel file; empty if it cannot be read. We read hundreds, and `open` would be slower."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except OSError:
-        return ""
-    pieces = []
-    try:
-        while True:
-            pieces.append(os.read(file, 1 << 16))
-            if not pieces[-1]:
-                break
-    except OSError:
-        pass
-    finally:
-        os.close(file)
-    return b"".join(pieces).decode(errors="replace")
 
 
 def at_once(work, wait_s=NAMES_S):
@@ -282,6 +266,8 @@ def resources():
         answer["disk"][path]["writable"] = not room.f_flag & os.ST_RDONLY and os.access(path, os.W_OK)
     memory = dict(re.findall(r"^(\w+): +(\d+) kB", text("/proc/meminfo"), re.M))
     answer["memory"] = {name: int(memory[name]) * 1024 for name in ("MemTotal", "MemAvailable") if name in memory}
+    answer["ports_from"] = int(text("/proc/sys/net/ipv4/ip_unprivileged_port_start").strip() or 0)
+    answer["pace"] = pace()
     limits = [
         text(path).strip() for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     ]
@@ -289,6 +275,17 @@ def resources():
     counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
     answer["conntrack"] = [int(count) for count in counts if count.isdigit()]
     return answer
+
+
+def pace():
+    """How fast this process may compute: seconds that it took, its seconds of CPU in them, and how busy the host was.
+
+    A limit of a control group above ours shows nowhere else.
+    """
+    began, used = time.monotonic(), time.process_time()
+    while time.process_time() - used < PACE_S and time.monotonic() - began < PACE_MOST_S:
+        pass
+    return [round(time.monotonic() - began, 4), round(time.process_time() - used, 4), os.getloadavg()[0]]
 
 
 def here():
@@ -305,14 +302,6 @@ def mounts(wanted):
         path: "r" * os.access(path, os.R_OK | os.X_OK * os.path.isdir(path)) + "w" * os.access(path, os.W_OK)
         for path in wanted
     }
-
-
-def namespace(pid):
-    """The network namespace of a process."""
-    try:
-        return os.readlink("/proc/%s/ns/net" % pid)
-    except OSError:
-        return ""
 
 
 def leftovers():
@@ -360,86 +349,3 @@ def facts(asked):
         **slow(GPUS_S),
         time=time.time(),
     )
-
-
-def listeners():
-    """(inode, port) of the sockets that listen in this network namespace."""
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for row in text(path).splitlines()[1:]:
-            cells = row.split()
-            if len(cells) > 9 and cells[3] == "0A":
-                yield cells[9], int(cells[1].rpartition(":")[2], 16)
-
-
-def holder(port):
-    """Who listens on a port, if we may see it: `python3 (pid 12)`, or nothing."""
-    wanted = {"socket:[%s]" % inode for inode, number in listeners() if number == port}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if any(os.readlink(entry.path) in wanted for entry in os.scandir("/proc/%s/fd" % pid)):
-                command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
-                return "%s (pid %s)" % (command[:80] or text("/proc/%s/comm" % pid).strip(), pid)
-        except OSError:
-            continue
-    return ""
-
-
-def source_toward(address):
-    """The source address of packets to `address`. Raises OSError if there is no route. Sends nothing."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as asked:
-        asked.connect((address, 9))
-        return asked.getsockname()[0].partition("%")[0]
-
-
-def neighbours():
-    """Hardware addresses of IPv4 neighbours; empty for one that does not answer ARP."""
-    rows = [line.split() for line in text("/proc/net/arp").splitlines()[1:]]
-    return {row[0]: row[3] if row[2] != "0x0" else "" for row in rows if len(row) > 5}
-
-
-def gateway(address):
-    """The IPv4 gateway on the way to an address; empty if the address is on a network of ours."""
-    wanted, best, way = int.from_bytes(socket.inet_aton(address), sys.byteorder), -1, ""
-    for line in text("/proc/net/route").splitlines()[1:]:
-        cells = line.split()
-        if len(cells) < 8:
-            continue
-        to, by, mask = (int(cells[place], 16) for place in (1, 2, 7))
-        bits = bin(mask).count("1")
-        if wanted & mask == to and bits > best:
-            best, way = bits, socket.inet_ntoa(by.to_bytes(4, sys.byteorder)) if by else ""
-    return way
-
-
-def firewall():
-    """The firewall rules of this host that drop, reject or redirect packets, each with its count of packets.
-
-    `read`: whether we may read them. Later questions show which counts have grown.
-    """
-    rules, hits, read = [], [], False
-    for program in ("iptables", "ip6tables"):
-        for table in ("raw", "mangle", "nat", "filter"):
-            try:
-                argv = [program, "-t", table, "-S", "-v"]
-                done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
-            except (OSError, subprocess.TimeoutExpired):
-                break
-            read = read or not done.returncode
-            for line in done.stdout.decode(errors="replace").splitlines():
-                if re.search(r"(?i)\b(drop|reject|redirect|dnat)\b", line):
-                    counted = re.search(r" -c (\d+) \d+", line)
-                    hits.append(int(counted[1]) if counted else 0)
-                    six = "6" if program == "ip6tables" else ""
-                    rules.append(re.sub(r" -c \d+ \d+", "", "%s%s: %s" % (table, six, line.strip())))
-    if not read:
-        try:
-            argv = ["nft", "list", "ruleset"]
-            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
-            read = not done.returncode
-            lines = done.stdout.decode(errors="replace").splitlines()
-            rules += [line.strip() for line in lines if re.search(r"(?i)\b(drop|reject)\b", line)]
-            hits = [0] * len(rules)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
-    return {"read": read, "rules": rules[:40], "hits": hits[:40]}

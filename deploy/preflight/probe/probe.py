@@ -1,8 +1,8 @@
 """The program that preflight runs on each host: it reports what the host sees and reaches. It needs only Python 3.8.
 
-conversation.py sends it as text to a Python on the host (with facts.py in place of its import), and asks in JSON lines,
-one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, `quit`. It opens ports only between `listen` and its
-end, writes no file, and ends when its input closes or its time is up.
+conversation.py sends it as text to a Python on the host (text.py: facts.py and sockets.py in place of their imports),
+and asks in JSON lines, one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, `quit`. It opens ports only
+between `listen` and its end, writes no file, and ends when its input closes or its time is up.
 """
 
 import errno
@@ -14,7 +14,8 @@ import socket
 import struct
 import time
 
-from .facts import at_once, facts, firewall, gateway, holder, neighbours, resolve, source_toward
+from .facts import at_once, facts, resolve
+from .sockets import firewall, gateway, holder, neighbours, source_toward
 
 WAIT_S = 2.2
 RETRY_AT_S = (0.0, 0.6, 1.2)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 _HERE = Path(__file__).parent
-_IMPORT = re.compile(r"^from \.facts import .*$", re.MULTILINE)
+_IMPORT = re.compile(r"^from \.(\w+) import .*$", re.MULTILINE)
 
 
 class ProbeStream(Protocol):
@@ -26,9 +26,16 @@ class ProbeStream(Protocol):
 
 
 def text() -> bytes:
-    """The probe in one piece: preflight/probe/facts.py put in the place of its import."""
-    facts = (_HERE / "facts.py").read_text()
-    return _IMPORT.sub(lambda _: facts, (_HERE / "probe.py").read_text(), count=1).encode()
+    """The probe in one piece: each file that it imports stands in the place of its first import."""
+    files = set[str]()
+
+    def included(name: str) -> str:
+        files.add(name)
+        return _IMPORT.sub(
+            lambda match: "" if match[1] in files else included(match[1]), (_HERE / f"{name}.py").read_text()
+        )
+
+    return included("probe").encode()
 
 
 def command(size: int) -> list[str]:
