@@ -13,7 +13,7 @@ for folder in "$HOME/.muster/runs" "$HOME/.muster"; do
     until [ -e "${folder:-/}" ] || [ -L "$folder" ]; do folder=${folder%/*}; done
     { [ -d "$folder" ] && [ -w "$folder" ] && [ -x "$folder" ]; } || {
         echo "home-readonly $folder"
-        echo "home-words $(LC_ALL=C ls -d -- "$folder/." 2>&1 >/dev/null | head -n 1)"
+        echo "home-words $(LC_ALL=C stat -- "$folder/." 2>&1 >/dev/null | head -n 1)"
         break
     }
 done
@@ -60,7 +60,8 @@ esac
 printf '%s\n' "engine $(printf '%s\n' "$engine" | tail -n 1)"
 limits=/proc/$(pgrep -x 'dockerd|podman' | head -n 1)/limits
 # Where users do not see the engine's process: more than the login may have is granted nowhere for sure.
-if [ -r "$limits" ]; then sed -n 's/^Max open files *[^ ]* */files /p' "$limits"; else echo "files $(ulimit -H -n)"; fi
+[ -r "$limits" ] || limits=/proc/self/limits
+sed -n 's/^Max open files *[^ ]* */files /p' "$limits" 2>/dev/null
 # shellcheck disable=SC2012  # no run has a name of two lines; host/facts.py refuses one
 ls "$HOME/.muster/runs" 2>/dev/null | sed 's/^/run /'
 echo "free $(df -Pk "${about%%
