@@ -3,10 +3,11 @@
     python -m benchmarks.explain [--misses]
 
 The runs are those of lab/threads.py. Those of the part `score` were collected and labelled after the rules stood, by
-queries that a seed drew (16077: 20 of 60, of which 17 were put); no rule was changed by them. A cause is right if it is
-one of the label's; an exception of the script and one of a library count as the same. Rivals name a line: the first or
-the last that `grep -i error` finds, or torchrun's own report (the first traceback or signal in it). It counts as right
-if `fab explain` reads a right cause in that line alone.
+queries that a seed drew (16077: 20 of 60, of which 17 were put); no rule was changed by them. So were those of `fresh`
+(20261124: 24 of 90, all put); docs/explain.md has their score, after which rules were changed by them. A cause is right
+if it is one of the label's; an exception of the script and one of a library count as the same. Rivals name a line: the
+first or the last that `grep -i error` finds, or torchrun's own report (the first traceback or signal in it). It counts
+as right if `fab explain` reads a right cause in it alone.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def main() -> None:
     """Print the figures; ends with 1 where one is not reached."""
     every = threads.load()
     reached = True
-    for part in (threads.RULES, threads.SCORE):
+    for part in (threads.RULES, threads.SCORE, threads.FRESH):
         of_part = [thread for thread in every if thread.part == part]
         print(f"{part}: {len(of_part)} threads")
         for way, taken in WAYS.items():
@@ -97,7 +98,7 @@ def main() -> None:
                 f"  {way:25} right {counts['right']:3} ({share:.0%})  wrong {counts['wrong']:3}  "
                 f"not known {counts['not known']:3}; where the lines tell a cause, right {told} of {of_told}"
             )
-            if part == threads.SCORE and way == "fab explain":
+            if part != threads.RULES and way == "fab explain":
                 reached &= share >= RIGHT and counts["wrong"] <= WRONG
         with_culprit = [thread for thread in of_part if thread.culprits]
         who = sum(map(named, with_culprit))

@@ -16,7 +16,7 @@ from .collectives import wait_of
 from .launchers import Report, ended
 from .lines import LONGEST, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
-from .signs import NO_FAMILY, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
+from .signs import NO_FAMILY, NO_PROGRAM, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
 
 CHUNK = 1 << 17
 _MOST_HITS, _MOST_CALLS, _MOST_SHAPES, _SAME_SHAPE = 400, 100, 20_000, 4
@@ -66,6 +66,7 @@ _MOST_WAITS, _MOST_PREFIXES = 4096, 16
 _ELSEWHERE = re.compile(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
     r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|"
+    r"job aborted due to stage failure|"
     r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
 )
 # Errors of the launcher, or about other errors: never the error itself.
@@ -73,6 +74,7 @@ _WRAPPERS = re.compile(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
     r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
     r"WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
+    r"python\.PythonException|Py4JJavaError|"
     r"Warning$"
 )
 
@@ -247,10 +249,12 @@ class _Reader:
         self._hit_counts[key] = self._hit_counts.get(key, 0) + 1
         if self._hit_counts[key] > _SAME_SHAPE * 2 or len(self.reading.hits) >= _MOST_HITS:
             return
+        time, frame = _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)
+        if sign is None and frame.endswith("/subprocess.py") and NO_PROGRAM.pattern.match(error):
+            sign = NO_PROGRAM
         caught: tuple[str, ...] = ()
         if sign is not None and (match := sign.pattern.search(part.whole)):
             caught = tuple(group for group in match.groups() if group)
-        time, frame = _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)
         quiet = sign is not None and bool(_QUIET.search(part.whole)) and not _LOUD.search(part.whole)
         self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet))
 

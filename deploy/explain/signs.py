@@ -12,7 +12,7 @@ import re
 from ..core import docker_faults
 from .signs_gpus import GPU
 from .signs_kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight
-from .signs_nodes import HOST, NETWORK
+from .signs_nodes import HOST, NETWORK, NO_PROGRAM
 from .signs_scripts import SCRIPT, VICTIM
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "KERNEL",
     "NOT_REACHED",
     "NO_FAMILY",
+    "NO_PROGRAM",
     "PREFLIGHT",
     "RENDEZVOUS_FAILED",
     "SIGNS",

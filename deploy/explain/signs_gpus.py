@@ -27,6 +27,9 @@ GPU = (
          "the driver is older than the image's CUDA", "nvidia-smi", "gpu-driver"),
     sign("fabric-manager", r"Error 802|system not yet initialized", "the fabric manager is not running",
          "systemctl status nvidia-fabricmanager", "gpu-faulty"),
+    sign("fabric-manager", r"Failed to bind NVLink SHARP|configuration error in the Fabric Manager",
+         "NCCL cannot use NVLink SHARP: the fabric manager or an NVSwitch does not work",
+         "systemctl status nvidia-fabricmanager", "nccl-cuda", "gpu-faulty"),
     sign("gpu-lost", r"fallen off the bus|GPU is lost|GPU requires (?:reset|restart)|Unable to determine the device "
     r"handle",
          "a GPU is no longer on its bus", KERNEL, "gpu-faulty", "gpu-xid"),

@@ -7,6 +7,11 @@ from .signs_kinds import KERNEL, NCCL_DEBUG, PREFLIGHT, ended, general, hint, si
 
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
 
+# Not in the tables: of these words only those of Python's subprocess mean a program; others mean a file.
+NO_PROGRAM = sign(
+    "command-missing", r"FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'\s]{1,80})'",
+    "the program {0} does not exist there", "which PROGRAM",
+)  # fmt: skip
 NETWORK = (
     sign("interface-missing", r"Unable to find address for: (\S+)", "the host has no interface {0} with an address",
          "ip -br addr", "interface-no-address", "interface-down"),
@@ -28,6 +33,8 @@ NETWORK = (
          r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
          r"listen on any local network address.{0,90}?:(\d+) \(errno: 98|"
          r"(?:listen on any local network address|error|Error).{0,300}(?:EADDRINUSE|[Aa]ddress already in use)",
+         "port {0} is in use on the host that should listen on it", "ss -ltnp"),
+    sign("port-busy", r"[Tt]ried to launch distributed communication on port `(\d+)`, but another process is utilizing",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     hint("port-busy", r"failed to (?:bind|listen).{0,40}?:(\d+) \(errno: (?:98|48)",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
@@ -161,6 +168,9 @@ HOST = (
     sign("command-missing", r"slurmstepd: error: execve\(\): (\S{1,80}): No such file|"
          r"(\S{1,80}): (?:command )?not found$|exec: \\?\"(\S{1,80}?)\\?\": executable file not "
     "found",
+         "the program {0} does not exist there", "which PROGRAM"),
+    sign("command-missing", r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
+         r"nvcc|ninja|gcc|g\+\+|cc|c\+\+|git|ffmpeg|ldconfig|ibstat|lscpu)'",
          "the program {0} does not exist there", "which PROGRAM"),
     sign("file-permission", r"\[Errno 13\]|: Permission denied$|\[Errno 1\] Operation not permitted",
          "the run's user may not read or write a file", "ls -ld FOLDER; id"),

@@ -67,5 +67,6 @@ VICTIM = (
            r"Connection reset by peer|is setting up NCCL communicator and retrieving|Failed to send MESSAGE_TASK_EXIT|"
            r"the Heartbeat|heartbeat monitor|Horovod has been shut down|"
            r"Some NCCL operations have failed|taking the entire process down|"
-           r"Exception \(either an error or timeout\) detected by watchdog"),
+           r"Exception \(either an error or timeout\) detected by watchdog|"
+           r"reached monitoredBarrier, but received errors while waiting"),
 )  # fmt: skip

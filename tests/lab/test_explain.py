@@ -60,7 +60,7 @@ def test_an_error_of_the_script_is_told_as_that():
     assert "KeyError: 'image'" in explained.what
 
 
-@pytest.mark.parametrize("part", [threads.RULES, threads.SCORE])
+@pytest.mark.parametrize("part", [threads.RULES, threads.SCORE, threads.FRESH])
 def test_real_output_of_any_launcher_is_explained_and_a_wrong_cause_is_rare(part):
     of_part = [thread for thread in threads.load() if thread.part == part]
     verdicts = [benchmark.verdict(thread, thread.text) for thread in of_part]

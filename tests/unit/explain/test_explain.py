@@ -130,6 +130,24 @@ def test_a_warning_is_no_cause_where_a_rank_only_lost_its_peer():
     assert (explained.cause, "lost a peer" in explained.what) == ("", True)
 
 
+@pytest.mark.parametrize("words", [
+    "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
+    "rank 0. Please check rank 0 logs for faulty rank.",
+    "[rank6]:[E421 04:13:43.457389636 ProcessGroupGloo.cpp:143] Rank 6 successfully reached monitoredBarrier, but "
+    "received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.",
+])  # fmt: skip
+def test_a_rank_that_another_one_let_down_at_a_barrier_names_no_cause(words):
+    explained = explain({"a": words})
+    assert (explained.cause, "lost a peer" in explained.what) == ("", True)
+    assert explain({"a": f"{words}\n{OOM}\n"}).cause == "gpu-memory"
+
+
+def test_spark_says_that_a_task_failed_and_not_why():
+    words = "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage."
+    explained = explain({"a": f"org.apache.spark.SparkException: {words}\n"})
+    assert (explained.cause, words in explained.evidence[0].text) == ("", True)
+
+
 def test_a_process_that_failed_elsewhere_is_told_as_that():
     lines = "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1."
     explained = explain({"a": lines})
