@@ -80,6 +80,31 @@ def test_what_start_up_files_print_is_not_the_commands(server, client):
         assert quiet.read(f"{quiet.home}/file") == b"\0data"
 
 
+def test_what_the_shell_prints_when_it_exits_is_not_the_commands(server, client):
+    noisy = server()
+    (noisy.home / ".bashrc").write_text("trap 'echo GOODBYE; echo GOODBYE >&2' EXIT\n")
+    assert "GOODBYE" in client.ssh(noisy, "true").stdout, "no noise to begin with: this test would show nothing"
+    with session.open_all([noisy.host]) as results:
+        quiet, lines = results.all()["a"], []
+        assert quiet.home == f"{noisy.home}/.muster"
+        assert quiet.run(["sh", "-c", "printf a; echo b >&2; exit 3"], check=False) == session.Done(3, "a", "b\n")
+        quiet.run(["sh", "-c", "echo a; printf b"], on_line=lines.append)
+        assert lines == ["a", "b"]
+        assert quiet.read(f"{noisy.home}/.bashrc").endswith(b"EXIT\n")
+        stream = quiet.stream(["sh", "-c", "read line; echo $line; echo why >&2"])
+        stream.write(b"line\n")
+        assert stream.read_line(20) == b"line"
+        with pytest.raises(DeployError, match="code 0: why"):
+            stream.read_line(20)
+
+
+def test_a_start_up_file_that_reads_what_a_command_should_get_is_named(server):
+    greedy = server()
+    (greedy.home / ".bashrc").write_text("read -r -p 'Do you accept? ' answer\n")
+    with session.open_all([greedy.host]) as results:
+        assert "does a start-up file read it" in str(results.faults["a"])
+
+
 def test_lines_are_told_while_the_command_runs(opened):
     lines = []
     done = threading.Event()

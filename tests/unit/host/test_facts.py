@@ -174,4 +174,24 @@ def test_what_stands_where_the_runs_go_is_named_unless_it_takes_files(tmp_path, 
     rows = [line for line in done.stdout.splitlines() if line.split(" ")[0] not in ("engine", "engine-error")]
     facts = host_facts.parse(answer(*rows), time.time())
     assert facts.home_writable == (not closed)
+    assert facts.inodes is None or facts.inodes > 0
     assert facts.closed == (f"{tmp_path}{closed}" if closed else "")
+
+
+def test_what_the_system_says_of_a_closed_folder_is_quoted(tmp_path):
+    (tmp_path / ".muster").symlink_to(".muster")
+    home = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=home)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("home-")]
+    assert host_facts.parse(answer(*rows), time.time()).closed_why == "Too many levels of symbolic links"
+
+
+def test_a_client_that_hangs_in_a_plugin_is_a_silent_engine(tmp_path):
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\n[ "$1" != info ] || exec sleep 60\necho \'{"Server": {"Version": "1"}}\'\n')
+    docker.chmod(0o755)
+    argv = ["1" if word == "15" else word for word in commands.look()]
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env=path)
+    with pytest.raises(DeployError, match="plugin of its client"):
+        host_facts.parse(done.stdout, time.time())

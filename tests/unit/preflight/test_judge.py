@@ -191,3 +191,35 @@ def test_a_value_that_torch_refuses_is_a_fault_even_if_all_hosts_have_it():
     alike = {host: {"environment": {"TORCH_DISTRIBUTED_DEBUG": "MUCH"}} for host in HOSTS}
     assert (judge(answers(change=alike)).cause, judge(answers(change=alike)).hosts) == ("settings-differ", HOSTS)
     assert judge(answers(change={"a": {"environment": {"TORCH_DISTRIBUTED_DEBUG": "detail"}}})).ok
+
+
+def resources_of_b(**more):
+    return answers(change={"b": {"resources": {**facts(1)["resources"], **more}}})
+
+
+@pytest.mark.parametrize(
+    ("pace", "fault", "warnings"),
+    [
+        ((0.02, 0.02, 0.5), "", []),
+        ((2.1, 0.05, 0.5), "cpu-low", []),
+        ((0.2, 0.04, 1.0), "", ["cpu-low"]),
+        ((2.1, 0.05, 900.0), "", ["cpu-low"]),
+        ((0.2, 0.04, 900.0), "", []),
+    ],
+)
+def test_hardly_any_cpu_on_a_host_that_is_not_busy_is_a_limit(pace, fault, warnings):
+    verdict = judge(resources_of_b(pace=list(pace), cores=2))
+    assert (verdict.cause, [finding.cause for finding in verdict.warnings]) == (fault, warnings)
+
+
+def test_a_port_that_users_may_not_listen_on_is_not_a_busy_one():
+    seen = answers(change={"a": {"resources": {**facts(0)["resources"], "ports_from": 30000}}})
+    listens = {"a": {**seen.listens["a"], "failed": {"29500": {"error": "forbidden", "holder": ""}}}}
+    verdict = judge(dataclasses.replace(seen, listens={**seen.listens, **listens}))
+    assert (verdict.cause, "30000" in verdict.findings[0].text) == ("port-forbidden", True)
+
+
+def test_ports_on_which_programs_listen_are_no_free_ones():
+    seen = answers(change={"a": {"port_range": [50000, 50099], "listening": list(range(50000, 50098))}})
+    assert judge(seen).cause == "few-ports"
+    assert judge(answers(change={"a": {"port_range": [50000, 50099], "listening": [50000]}})).ok
