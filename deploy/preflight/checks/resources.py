@@ -19,7 +19,7 @@ OF_MEMORY = (("as", "v", 1100 * MIB, 4 * GIB), ("data", "d", 300 * MIB, 2 * GIB)
 WORDS = {"as": "address space", "data": "data", "stack": "stack"}
 CPU_LEAST_S = 3
 # A share of a core below which training stands still for all: where the host is not busy, a limit takes the rest.
-PACE_LEAST, PACE_GOOD, BUSY = 0.05, 0.25, 4.0
+PACE_LEAST, PACE_GOOD, BUSY = 0.05, 0.1, 4.0
 # Plus one for each host: with two nodes, torchrun and a rank need 24 files on the first host and 20 on the other.
 FILES_FIRST, FILES_OTHER = 22, 18
 

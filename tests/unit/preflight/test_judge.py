@@ -202,9 +202,9 @@ def resources_of_b(**more):
     [
         ((0.02, 0.02, 0.5), "", []),
         ((2.1, 0.05, 0.5), "cpu-low", []),
-        ((0.2, 0.04, 1.0), "", ["cpu-low"]),
+        ((1.0, 0.08, 1.0), "", ["cpu-low"]),
         ((2.1, 0.05, 900.0), "", ["cpu-low"]),
-        ((0.2, 0.04, 900.0), "", []),
+        ((1.0, 0.08, 900.0), "", []),
     ],
 )
 def test_hardly_any_cpu_on_a_host_that_is_not_busy_is_a_limit(pace, fault, warnings):
