@@ -68,6 +68,12 @@ def try_threads():
         thread.join()
 
 
+def try_view(path):
+    """See what the host has put into the run's folder: its engine may have other folders under the same names."""
+    if not os.path.exists(path):
+        raise RuntimeError("the engine does not see the host's folder: %s is not there" % os.path.basename(path))
+
+
 def try_folder(folder):
     """Write a file as a checkpoint is written: under another name, synced, renamed; then remove it."""
     part = os.path.join(folder, ".muster-rehearsal-%s" % os.urandom(6).hex())
@@ -185,6 +191,8 @@ class Rank:
         """What needs nobody else. Only one rank of a node writes and loads: all share the disk and the memory."""
         if self.local == 0:
             self.step("start %d threads" % THREADS, try_threads)
+            if self.plan["expect"]:
+                self.step("see the run's folder", try_view, os.path.join(self.plan["folder"], self.plan["expect"]))
             self.step("write to %s" % self.plan["folder"], try_folder, self.plan["folder"])
             for folder in self.plan["folders"]:
                 self.say({"step": "write to %s" % folder})
@@ -333,6 +341,7 @@ def plan_of(asked, environment):
         "bytes": int(asked.get("bytes", LONG)),
         "folder": environment.get("MUSTER_RUN_DIR") or ".",
         "folders": asked.get("folders", []),
+        "expect": asked.get("expect", ""),
     }
 
 

@@ -52,7 +52,8 @@ def rehearse(
         return SessionProbe(session, command, program, commands.line(commands.variable_lines(node.environment)))
 
     folders = {host: writable(by_name[host], node, job) for host, node in by_host.items()}
-    questions = {host: {"backend": backend, "bytes": long, "folders": folders[host]} for host in by_host}
+    shared = {"backend": backend, "bytes": long, "expect": "here"}
+    questions = {host: {**shared, "folders": folders[host]} for host in by_host}
     started = on_all([by_name[node.host] for node in nodes], start)
     return _asked(started, questions, scene_of(nodes, facts, backend), long, say)
 

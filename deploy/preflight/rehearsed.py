@@ -101,6 +101,9 @@ def _sign(words: str, step: str, cause: str, symptom: str, fix: str) -> _Sign:
 _SHM = '`shm_size = "16g"` under [job] of cluster.toml; what fills it: df -h /dev/shm in a container'
 # The first one that fits counts: the words of the failure, and the beginning of the step.
 _SIGNS = (
+    _sign(r"engine does not see", "see", "mount-missing", "nothing that a run writes is on the host's disk",
+          "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); sudo systemctl "
+          "restart docker"),
     _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", _SHM),
     _sign(r"no space left|allocate shared memory", "load", "shm-small", "`Bus error` in data loaders",
           _SHM),
@@ -256,7 +259,11 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
     first = scene.hosts[0]
     absent = _absent(outcomes, scene)
     if absent and first not in absent:
-        text = f"{listed(absent)} {'does' if len(absent) == 1 else 'do'} not come to the rendezvous at {scene.endpoint}"
+        do = "does" if len(absent) == 1 else "do"
+        # A rehearsal begins only where the calls of the probes have passed.
+        text = (
+            f"{listed(absent)} {do} not come to the store of the rendezvous at {scene.endpoint}, where plain calls pass"
+        )
         port = scene.endpoint.rpartition(":")[2]
         fix = f"on {first}: allow TCP {port} from {listed(absent)}; on {absent[0]}: {_nc(scene)}"
         link = (absent[0], first) if len(absent) == 1 else None

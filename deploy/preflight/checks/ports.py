@@ -104,17 +104,21 @@ def _range(answers: Answers) -> Iterator[Finding]:
             level = "fault" if count < FEWEST * ranks and needed else WARNING
             text = f"{host}: only {count} ports ({low}-{high}) for all connections"
             if taken := high - low + 1 - count:
-                text += f": programs listen on {taken} others"
-            fix = f"on {host}: {WIDEN}"
+                text += f": {taken} others are reserved, or programs listen on them"
+            reserved = " net.ipv4.ip_local_reserved_ports=" if answers.facts[host].get("reserved") else ""
+            fix = f"on {host}: {WIDEN}{reserved}"
             symptom = "`Address already in use` or `Cannot assign requested address`, or a hang"
             yield Finding("few-ports", "ports", (host,), text, (), symptom, fix, level)
 
 
 def _free_ports(answers: Answers, host: str) -> int:
-    """The ports of the range on which nobody listens: neither a listener nor a call gets one of the others."""
-    low, high = answers.facts[host]["port_range"]
-    taken = sum(low <= port <= high for port in answers.facts[host].get("listening", ()))
-    return int(high - low + 1 - taken)
+    """The ports of the range that are not reserved and on which nobody listens: a listener or a call gets no other."""
+    facts = answers.facts[host]
+    low, high = facts["port_range"]
+    taken = {port for port in facts.get("listening", ()) if low <= port <= high}
+    for first, last in facts.get("reserved", ()):
+        taken |= set(range(max(low, first), min(high, last) + 1))
+    return int(high - low + 1 - len(taken))
 
 
 def _used_up(answers: Answers) -> Iterator[Finding]:

@@ -271,6 +271,8 @@ def resources():
     limits = [
         text(path).strip() for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     ]
+    # Of the control groups above ours as well, where the kernel tells it (version 1).
+    limits += re.findall(r"^hierarchical_memory_limit (\d+)", text("/sys/fs/cgroup/memory/memory.stat"), re.M)
     answer["memory"]["limit"] = min([int(limit) for limit in limits if limit.isdigit()] or [0])
     counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
     answer["conntrack"] = [int(count) for count in counts if count.isdigit()]
@@ -320,6 +322,13 @@ def leftovers():
     return rows
 
 
+def reserved():
+    """The ranges of local ports that the kernel gives to nobody who does not name them."""
+    words = text("/proc/sys/net/ipv4/ip_local_reserved_ports").strip().split(",")
+    ends = [word.split("-") for word in words if word]
+    return [[int(each[0]), int(each[-1])] for each in ends][:1000]
+
+
 def facts(asked):
     """Everything that this host can find out alone."""
     name = socket.gethostname()
@@ -338,6 +347,7 @@ def facts(asked):
         container=os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
         interfaces=interfaces(),
         port_range=[int(port) for port in port_range] or [32768, 60999],
+        reserved=reserved(),
         environment={key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)},
         listening=sorted({row[1] for row in listeners()}),
         software=software(),

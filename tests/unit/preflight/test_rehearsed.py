@@ -47,6 +47,10 @@ def test_a_rehearsal_that_went_well_finds_nothing_and_says_what_it_showed():
         (rank("meet", error="OSError: [Errno 98] 10.0.0.1:29500: Address already in use"), "port-busy"),
         (rank("form a group (gloo)", error="RuntimeError: Unable to find address for: eth9"), "interface-missing"),
         (rank("all_reduce", signal=9), "memory-low"),
+        (
+            rank("see the run's folder", error="RuntimeError: the engine does not see the host's folder"),
+            "mount-missing",
+        ),
         (rank("all_reduce", signal=11), "proof-failed"),
     ],
 )
