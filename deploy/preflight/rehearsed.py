@@ -102,8 +102,8 @@ _SHM = '`shm_size = "16g"` under [job] of cluster.toml; what fills it: df -h /de
 # The first one that fits counts: the words of the failure, and the beginning of the step.
 _SIGNS = (
     _sign(r"engine does not see", "see", "mount-missing", "nothing that a run writes is on the host's disk",
-          "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); sudo systemctl "
-          "restart docker"),
+          "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); "
+          "sudo systemctl restart docker"),
     _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", _SHM),
     _sign(r"no space left|allocate shared memory", "load", "shm-small", "`Bus error` in data loaders",
           _SHM),

@@ -10,7 +10,7 @@ from ..findings import WARNING, Finding, listed
 from ..targets import NO_PORT
 
 OLD_S = 5.0
-FEWEST, FEW = 32, 128
+FEWEST, FEW, FEWEST_ELSEWHERE = 32, 128, 3
 WIDEN = 'sudo sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
 
 
@@ -100,7 +100,7 @@ def _range(answers: Answers) -> Iterator[Finding]:
         count, ranks = _free_ports(answers, host), answers.request.processes
         if count < FEW * ranks:
             # Measured: with one rank each, three ports are enough for a host that has no rendezvous.
-            needed = host == answers.meeting or ranks > 1 or few_at_meeting
+            needed = host == answers.meeting or ranks > 1 or few_at_meeting or count < FEWEST_ELSEWHERE
             level = "fault" if count < FEWEST * ranks and needed else WARNING
             text = f"{host}: only {count} ports ({low}-{high}) for all connections"
             if taken := high - low + 1 - count:

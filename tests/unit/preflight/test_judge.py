@@ -230,3 +230,5 @@ def test_reserved_ports_are_no_free_ones():
     verdict = judge(seen)
     assert (verdict.cause, "only 29 ports" in verdict.findings[0].text) == ("few-ports", True)
     assert "ip_local_reserved_ports" in verdict.fix
+    one = answers(change={"b": {"port_range": [50000, 50019], "reserved": [[50000, 50018]]}})
+    assert (judge(one).cause, judge(one).hosts) == ("few-ports", ("b",))
