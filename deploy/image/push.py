@@ -109,9 +109,10 @@ def push(
     raises HostsFailed with every such host before it sends anything to any host.
     """
     sessions = list(sessions)
+    folders = Ahead(lambda: _known_folders(sessions, code))  # it takes longest
     bases = _find_base(sessions, base, pull=True)
     cache = cache or LayerCache(default_folder())
-    context, looks = _context(sessions, bases, code, tag, tell, cache)
+    context, looks = _context(sessions, bases, code, tag, tell, cache, folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = Ahead(large.save) if (large := context.large) else None
     pushed = on_all(sessions, lambda session: _bring(session, context, has[session.host.name], proven))
@@ -129,7 +130,8 @@ def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag
     if not bases.values:
         return on_all(sessions, lambda session: PushPlan((), False, f"the host would pull {base} first"))
     cache = LayerCache(default_folder())
-    context, looks = _context(sessions, bases, code, tag, lambda host, sent, total: None, cache, prove=False)
+    folders = Ahead(lambda: _known_folders(sessions, code))
+    context, looks = _context(sessions, bases, code, tag, lambda host, sent, total: None, cache, folders, prove=False)
 
     def plan(session: Session) -> PushPlan:
         has = looks.all()[session.host.name]
@@ -222,24 +224,32 @@ def _context(
     tag: str,
     tell: Tell,
     cache: LayerCache,
+    folders: Ahead[Results[HostFolders]],
     prove: bool = True,
 ) -> tuple[_PushContext, Results[_Has]]:
     base, local = _agreed(bases), HERE in bases.values
-    bare, known = run_image(base, (), tag), list(code.memory.listings) if code else []
-    proofs = Proofs(cache.folder.parent)
+    bare, proofs = run_image(base, (), tag), Proofs(cache.folder.parent)
     # A large folder was sent before, so it went beside the image.
-    is_likely = prove and bool(known) and has_trainer(base)
+    is_likely = prove and bool(code and code.memory.listings) and has_trainer(base)
 
     def ask(session: Session) -> _Has:
-        folders = Ahead(lambda: folder_push.look(session, known))
         proved = is_likely and not _fault(session, bare, _try(session, bare, (), proofs), proofs)
-        return _Has(None if proved else look(session, bare, base), folders.result())
+        store, seen = None if proved else look(session, bare, base), folders.result()
+        if fault := seen.faults.get(session.host.name):
+            raise fault
+        return _Has(store, seen.values[session.host.name])
 
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
     layer, large = _code(code, base, cache, tell)
     image = run_image(base, (layer.digest,) if layer else (), tag)
     source = LayerSource(base, layer, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
     return _PushContext(image, base, local, source, tell, proofs, large, len(sessions) > 1), looks.result()
+
+
+def _known_folders(sessions: Sequence[Session], code: FolderLook | None) -> Results[HostFolders]:
+    """What each host has of the large folders that this machine has sent before."""
+    known = list(code.memory.listings) if code else []
+    return on_all(sessions, lambda session: folder_push.look(session, known))
 
 
 def _code(
