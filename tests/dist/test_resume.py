@@ -271,8 +271,9 @@ def test_no_finished_step_is_lost_with_a_rank_and_not_a_bit_is_different(nodes, 
     until(lambda: None not in broken.codes().values(), "the broken run to end", 120)
     assert set(broken.codes().values()) == {0}
     assert equal(whole_state(whole.run_dir, 150), whole_state(broken.run_dir, 150))
-    after = losses(broken.run_dir)
-    assert {step: after[step] for step in losses(whole.run_dir)} == losses(whole.run_dir)
+    told, after = losses(whole.run_dir), losses(broken.run_dir)
+    assert after.items() <= told.items()
+    assert len(told) - len(after) <= 1, "rank 0 may be killed between its last step and the line about it"
 
 
 HALF = """
