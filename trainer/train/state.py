@@ -35,7 +35,7 @@ def collect(stepper: Stepper, position: Position, config: Config, samples: int) 
         **parts.collect(stepper.parts()),
         "scheduler": {k: v for k, v in stepper.scheduler.state_dict().items() if k != "lr_lambdas"},
         "world": stepper.mesh.data_world,
-        "position": dataclasses.asdict(position),
+        "position": {name: value for name, value in dataclasses.asdict(position).items() if value is not False},
         "samples": samples,
         "config": dataclasses.asdict(config),
     }
