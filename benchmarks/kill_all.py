@@ -170,7 +170,7 @@ def _snapshot_readable(folder: Path) -> bool | None:
 def _our_weights(folder: Path) -> Any:
     state, manifest = store.load(folder / "checkpoints" / f"step-{STEPS:08d}")
     assert manifest.step == STEPS
-    return {name: state[name] for name in ("model", "optimizer", "scheduler", "rng", "position")}
+    return {name: state[name] for name in ("model", "optimizer", "scheduler", "position")}
 
 
 def _their_weights(folder: Path) -> Any:

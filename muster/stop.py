@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +31,8 @@ class Stop:
     def __init__(self) -> None:
         self.asked = False
         self._asked_at = 0.0
+        # Called before this process ends because torchrun starts it again; False: it will end by itself, and soon.
+        self.before_restart: Callable[[], bool] = lambda: True
 
     def listen(self, local_rank: int | None = None) -> None:
         """Let SIGTERM and SIGINT set `asked` from now on. `local_rank` is LOCAL_RANK if it is None.
@@ -49,6 +52,8 @@ class Stop:
     def _ask(self, number: int, *_: object) -> None:
         if not self._node_is_asked():
             # Nobody asked this node to stop: torchrun ends its ranks to start them again, because a node came or went.
+            if not self.before_restart():
+                return
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from .. import exchange
 
 
-def savers(folder: Path, most: int) -> list[int]:
-    """The ranks that write a whole state into `folder`: rank 0, and the lowest one on each other disk, `most` in all.
-
-    All ranks call this and get the same.
-    """
-    lowest = lowest_on_each(folder)
+def savers(lowest: Sequence[int], most: int) -> list[int]:
+    """The ranks that write a whole state: rank 0, and the `lowest` one on each other disk, `most` in all."""
     return [0, *(rank for rank, first in enumerate(lowest) if rank and rank == first)][:most]
 
 

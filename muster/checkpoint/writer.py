@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import LifoQueue
@@ -48,17 +48,18 @@ def open_writer(
     on_done: Callable[[Written], None],
     parts: Mapping[str, Part],
     writes: bool | None = None,
+    alone: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> BackgroundWriter | None:
     """The writer of `parts`: of rank 0 alone, or of all ranks if they have cut the parts. All ranks call this.
 
     None on a rank that writes nothing. All ranks of a joint writer submit the same steps. `writes`: whether this rank
-    writes a state that no rank has cut; None: as rank 0 does.
+    writes a state that no rank has cut; None: as rank 0 does. `alone`: entered for each write of such a state.
     """
     rank, _ = exchange.rank_and_world()
     if cut.is_cut(collect(parts)):
         return BackgroundWriter(folder, keep_last, keep_best, on_done, Joint(folder))
     writes = rank == 0 if writes is None else writes
-    return BackgroundWriter(folder, keep_last, keep_best, on_done) if writes else None
+    return BackgroundWriter(folder, keep_last, keep_best, on_done, alone=alone) if writes else None
 
 
 class BackgroundWriter:
@@ -74,8 +75,9 @@ class BackgroundWriter:
         keep_best: bool,
         on_done: Callable[[Written], None],
         joint: Joint | None = None,
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self._joint = joint
+        self._joint, self._alone = joint, alone
         self._folder, self._keep_last, self._keep_best, self._on_done = folder, keep_last, keep_best, on_done
         self._writes: list[Future[Written]] = []
         self._newest, self._after = _newest(folder), 0.0
@@ -156,24 +158,25 @@ class BackgroundWriter:
     ) -> Written:
         began = time.perf_counter()
         path, size, error = None, 0, None
-        try:
-            if self._joint:
-                path, size = self._joint.write(self._folder, step, state, metric, summary)
-            else:
-                self._refuse_late(step)
-                path = store.write(
-                    self._folder, step, state, metric=metric, summary=summary, created=created or self.now()
-                )
-                size = (path / STATE).stat().st_size
-                self._newest = _newest(self._folder)
-        except TrainError as failure:
-            error = failure
-        finally:
-            self._free.put(snapshot)
-        written = Written(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
-        if path and (self._joint is None or self._joint.leads):
-            with suppress(OSError):  # the next one tries again
-                store.prune(self._folder, self._keep_last, self._keep_best, verified=path)
+        with self._alone():
+            try:
+                if self._joint:
+                    path, size = self._joint.write(self._folder, step, state, metric, summary)
+                else:
+                    self._refuse_late(step)
+                    path = store.write(
+                        self._folder, step, state, metric=metric, summary=summary, created=created or self.now()
+                    )
+                    size = (path / STATE).stat().st_size
+                    self._newest = _newest(self._folder)
+            except TrainError as failure:
+                error = failure
+            finally:
+                self._free.put(snapshot)
+            written = Written(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
+            if path and (self._joint is None or self._joint.leads):
+                with suppress(OSError):  # the next one tries again
+                    store.prune(self._folder, self._keep_last, self._keep_best, verified=path)
         self._on_done(written)
         return written
 

@@ -51,7 +51,7 @@ def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_pa
         "killed: training goes on",
         "killed: weights beside a run left alone",
         "a DataLoader with workers and pinned memory",
-        "weights, optimizer, scaler, random states",
+        "weights, optimizer, scaler",
         "2 ranks: all_reduce",
         "processes of the checks",
     ):

@@ -1,7 +1,9 @@
 """Going on after anything: nothing is repeated, nothing is missed, not a bit is different."""
 
 import json
+import math
 import os
+import random
 import signal
 from collections import Counter
 
@@ -204,3 +206,103 @@ def test_a_run_goes_on_from_a_checkpoint_of_format_1(torchrun):
     assert run.wait() == 0, run.output
     assert events(run.run_dir, 0, "resumed")[0]["step"] == 6
     assert events(run.run_dir, 0, "outcome")[0]["step"] == 9
+
+
+UNEVEN = """
+class Noisy(TensorDataset):
+    def __getitem__(self, index):
+        ids, x, y = super().__getitem__(index)
+        return ids, x + 0.1 * torch.randn(4), y
+
+def collate(samples):
+    return torch.utils.data.default_collate(samples)
+
+def datasets(data):
+    return Noisy(*numbered(203).tensors), numbered(37)
+
+def model():
+    return nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 1))
+
+def loss(model, batch):
+    time.sleep(0.003 * RANK)
+    ids, x, y = batch
+    return ((model(x) - y) ** 2).mean()
+"""
+
+
+def finished(run, ranks, until_t=math.inf):
+    """The last step that one of these ranks has finished by then."""
+    return max(event["step"] for rank in ranks for event in events(run.run_dir, rank, "step") if event["t"] < until_t)
+
+
+def whole_state(run_dir, step):
+    """What a checkpoint has besides what the user chose."""
+    state = store.load(run_dir / f"checkpoints/step-{step:08d}")[0]
+    return {name: state[name] for name in ("model", "optimizer", "scheduler")}
+
+
+def equal(first, other):
+    """Whether two nested states are equal to the last bit."""
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, other)
+    if isinstance(first, dict):
+        return first.keys() == other.keys() and all(equal(first[name], other[name]) for name in first)
+    if isinstance(first, list):
+        return len(first) == len(other) and all(equal(*pair) for pair in zip(first, other, strict=True))
+    return first == other
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_no_finished_step_is_lost_with_a_rank_and_not_a_bit_is_different(nodes, recipe_file, workers):
+    own = ("--recipe", recipe_file(UNEVEN), "--data-workers", workers, "--eval-every", 40)
+    options = (*own, "--steps", 150, "--batch", 24, "--checkpoint-every", 100000, "--log-every", 1, "--keep", 9)
+    whole = nodes(2, *options, folder="whole").start()
+    until(lambda: None not in whole.codes().values(), "the undisturbed run to end", 120)
+    broken = nodes(2, *options, folder="broken").start()
+    draw = random.Random()
+    for starts, doomed in enumerate((0, 1, 2), start=1):
+        trains_again(broken, 0, starts)
+        goal = finished(broken, [0]) + draw.randrange(3, 25)
+        until(lambda: finished(broken, [0]) >= goal, "some steps more")  # noqa: B023
+        os.kill(events(broken.run_dir, doomed, "started")[-1]["pid"], signal.SIGKILL)
+        until(lambda: len(events(broken.run_dir, 0, "resumed")) == starts, "the next start")  # noqa: B023
+        resumed = events(broken.run_dir, 0, "resumed")[-1]
+        assert resumed["step"] == finished(broken, {0, 1, 2} - {doomed}, resumed["t"]), "no finished step is lost"
+    until(lambda: None not in broken.codes().values(), "the broken run to end", 120)
+    assert set(broken.codes().values()) == {0}
+    assert equal(whole_state(whole.run_dir, 150), whole_state(broken.run_dir, 150))
+    told, after = losses(whole.run_dir), losses(broken.run_dir)
+    assert after.items() <= told.items()
+    assert len(told) - len(after) <= 1, "rank 0 may be killed between its last step and the line about it"
+
+
+HALF = """
+from pathlib import Path
+done = Path(__file__).with_suffix(".half")
+
+class Half(torch.optim.SGD):
+    taken = 0
+
+    def step(self, closure=None):
+        self.taken += 1
+        if RANK == 1 and self.taken == 13 and not done.exists():
+            done.touch()
+            self.param_groups[0]["params"][0].data.add_(1.0)
+            raise RuntimeError("Connection closed by peer [127.0.0.1]:1")
+        return super().step(closure)
+
+def optimizer(model, lr):
+    return Half(model.parameters(), lr)
+"""
+
+
+def test_a_state_that_was_half_updated_is_not_saved(nodes, recipe_file):
+    options = ("--steps", 30, "--batch", 24, "--checkpoint-every", 1000, "--eval-every", 0, "--log-every", 1)
+    broken = nodes(1, *options, "--recipe", recipe_file(HALF), folder="broken").start()
+    until(lambda: None not in broken.codes().values(), "the broken run to end", 120)
+    assert set(broken.codes().values()) == {0}
+    assert not events(broken.run_dir, 1, "checkpoint"), "rank 1 had changed a part of its state"
+    assert events(broken.run_dir, 0, "resumed")[0]["step"] == 13, "rank 0 had finished that step"
+    whole = nodes(1, *options, "--recipe", recipe_file(HALF), folder="whole").start()
+    until(lambda: None not in whole.codes().values(), "the undisturbed run to end", 120)
+    assert same(weights(whole.run_dir, 30), weights(broken.run_dir, 30))

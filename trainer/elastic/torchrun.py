@@ -37,7 +37,7 @@ from ..node import ends, group, meeting, rank_pipe, share, style, torch_names
 from ..verdict import failed, publish
 from . import epochs, forkserver, rendezvous
 
-PAUSE_SECONDS = 0.2
+PAUSE_SECONDS = 0.1
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
 _TRAINER = (f"{NAME}.train.run", "torch._dynamo")
 _STRANGER = "Muster ran none of it; whoever reaches a run's ports can end the run: keep them inside a private network"

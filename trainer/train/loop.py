@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import os
+import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 from muster import exchange
 from muster.checkpoint import Written, open_writer
-from muster.checkpoint.disks import savers
+from muster.checkpoint.disks import lowest_on_each, savers
 from muster.data import StreamSampler, cuts, share
 from muster.errors import Refused, TrainError
 
@@ -26,6 +30,8 @@ from .environment import Ranks
 from .evaluate import evaluate
 from .metrics import Meter
 from .process_group import Group
+from .rescue import Mark, Rescue, alone
+from .seeds import Seeded, numbered, seed_step
 from .state import Position
 from .step import Step, Stepper
 from .weights import Audit, digest
@@ -55,6 +61,7 @@ class Training:
     ) -> None:
         self.config, self.recipe, self.group, self.ranks, self.folder = config, recipe, group, ranks, folder
         self.say, self.stop_asked = say, stop_asked
+        self.say_on_any_rank = say
         self.train_set, self.held_out = data
         self.mesh = mesh.parse(config.mesh, ranks.world)
         self.samples = check_sizes(config, self.mesh.data_world, *data)
@@ -63,9 +70,18 @@ class Training:
         self.position, self.audit = Position(), Audit()
         self.meter = Meter(folder, config.batch, self.samples, config.steps)
         # Of ranks with the same state more than one writes it, if they have a disk each: the first host's may be lost.
-        self.savers = savers(folder.checkpoints, ranks.disks) if self.mesh.copies and ranks.world > 1 else [0]
+        several = self.mesh.copies and ranks.world > 1
+        lowest = lowest_on_each(folder.checkpoints) if several else [0] * ranks.world
+        self.savers = savers(lowest, ranks.disks) if several else [0]
         writes, parts = ranks.rank in self.savers, self.stepper.parts()
-        self.writer = open_writer(folder.checkpoints, config.keep, True, self._written, parts, writes)
+        lock = partial(alone, folder.path) if several else nullcontext
+        self.writer = open_writer(folder.checkpoints, config.keep, True, self._written, parts, writes, lock)
+        # A GPU may wait for the lost rank, and a copy of the weights would wait behind that. Not tried on one yet.
+        rescues = several and lowest[ranks.rank] in self.savers and group.device.type != "cuda"
+        self._rescue = (
+            Rescue(folder.path, folder.checkpoints, config.keep, self.writer, self._rescued) if rescues else None
+        )
+        self._mark, self._start, self._sound, self._end_put_off = Mark(), 0, False, False
         self.last_good = "none yet"
         self.evaluated_at = -1
         self.say_next = 0.0
@@ -73,19 +89,19 @@ class Training:
     def run(self) -> Verdict:
         """Train to the last step, or until somebody asks for a stop. Raises TrainError for a fault the user can fix."""
         config = self.config
-        self.position, created = state.restore(self.stepper, config, self.ranks, self.folder, self.samples)
-        if self.writer:
-            self.writer.continue_after(created)
+        self._restore()
         self._report_plan()
-        self.stream = self._stream()
-        self.meter.resume()
         start = self.position.step
+        if self.position.unevaluated:
+            self.position = dataclasses.replace(self.position, unevaluated=False)
+            self._evaluate_and_save(start == config.steps)
         while self.position.step < config.steps:
             lr = self.stepper.optimizer.param_groups[0]["lr"]
+            self._seed()
             result = self.stepper.step(self.stream, self.micro_batch_sizes, self.stop_asked())
             if result.not_finite:
                 self._end_not_finite(result)
-            self.position = Position(self.position.step + 1, self.position.consumed + config.batch)
+            self._count_step()
             step = self.position.step
             if step == start + 1:
                 self.group.set_timeout(config.timeout)
@@ -98,12 +114,71 @@ class Training:
             self._evaluate_and_save(last)
         return self._finish()
 
+    def rescue(self) -> None:
+        """Save the last finished step of a run that breaks off, if this rank has it whole. The rank ends after this."""
+        step = self.position.step
+        if self._rescue and self._sound and not self.stepper.updating and step > self._start:
+            self._rescue.save(step, self._mark.at(step), self._take)
+
+    def puts_off_end(self) -> bool:
+        """Whether a signal came during an update: the loop ends this rank after it, with a whole state to save."""
+        self._end_put_off = self.stepper.updating
+        return self._end_put_off
+
     def close(self) -> None:
         """Finish all writes, however the run ended."""
         with suppress(TrainError):  # `_written` has reported it
             if self.writer:
                 self.writer.finish()
         self.meter.close()
+
+    def _restore(self) -> None:
+        """Go to the newest checkpoint, or to step 0."""
+        self.position, created = state.restore(self.stepper, self.config, self.ranks, self.folder, self.samples)
+        self._start, self._mark = self.position.step, Mark(self.position.step, created)
+        self._set_mark()
+        self._sound = True
+        self.stream = self._stream()
+        self.meter.resume()
+
+    def _set_mark(self) -> float | None:
+        """Let all ranks know a time for a checkpoint of this step; None where those that write agree on it later."""
+        if self.writer:
+            self.writer.continue_after(self._mark.at(self.position.step))
+        if not self.mesh.copies:
+            return None
+        self._mark = Mark(self.position.step, exchange.broadcast(self.writer.now() if self.writer else 0.0))
+        return self._mark.time
+
+    def _take(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The state of the last finished step, when a later one broke, and its summary."""
+        self.stepper.undo()
+        step = self.position.step
+        due = self._is_evaluation_due(step == self.config.steps) and self.evaluated_at != step
+        position = dataclasses.replace(self.position, unevaluated=due)
+        return state.collect(self.stepper, position, self.config, self.samples), self._summary()
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "run": self.folder.path.name,
+            "recipe": self.config.recipe,
+            "world": self.ranks.world,
+            "seed": self.config.seed,
+        }
+
+    def _is_evaluation_due(self, last: bool) -> bool:
+        every = self.config.eval_every
+        return last or bool(every and self.position.step % every == 0)
+
+    def _seed(self) -> None:
+        share = self.mesh.data_rank(self.ranks.rank)
+        seed_step(self.config.seed, self.position.step, share, self.group.device)
+
+    def _count_step(self) -> None:
+        self.position = Position(self.position.step + 1, self.position.consumed + self.config.batch)
+        self.stepper.updating = False
+        if self._end_put_off:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _micro_batch_sizes(self) -> list[int]:
         """The number of samples in each of this rank's micro-batches of a step."""
@@ -125,17 +200,21 @@ class Training:
         return next(take_batches(self.recipe, self.train_set, [indices], self.group.device))
 
     def _stream(self) -> Iterator[Any]:
-        config = self.config
-        sampler = StreamSampler(
+        config, share = self.config, self.mesh.data_rank(self.ranks.rank)
+        lists: Iterable[list[int]] = StreamSampler(
             self.samples,
             batch=config.batch,
             micro_batches=len(self.micro_batch_sizes),
             world=self.mesh.data_world,
-            rank=self.mesh.data_rank(self.ranks.rank),
+            rank=share,
             seed=config.seed,
             consumed=self.position.consumed,
         )
-        return take_batches(self.recipe, self.train_set, sampler, self.group.device, config.data_workers)
+        dataset = self.train_set
+        if config.data_workers and (self.recipe.collate or not isinstance(dataset, TensorDataset)):
+            lists = numbered(lists, self.position.step * len(self.micro_batch_sizes))
+            dataset = Seeded(dataset, config.seed, share)
+        return take_batches(self.recipe, dataset, lists, self.group.device, config.data_workers)
 
     def _report_plan(self) -> None:
         config, shares = self.config, self.mesh.data_world
@@ -167,7 +246,7 @@ class Training:
 
     def _evaluate_and_save(self, last: bool) -> None:
         step, config = self.position.step, self.config
-        to_evaluate = last or (config.eval_every and step % config.eval_every == 0)
+        to_evaluate = self._is_evaluation_due(last)
         to_save = last or (config.checkpoint_every and step % config.checkpoint_every == 0)
         if to_save and self.mesh.copies:
             mine = digest(self.stepper.model.parameters())
@@ -183,26 +262,23 @@ class Training:
 
     def _go_back(self) -> None:
         """Continue from the checkpoint before: what a spoiled replica has sent since is in the weights of all ranks."""
-        step = self.position.step
+        step, self._sound = self.position.step, False
         self.group.set_timeout(self.config.join_timeout)  # a big state takes longer to write and read than a step
         with suppress(TrainError):  # `_written` has reported it
             if self.writer:
                 self.writer.wait()
         exchange.broadcast(exchange.gather(None))  # all have written: nobody looks for checkpoints before
-        self.position, created = state.restore(self.stepper, self.config, self.ranks, self.folder, self.samples)
+        self._restore()
         if not self.position.step:
             raise TrainError(
                 f"the replicas have different weights at step {step}, and no earlier checkpoint is on the disk",
                 "train again: the line above names the rank whose weights were changed, or nobody can tell",
             )
-        if self.writer:
-            self.writer.continue_after(created)
-        self.stream = self._stream()
         self.group.set_timeout(self.config.timeout)
-        self.meter.resume()
         self.say(f"the replicas have different weights at step {step}: all ranks go back to step {self.position.step}")
 
     def _evaluate(self) -> float:
+        self._seed()
         values, samples = evaluate(self.stepper, self.held_out, self.ranks.rank)
         self.evaluated_at = self.position.step
         self.meter.evaluated(self.position.step, values, samples)
@@ -214,19 +290,11 @@ class Training:
         return values.get("accuracy", -values["loss"])
 
     def _save(self, metric: float | None) -> None:
-        rngs, created = state.gather_random_states(self.stepper), None
-        if len(self.savers) > 1:
-            rngs, created = exchange.broadcast((rngs, self.writer.now() if self.writer else 0.0))
+        created = self._set_mark()
         if self.writer is None:
             return
-        run_state = state.collect(self.stepper, self.position, self.config, self.samples, rngs)
-        summary = {
-            "run": self.folder.path.name,
-            "recipe": self.config.recipe,
-            "world": self.ranks.world,
-            "seed": self.config.seed,
-        }
-        self.writer.submit(self.position.step, run_state, metric, summary, created)
+        run_state = state.collect(self.stepper, self.position, self.config, self.samples)
+        self.writer.submit(self.position.step, run_state, metric, self._summary(), created)
 
     def _written(self, written: Written) -> None:
         """The writer thread calls this when a checkpoint is on the disk, or when its write failed."""
@@ -241,6 +309,20 @@ class Training:
         if not self.ranks.first:
             self.folder.event("copied", step=written.step, write_ms=round(written.write_ms, 2), bytes=written.bytes)
             return
+        self._tell_checkpoint(written)
+
+    def _rescued(self, written: Written) -> None:
+        """The thread that saves a run that broke off calls this."""
+        step, own = written.step, f"rank {self.ranks.rank} ({self.ranks.node})"
+        if written.error:
+            why = written.error.message
+            self.folder.event("checkpoint_failed", step=step, message=f"{self.ranks.node}: {why}")
+            self.say_on_any_rank(f"training broke off after step {step}, which {own} could not save: {why}")
+            return
+        self._tell_checkpoint(written)
+        self.say_on_any_rank(f"training broke off after step {step}, which {own} has saved")
+
+    def _tell_checkpoint(self, written: Written) -> None:
         self.folder.event(
             "checkpoint",
             step=written.step,

@@ -125,10 +125,24 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
         recipe = recipes.load(config.recipe)
         data = recipes.build_datasets(recipe, Path(config.data) if config.data else None)
         training = Training(config, recipe, data, group, ranks, folder, console.say, lambda: stop.asked)
+        training.say_on_any_rank = console.say_on_any_rank
+        stop.before_restart = partial(_before_restart, training)
         try:
             return training.run()
+        except Exception as fault:
+            if lost_peer(fault):
+                training.rescue()
+            raise
         finally:
             training.close()
+
+
+def _before_restart(training: Training) -> bool:
+    """Whether torchrun's SIGTERM may end this rank now: not between an update and its count."""
+    if training.puts_off_end():
+        return False
+    training.rescue()
+    return True
 
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:

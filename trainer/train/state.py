@@ -8,7 +8,6 @@ from typing import Any
 
 from muster import exchange
 from muster.checkpoint import parts, store
-from muster.checkpoint.randomness import random_state, restore_random_state, seed_all
 from muster.checkpoint.search import Search, newest_of_all_ranks
 from muster.errors import CheckpointError
 
@@ -20,32 +19,26 @@ from .step import Stepper
 
 @dataclasses.dataclass
 class Position:
-    """The run's progress: optimizer steps done, and samples that all ranks together have consumed."""
+    """The run's progress: optimizer steps done, and samples that all ranks together have consumed.
+
+    `unevaluated`: an evaluation after this step is due.
+    """
 
     step: int = 0
     consumed: int = 0
+    unevaluated: bool = False
 
 
-def collect(stepper: Stepper, position: Position, config: Config, samples: int, rngs: list[Any]) -> dict[str, Any]:
-    """The whole state of a run: `rngs` is that of each share of the data, `samples` the training set's size."""
+def collect(stepper: Stepper, position: Position, config: Config, samples: int) -> dict[str, Any]:
+    """The whole state of a run: `samples` is the training set's size."""
     return {
         **parts.collect(stepper.parts()),
         "scheduler": {k: v for k, v in stepper.scheduler.state_dict().items() if k != "lr_lambdas"},
-        "rng": rngs,
-        "position": dataclasses.asdict(position),
+        "world": stepper.mesh.data_world,
+        "position": {name: value for name, value in dataclasses.asdict(position).items() if value is not False},
         "samples": samples,
         "config": dataclasses.asdict(config),
     }
-
-
-def gather_random_states(stepper: Stepper) -> list[Any]:
-    """The random state of each share of the data, on rank 0; an empty list elsewhere. A tp group has one in common."""
-    return exchange.gather(random_state(stepper.group.device))[:: stepper.mesh.tp]
-
-
-def seed_rank(seed: int, step: int, rank: int) -> None:
-    """Seed a rank that has no saved random state: differently for each share of the data and each step to start at."""
-    seed_all((seed * 1_000_003 + step * 1009 + rank) % 2**31)
 
 
 def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, samples: int) -> tuple[Position, float]:
@@ -54,20 +47,14 @@ def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, 
     The rank whose host has the newest reads it and sends it to the others. Returns the position, and when the
     checkpoint was written. Raises CheckpointError if it has another recipe, seed or data.
     """
-    share = stepper.mesh.data_rank(ranks.rank)
     search = _search(config, ranks, folder)
     if search.path is None or search.state is None:
-        seed_rank(config.seed, 0, share)
         return Position(), 0.0
     path, state = search.path, search.state
     _check_same(path, state, config, samples)
     _apply(search, stepper)
     position = Position(**state["position"])
     changes = differences(state, config, stepper.mesh.data_world)
-    if share < len(state["rng"]):
-        restore_random_state(state["rng"][share], stepper.group.device)
-    else:
-        seed_rank(config.seed, position.step, share)
     if ranks.first:
         folder.event("resumed", step=position.step, path=path, changes=changes)
     return position, search.created
@@ -126,15 +113,13 @@ def _apply(search: Search, stepper: Stepper) -> None:
 def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:
     """What changed since the checkpoint was written, one sentence for each change."""
     then, changes = state["config"], []
-    if (before := len(state["rng"])) != world:
+    # A checkpoint of an older Muster has a random state for each share of the data, which nobody needs any more.
+    before = state["world"] if "world" in state else len(state["rng"])
+    if before != world:
         changes.append(
             f"world size {before} -> {world}: the global batch stays {config.batch}, "
             f"a rank's share is now {config.batch / world:g} instead of {config.batch / before:g}"
         )
-        if world > before:
-            single = world - before == 1
-            new = f"rank {before} is new: its" if single else f"ranks {before} to {world - 1} are new: their"
-            changes.append(f"{new} random numbers start from the seed and step")
     for name, now in dataclasses.asdict(config).items():
         if name != "resume" and name in then and then[name] != now:
             changes.append(f"{name.replace('_', '-')} {then[name]} -> {now}")

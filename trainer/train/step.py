@@ -74,6 +74,8 @@ class Stepper:
         self._timer = DeviceTimer(group.device)
         self._last_gradient_at = self._timer.mark()
         self._update_span: list[tuple[Any, Any]] = []
+        # True from the first change of the state in a step until the loop has counted that step.
+        self.updating = False
         self.bad_loss: float | None = None
         in_training = self._strategy.training
         self._forward_model: nn.Module = torch.compile(in_training) if config.compile else in_training  # type: ignore[assignment]
@@ -155,6 +157,8 @@ class Stepper:
             if last and not self._norm_of_all:
                 totals = torch.stack((torch.stack(losses).sum(), loss.new_tensor(stop_asked, dtype=torch.float32)))
                 work = dist.all_reduce(totals, async_op=True)  # its message travels while backward computes
+            if last and self._strategy.buffers:
+                self._strategy.buffers.send()
             self.scaler.scale(loss * (share * self.mesh.data_world)).backward()  # the strategy takes the ranks' mean
             spans.append((loaded, self._last_gradient_at if last else mark()))
         if self._norm_of_all:
@@ -163,6 +167,8 @@ class Stepper:
             dist.all_reduce(totals)
         else:
             work.wait()
+        if self._strategy.buffers:
+            self._strategy.buffers.wait()
         reduced = mark()
         loss_mean, stops, *norm_squared = totals.tolist()  # on a GPU this waits for all that was marked so far
         finite = math.isfinite(loss_mean)
@@ -180,6 +186,7 @@ class Stepper:
 
     def _update(self, norm: float = math.nan) -> float:
         """Clip and step. `norm` is that of gradients of which each rank has parts."""
+        self.updating = True
         if self._norm_of_all:
             scale(self._parameters, norm, self.config.clip)
         elif self.config.clip:
@@ -188,7 +195,14 @@ class Stepper:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.scheduler.step()
+        if self._strategy.buffers:
+            self._strategy.buffers.finish()
         return norm
+
+    def undo(self) -> None:
+        """Of a step that broke before its update: take back what its forward passes have changed."""
+        if self._strategy.buffers:
+            self._strategy.buffers.restore()
 
 
 def lr_factor(config: Config) -> Callable[[int], float]:

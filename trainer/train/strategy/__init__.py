@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ...mesh import Mesh
+from ..buffers import Buffers
 
 Plan = Mapping[str, Any]
 TryLoss = Callable[[nn.Module], torch.Tensor]
@@ -25,6 +26,8 @@ class Strategy(Protocol):
     """The model with this rank's weights: for the optimizer, evaluation and checkpoints."""
     training: nn.Module
     """What the loss gets in training."""
+    buffers: Buffers | None
+    """Those of the model, where each rank has all of it."""
 
     def synchronize(self, gradients: bool) -> None:
         """Whether the next backward pass adds up the ranks' gradients; before the last of a step it does not."""

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..buffers import Buffers
+
 
 class Replicated:
     """The model on every rank."""
@@ -14,6 +16,8 @@ class Replicated:
         devices = [device.index] if device.type == "cuda" else None
         self.bare = model.to(device)
         self._ddp = DistributedDataParallel(self.bare, device_ids=devices, gradient_as_bucket_view=True)
+        self._ddp.broadcast_buffers = False  # from here on `Buffers` does that, at the end of each step
+        self.buffers: Buffers | None = Buffers(self.bare)
         self.training: nn.Module = self._ddp
 
     def synchronize(self, gradients: bool) -> None:

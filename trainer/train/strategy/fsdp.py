@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from muster.errors import Refused
 
 from ...mesh import AXES, Mesh
+from ..buffers import Buffers
 from . import Plan, TryLoss, tensor
 from .outline import fill, hollow, whole_values
 from .units import units
@@ -32,6 +33,7 @@ class Sharded:
         _contiguous(model)
         whole = whole_values(model)
         self.bare = self.training = hollow(model)
+        self.buffers: Buffers | None = None
         self._root: FSDPModule | None = None
         if mesh.tp > 1:
             if plan is None:

@@ -1,0 +1,59 @@
+"""A model's buffers (the running means of a BatchNorm, say): all ranks have rank 0's after each step.
+
+DDP would give them rank 0's before the next step. Until then each rank had its own, and with rank 0 its own were lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class Buffers:
+    """The buffers of a `model` of which each rank has a copy. All ranks build this at the same place."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._any = any(True for _ in model.buffers())
+        self._kept: list[Tensor] = []
+        self._sent: list[Tensor] = []
+        self._works: list[dist.Work] = []
+        self.send()
+        self.wait()
+        self.finish()
+
+    def send(self) -> None:
+        """After the last forward pass of a step: rank 0 sends its own, while backward computes."""
+        if not self._any:
+            return
+        self._sent = [torch.cat([buffer.reshape(-1) for buffer in alike]) for alike in self._alike()]
+        works = [dist.broadcast(values, 0, async_op=True) for values in self._sent]
+        self._works = [work for work in works if work is not None]
+
+    def wait(self) -> None:
+        """Wait for what rank 0 has sent."""
+        for work in self._works:
+            work.wait()
+
+    def finish(self) -> None:
+        """With the update of the weights: the model has what rank 0 sent."""
+        self._kept = self._sent
+        if dist.get_rank():
+            self.restore()
+
+    def restore(self) -> None:
+        """The model has those of the last finished step again, whatever forward passes have changed since."""
+        for alike, values in zip(self._alike(), self._kept, strict=False):
+            parts = values.split([buffer.numel() for buffer in alike])
+            for buffer, part in zip(alike, parts, strict=True):
+                buffer.copy_(part.view_as(buffer))
+
+    def _alike(self) -> list[list[Tensor]]:
+        """The buffers by type. A model may replace one by another tensor, so they are looked up each time."""
+        by_type: dict[tuple[torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
+        for buffer in self._model.buffers() if self._any else ():
+            by_type[buffer.dtype, buffer.device].append(buffer.detach())
+        return list(by_type.values())

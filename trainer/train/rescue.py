@@ -1,0 +1,117 @@
+"""The last finished step of a run that broke off: a rank that has its whole state saves it before it ends.
+
+Each disk that gets the checkpoints needs it once: the ranks that see the disk take turns, and the first one writes it.
+No rank knows which of the others live, so whoever writes a checkpoint holds a lock meanwhile; a kill releases it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.checkpoint import BackgroundWriter, Written, store
+from muster.checkpoint.manifest import STATE, manifest_or_none
+from muster.checkpoint.snapshot import Snapshot
+from muster.errors import TrainError
+
+# torchrun kills a rank 30 s after its SIGTERM.
+_SECONDS, _POLL_SECONDS = 20.0, 0.003
+_TICK = 1e-5
+_Take = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment that all ranks know: a step, and the time that one host's clock showed then."""
+
+    step: int = 0
+    time: float = 0.0
+
+    def at(self, step: int) -> float:
+        """The time of a checkpoint of a later `step`: the same on all ranks, and of more steps the later one.
+
+        Two ranks may have finished different steps, and their hosts' clocks differ. A step takes longer than a tick.
+        """
+        return self.time + (step - self.step) * _TICK
+
+
+@contextmanager
+def alone(run_folder: Path) -> Iterator[bool]:
+    """Wait until no other process writes into the checkpoints of `run_folder`; False where a file system has no locks.
+
+    A process has the lock once, whichever of its threads asks.
+    """
+    descriptor, held = -1, False
+    with suppress(OSError):
+        descriptor = os.open(run_folder / ".saving", os.O_RDWR | os.O_CREAT, 0o644)
+        # Not flock: processes that load data would hold it for a rank that was killed.
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+        held = True
+    try:
+        yield held
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class Rescue:
+    """Saves once, in a thread of its own: a disk that does not answer must not keep the rank from its end."""
+
+    def __init__(
+        self,
+        run_folder: Path,
+        folder: Path,
+        keep: int,
+        writer: BackgroundWriter | None,
+        report: Callable[[Written], None],
+    ) -> None:
+        self._run_folder, self._folder, self._keep = run_folder, folder, keep
+        self._writer, self._report = writer, report
+        self._ends_at, self._done = 0.0, False
+
+    def save(self, step: int, created: float, take: _Take) -> None:
+        """Write the checkpoint of `step`, unless this disk has one that is as new. Returns after 20 s at the latest.
+
+        `take` gives the state and the summary. A second call waits for the first one: a signal may come meanwhile, and
+        its handler calls this in the same thread. So this waits without a lock, which that thread may hold.
+        """
+        if not self._ends_at:
+            self._ends_at = time.monotonic() + _SECONDS
+            threading.Thread(target=self._save, args=(step, created, take), daemon=True, name="muster-rescue").start()
+        while not self._done and time.monotonic() < self._ends_at:
+            time.sleep(_POLL_SECONDS)
+
+    def _save(self, step: int, created: float, take: _Take) -> None:
+        try:
+            with suppress(TrainError):  # it has been reported
+                if self._writer:
+                    self._writer.wait()
+            with alone(self._run_folder) as held:
+                if held and self._newest() < created:
+                    self._report(self._write(step, created, take))
+        finally:
+            self._done = True
+
+    def _write(self, step: int, created: float, take: _Take) -> Written:
+        began, path, size, error = time.perf_counter(), None, 0, None
+        try:
+            state, summary = take()
+            copied = Snapshot().take(state)
+            path = store.write(self._folder, step, copied, metric=None, summary=summary, created=created)
+            size = (path / STATE).stat().st_size
+            with suppress(OSError):  # the next one tries again
+                store.prune(self._folder, self._keep, True, verified=path)
+        except TrainError as failure:
+            error = failure
+        return Written(step, 0.0, (time.perf_counter() - began) * 1e3, path, size, error)
+
+    def _newest(self) -> float:
+        manifests = (manifest_or_none(path) for _, path in store.listed(self._folder))
+        return max((manifest.created for manifest in manifests if manifest), default=0.0)
