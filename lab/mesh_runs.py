@@ -82,7 +82,7 @@ def build(case: dict[str, Any], ranks: Any, group: Any, folder: Path) -> Trainin
     steps = iter([False] * case.get("stop_after", 0))
     asked = (lambda: next(steps, True)) if "stop_after" in case else (lambda: False)
     own = RankFolder(folder, ranks.rank, ranks.node)
-    return Training(config, loaded, data, group, ranks, own, lambda line: None, asked)
+    return Training(config, loaded, data, group, ranks, own, lambda line: None, lambda line: None, asked)
 
 
 def _spoil(case: dict[str, Any]) -> None:

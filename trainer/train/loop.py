@@ -8,15 +8,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext, suppress
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.utils.data import Dataset, TensorDataset
 
 from muster import exchange
-from muster.checkpoint import Written, open_writer
-from muster.checkpoint.disks import lowest_on_each, savers
 from muster.data import StreamSampler, cuts, share
 from muster.errors import Refused, TrainError
 
@@ -26,27 +22,20 @@ from ..recipe import Recipe, take_batches
 from ..run_dir import RankFolder
 from ..verdict import Verdict, done, stopped
 from . import state
+from .checkpoints import Checkpoints
 from .environment import Ranks
 from .evaluate import evaluate
 from .metrics import Meter
 from .process_group import Group
-from .rescue import Mark, Rescue, alone
 from .seeds import Seeded, numbered, seed_step
 from .state import Position
 from .step import Step, Stepper
 from .weights import Audit, digest
 
 
-class LastWrite(NamedTuple):
-    """The newest good checkpoint, and why the last write failed (empty: it did not), on rank 0, whose node this is."""
-
-    good: str
-    fault: str
-    node: str
-
-
 class Training:
-    """A run on one rank. `say` prints a line on rank 0's console; `stop_asked` is true after SIGTERM."""
+    """A run on one rank. `say` prints a line on rank 0's console, `say_on_any_rank` on this one's; `stop_asked` is true
+    after SIGTERM."""
 
     def __init__(
         self,
@@ -57,11 +46,11 @@ class Training:
         ranks: Ranks,
         folder: RankFolder,
         say: Callable[[str], None],
+        say_on_any_rank: Callable[[str], None],
         stop_asked: Callable[[], bool],
     ) -> None:
         self.config, self.recipe, self.group, self.ranks, self.folder = config, recipe, group, ranks, folder
         self.say, self.stop_asked = say, stop_asked
-        self.say_on_any_rank = say
         self.train_set, self.held_out = data
         self.mesh = mesh.parse(config.mesh, ranks.world)
         self.samples = check_sizes(config, self.mesh.data_world, *data)
@@ -69,20 +58,8 @@ class Training:
         self.stepper = Stepper(config, recipe, group, self.mesh, self._any_micro_batch())
         self.position, self.audit = Position(), Audit()
         self.meter = Meter(folder, config.batch, self.samples, config.steps)
-        # Of ranks with the same state more than one writes it, if they have a disk each: the first host's may be lost.
-        several = self.mesh.copies and ranks.world > 1
-        lowest = lowest_on_each(folder.checkpoints) if several else [0] * ranks.world
-        self.savers = savers(lowest, ranks.disks) if several else [0]
-        writes, parts = ranks.rank in self.savers, self.stepper.parts()
-        lock = partial(alone, folder.path) if several else nullcontext
-        self.writer = open_writer(folder.checkpoints, config.keep, True, self._written, parts, writes, lock)
-        # A GPU may wait for the lost rank, and a copy of the weights would wait behind that. Not tried on one yet.
-        rescues = several and lowest[ranks.rank] in self.savers and group.device.type != "cuda"
-        self._rescue = (
-            Rescue(folder.path, folder.checkpoints, config.keep, self.writer, self._rescued) if rescues else None
-        )
-        self._mark, self._start, self._sound, self._end_put_off = Mark(), 0, False, False
-        self.last_good = "none yet"
+        self.checkpoints = Checkpoints(config, self.stepper, group, ranks, folder, say, say_on_any_rank)
+        self._sound, self._end_put_off = False, False
         self.evaluated_at = -1
         self.say_next = 0.0
 
@@ -116,9 +93,8 @@ class Training:
 
     def rescue(self) -> None:
         """Save the last finished step of a run that breaks off, if this rank has it whole. The rank ends after this."""
-        step = self.position.step
-        if self._rescue and self._sound and not self.stepper.updating and step > self._start:
-            self._rescue.save(step, self._mark.at(step), self._take)
+        if self._sound and not self.stepper.updating:
+            self.checkpoints.rescue(self.position.step, self._take_after_break)
 
     def puts_off_end(self) -> bool:
         """Whether a signal came during an update: the loop ends this rank after it, with a whole state to save."""
@@ -127,44 +103,36 @@ class Training:
 
     def close(self) -> None:
         """Finish all writes, however the run ended."""
-        with suppress(TrainError):  # `_written` has reported it
-            if self.writer:
-                self.writer.finish()
+        self.checkpoints.close()
         self.meter.close()
 
     def _restore(self) -> None:
         """Go to the newest checkpoint, or to step 0."""
         self.position, created = state.restore(self.stepper, self.config, self.ranks, self.folder, self.samples)
-        self._start, self._mark = self.position.step, Mark(self.position.step, created)
-        self._set_mark()
+        self.checkpoints.continue_after(self.position.step, created)
         self._sound = True
         self.stream = self._stream()
         self.meter.resume()
 
-    def _set_mark(self) -> float | None:
-        """Let all ranks know a time for a checkpoint of this step; None where those that write agree on it later."""
-        if self.writer:
-            self.writer.continue_after(self._mark.at(self.position.step))
-        if not self.mesh.copies:
-            return None
-        self._mark = Mark(self.position.step, exchange.broadcast(self.writer.now() if self.writer else 0.0))
-        return self._mark.time
-
     def _take(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The state of the run, and its summary."""
+        return self._state_at(self.position)
+
+    def _take_after_break(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The state of the last finished step, when a later one broke, and its summary."""
         self.stepper.undo()
         step = self.position.step
         due = self._is_evaluation_due(step == self.config.steps) and self.evaluated_at != step
-        position = dataclasses.replace(self.position, unevaluated=due)
-        return state.collect(self.stepper, position, self.config, self.samples), self._summary()
+        return self._state_at(dataclasses.replace(self.position, unevaluated=due))
 
-    def _summary(self) -> dict[str, Any]:
-        return {
+    def _state_at(self, position: Position) -> tuple[dict[str, Any], dict[str, Any]]:
+        summary = {
             "run": self.folder.path.name,
             "recipe": self.config.recipe,
             "world": self.ranks.world,
             "seed": self.config.seed,
         }
+        return state.collect(self.stepper, position, self.config, self.samples), summary
 
     def _is_evaluation_due(self, last: bool) -> bool:
         every = self.config.eval_every
@@ -256,18 +224,14 @@ class Training:
                 return
         metric = self._evaluate() if to_evaluate else None
         if to_save:
-            self._save(metric)
+            self.checkpoints.save(step, metric, self._take)
         if to_evaluate or to_save:
             self.meter.resume()
 
     def _go_back(self) -> None:
         """Continue from the checkpoint before: what a spoiled replica has sent since is in the weights of all ranks."""
         step, self._sound = self.position.step, False
-        self.group.set_timeout(self.config.join_timeout)  # a big state takes longer to write and read than a step
-        with suppress(TrainError):  # `_written` has reported it
-            if self.writer:
-                self.writer.wait()
-        exchange.broadcast(exchange.gather(None))  # all have written: nobody looks for checkpoints before
+        self.checkpoints.wait()
         self._restore()
         if not self.position.step:
             raise TrainError(
@@ -289,64 +253,10 @@ class Training:
         )
         return values.get("accuracy", -values["loss"])
 
-    def _save(self, metric: float | None) -> None:
-        created = self._set_mark()
-        if self.writer is None:
-            return
-        run_state = state.collect(self.stepper, self.position, self.config, self.samples)
-        self.writer.submit(self.position.step, run_state, metric, self._summary(), created)
-
-    def _written(self, written: Written) -> None:
-        """The writer thread calls this when a checkpoint is on the disk, or when its write failed."""
-        if self.ranks.rank not in self.savers:
-            return
-        if written.error:
-            node, why = self.ranks.node, written.error.message
-            self.folder.event("checkpoint_failed", step=written.step, message=f"{node}: {why}")
-            self.say(f"checkpoint at step {written.step} failed on {node}, the previous checkpoint is intact: {why}")
-            return
-        self.last_good = str(written.path)
-        if not self.ranks.first:
-            self.folder.event("copied", step=written.step, write_ms=round(written.write_ms, 2), bytes=written.bytes)
-            return
-        self._tell_checkpoint(written)
-
-    def _rescued(self, written: Written) -> None:
-        """The thread that saves a run that broke off calls this."""
-        step, own = written.step, f"rank {self.ranks.rank} ({self.ranks.node})"
-        if written.error:
-            why = written.error.message
-            self.folder.event("checkpoint_failed", step=step, message=f"{self.ranks.node}: {why}")
-            self.say_on_any_rank(f"training broke off after step {step}, which {own} could not save: {why}")
-            return
-        self._tell_checkpoint(written)
-        self.say_on_any_rank(f"training broke off after step {step}, which {own} has saved")
-
-    def _tell_checkpoint(self, written: Written) -> None:
-        self.folder.event(
-            "checkpoint",
-            step=written.step,
-            path=str(written.path),
-            pause_ms=round(written.pause_ms, 2),
-            write_ms=round(written.write_ms, 2),
-            bytes=written.bytes,
-        )
-
-    def _settle_checkpoints(self) -> LastWrite:
-        """Wait for the last checkpoint. Every rank gets what rank 0 knows of it."""
-        self.group.set_timeout(self.config.join_timeout)  # a big state may take longer to write than a step may take
-        fault = ""
-        try:
-            if self.writer:
-                self.writer.finish()
-        except TrainError as error:
-            fault = error.message
-        return LastWrite(*exchange.broadcast((self.last_good, fault, self.ranks.node)))
-
     def _finish(self) -> Verdict:
         if self.evaluated_at != self.position.step:  # resumed with no step left to do
             self._evaluate()
-        last = self._settle_checkpoints()
+        last = self.checkpoints.settle()
         if last.fault:
             raise TrainError(
                 f"trained to the end, but the last checkpoint is not on the disk: {last.fault}",
@@ -358,8 +268,8 @@ class Training:
     def _stop(self) -> Verdict:
         self.folder.event("stopping", step=self.position.step, message="asked to stop: writing a checkpoint")
         self.say(f"asked to stop: writing a checkpoint at step {self.position.step}")
-        self._save(None)
-        last = self._settle_checkpoints()
+        self.checkpoints.save(self.position.step, None, self._take)
+        last = self.checkpoints.settle()
         if last.fault:
             raise TrainError(
                 f"stopped at step {self.position.step}, but its checkpoint failed: {last.fault}",
@@ -376,7 +286,7 @@ class Training:
     def _end_not_finite(self, result: Step) -> None:
         mine = self.stepper.bad_loss
         bad_losses = exchange.broadcast(exchange.gather(None if mine is None else (mine, self.ranks.node)))
-        last_good = self._settle_checkpoints().good
+        last_good = self.checkpoints.settle().good
         mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum
         culprits = ((rank, bad) for rank, bad in enumerate(bad_losses) if bad is not None)
         rank, (loss, node) = next(culprits, (self.ranks.rank, mean))

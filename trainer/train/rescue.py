@@ -24,7 +24,7 @@ from muster.errors import TrainError
 # torchrun kills a rank 30 s after its SIGTERM.
 _SECONDS, _POLL_SECONDS = 20.0, 0.003
 _TICK = 1e-5
-_Take = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+Take = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Rescue:
         self._writer, self._report = writer, report
         self._ends_at, self._done = 0.0, False
 
-    def save(self, step: int, created: float, take: _Take) -> None:
+    def save(self, step: int, created: float, take: Take) -> None:
         """Write the checkpoint of `step`, unless this disk has one that is as new. Returns after 20 s at the latest.
 
         `take` gives the state and the summary. A second call waits for the first one: a signal may come meanwhile, and
@@ -88,7 +88,7 @@ class Rescue:
         while not self._done and time.monotonic() < self._ends_at:
             time.sleep(_POLL_SECONDS)
 
-    def _save(self, step: int, created: float, take: _Take) -> None:
+    def _save(self, step: int, created: float, take: Take) -> None:
         try:
             with suppress(TrainError):  # it has been reported
                 if self._writer:
@@ -99,7 +99,7 @@ class Rescue:
         finally:
             self._done = True
 
-    def _write(self, step: int, created: float, take: _Take) -> Written:
+    def _write(self, step: int, created: float, take: Take) -> Written:
         began, path, size, error = time.perf_counter(), None, 0, None
         try:
             state, summary = take()

@@ -124,8 +124,9 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
     with looked_at(ranks.local_rank, lambda: training.position.step if training else 0):
         recipe = recipes.load(config.recipe)
         data = recipes.build_datasets(recipe, Path(config.data) if config.data else None)
-        training = Training(config, recipe, data, group, ranks, folder, console.say, lambda: stop.asked)
-        training.say_on_any_rank = console.say_on_any_rank
+        training = Training(
+            config, recipe, data, group, ranks, folder, console.say, console.say_on_any_rank, lambda: stop.asked
+        )
         stop.before_restart = partial(_before_restart, training)
         try:
             return training.run()

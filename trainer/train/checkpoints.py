@@ -1,0 +1,157 @@
+"""The checkpoints of a run on one rank: who writes them, when, and what the record and the console say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from muster import exchange
+from muster.checkpoint import Written, open_writer
+from muster.checkpoint.disks import lowest_on_each, savers
+from muster.errors import TrainError
+
+from ..config import Config
+from ..run_dir import RankFolder
+from .environment import Ranks
+from .process_group import Group
+from .rescue import Mark, Rescue, Take, alone
+from .step import Stepper
+
+
+class LastWrite(NamedTuple):
+    """The newest good checkpoint, and why the last write failed (empty: it did not), on rank 0, whose node this is."""
+
+    good: str
+    fault: str
+    node: str
+
+
+class Checkpoints:
+    """All ranks build this at the same place. `say` prints on rank 0's console, `say_on_any_rank` on this one's."""
+
+    def __init__(
+        self,
+        config: Config,
+        stepper: Stepper,
+        group: Group,
+        ranks: Ranks,
+        folder: RankFolder,
+        say: Callable[[str], None],
+        say_on_any_rank: Callable[[str], None],
+    ) -> None:
+        self._group, self._ranks, self._folder, self._config = group, ranks, folder, config
+        self._say, self._say_on_any_rank = say, say_on_any_rank
+        self._copies = stepper.mesh.copies
+        # Of ranks with the same state more than one writes it, if they have a disk each: the first host's may be lost.
+        several = self._copies and ranks.world > 1
+        lowest = lowest_on_each(folder.checkpoints) if several else [0] * ranks.world
+        self._savers = savers(lowest, ranks.disks) if several else [0]
+        lock = partial(alone, folder.path) if several else nullcontext
+        writes, keep = ranks.rank in self._savers, config.keep
+        self._writer = open_writer(folder.checkpoints, keep, True, self._written, stepper.parts(), writes, lock)
+        # A GPU may wait for the lost rank, and a copy of the weights would wait behind that. Not tried on one yet.
+        rescues = several and lowest[ranks.rank] in self._savers and group.device.type != "cuda"
+        self._rescue: Rescue | None = None
+        if rescues:
+            self._rescue = Rescue(folder.path, folder.checkpoints, keep, self._writer, self._rescued)
+        self._mark, self._start = Mark(), 0
+        self._last_good = "none yet"
+
+    def continue_after(self, step: int, created: float) -> None:
+        """The run continues from the checkpoint of `step`, written at `created`; from step 0 if there is none."""
+        self._start, self._mark = step, Mark(step, created)
+        self._agree_on_time(step)
+
+    def save(self, step: int, metric: float | None, take: Take) -> None:
+        """Begin to write the checkpoint of `step`. `take` gives the state and the summary, on ranks that write."""
+        created = self._agree_on_time(step)
+        if self._writer:
+            state, summary = take()
+            self._writer.submit(step, state, metric, summary, created)
+
+    def rescue(self, step: int, take: Take) -> None:
+        """Save the last finished `step` of a run that breaks off, where this rank may. It ends after this."""
+        if self._rescue and step > self._start:
+            self._rescue.save(step, self._mark.at(step), take)
+
+    def wait(self) -> None:
+        """Return when all ranks have written: nobody looks for checkpoints before."""
+        self._allow_for_writing()
+        with suppress(TrainError):  # `_written` has reported it
+            if self._writer:
+                self._writer.wait()
+        exchange.broadcast(exchange.gather(None))
+
+    def settle(self) -> LastWrite:
+        """Wait for the last checkpoint. Every rank gets what rank 0 knows of it."""
+        self._allow_for_writing()
+        fault = ""
+        try:
+            if self._writer:
+                self._writer.finish()
+        except TrainError as error:
+            fault = error.message
+        return LastWrite(*exchange.broadcast((self._last_good, fault, self._ranks.node)))
+
+    def close(self) -> None:
+        """Finish all writes, however the run ended."""
+        with suppress(TrainError):  # `_written` has reported it
+            if self._writer:
+                self._writer.finish()
+
+    def _allow_for_writing(self) -> None:
+        self._group.set_timeout(self._config.join_timeout)  # a big state takes longer to write and read than a step
+
+    def _agree_on_time(self, step: int) -> float | None:
+        """Let all ranks know a time for a checkpoint of this step; None where those that write agree on it later."""
+        if self._writer:
+            self._writer.continue_after(self._mark.at(step))
+        if not self._copies:
+            return None
+        self._mark = Mark(step, exchange.broadcast(self._writer.now() if self._writer else 0.0))
+        return self._mark.time
+
+    def _written(self, written: Written) -> None:
+        """The writer thread calls this when a checkpoint is on the disk, or when its write failed."""
+        if self._ranks.rank not in self._savers:
+            return
+        if written.error:
+            why = self._failed(written)
+            node = self._ranks.node
+            self._say(f"checkpoint at step {written.step} failed on {node}, the previous checkpoint is intact: {why}")
+            return
+        self._last_good = str(written.path)
+        if self._ranks.first:
+            self._on_disk(written)
+        else:
+            self._event("copied", written, write_ms=round(written.write_ms, 2), bytes=written.bytes)
+
+    def _rescued(self, written: Written) -> None:
+        """The thread that saves a run that broke off calls this."""
+        own = f"rank {self._ranks.rank} ({self._ranks.node})"
+        if written.error:
+            how = f"could not save: {self._failed(written)}"
+        else:
+            self._on_disk(written)
+            how = "has saved"
+        self._say_on_any_rank(f"training broke off after step {written.step}, which {own} {how}")
+
+    def _failed(self, written: Written) -> str:
+        why = written.error.message if written.error else ""
+        self._event("checkpoint_failed", written, message=f"{self._ranks.node}: {why}")
+        return why
+
+    def _on_disk(self, written: Written) -> None:
+        self._event(
+            "checkpoint",
+            written,
+            path=str(written.path),
+            pause_ms=round(written.pause_ms, 2),
+            write_ms=round(written.write_ms, 2),
+            bytes=written.bytes,
+        )
+
+    def _event(self, kind: str, written: Written, **more: Any) -> None:
+        self._folder.event(kind, step=written.step, **more)
