@@ -124,6 +124,12 @@ _REFUSED_FLAGS = {
 }
 
 
+_SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
+# In a line that is no comment; a line may go on behind a backslash.
+_ALONE = re.compile(r"^[^#\n]*\b(?:torchrun|torch\.distributed\.run)\b(?:[^\n#]|\\\n)*--standalone\b", re.MULTILINE)
+_MOST_SHELL = 1 << 18
+
+
 @dataclass(frozen=True)
 class ScriptCommand:
     """What is to run. `words`: as torchrun takes them, or `--per-node COMMAND ARGS`.
@@ -205,6 +211,27 @@ def _as_spelled(words: Sequence[str], folder: Path | None) -> Sequence[str]:
         if "--local_rank" in source and "--local-rank" not in source:
             return (words[0], _UNDERSCORE, *words[2:])
     return words
+
+
+def file_of(words: Sequence[str]) -> str:
+    """The file that a read command needs in the folder; empty for a module, an option, or a program of the image."""
+    if words[:1] == (PER_NODE,):
+        is_shell = len(words) > 2 and words[1].rpartition("/")[2] in _SHELLS
+        first = words[2] if is_shell else words[1]
+        return first if first.endswith((".sh", ".py")) else ""
+    return words[0] if words and not words[0].startswith("-") else ""
+
+
+def refuse_alone(path: str, folder: Path) -> None:
+    """Raise UsageError for a shell script whose torchrun would wait for the other nodes at an address of its own."""
+    try:
+        source = (folder / path).read_text(errors="replace")[:_MOST_SHELL] if path.endswith(".sh") else ""
+    except OSError:
+        return
+    if _ALONE.search(source):
+        why = "that torchrun meets no other node, and waits for ever"
+        hint = f"take the option out of {path}: torchrun has the nodes, and where they meet, from the run's variables"
+        raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
 
 
 def refuse_missing(path: str, folder: Path) -> NoReturn:

@@ -234,7 +234,9 @@ def _refusal(host: str, standing: Standing) -> DeployError:
         stale = f"{host}: locked by {standing.shown}, silent for {standing.age_s:.0f} s"
         return DeployError(stale, f"if that deploy has certainly ended: {unlock}")
     return DeployError(
-        f"{host}: locked by {standing.shown}", f"wait until it ends; {unlock} only if it has certainly ended"
+        f"{host}: locked by {standing.shown}",
+        "another command of Muster's works there at this moment (a run that trains holds no lock): try again in a few "
+        f"seconds; {unlock} only if it has certainly ended",
     )
 
 

@@ -96,7 +96,8 @@ def _tell(removed: Results[dict[str, str]], goes: Mapping[str, Sequence[Leftover
             console.line(f"{host}  {end}  {what}", {"kind": "cleaned", "host": host, "what": what, "end": end})
             failed += [f"{host}: {what}"] if end == "failed" else []
         size = sum(thing.bytes or 0 for thing in goes[host] if ends.get(f"{thing.kind} {thing.name}") == "removed")
-        console.note(f"{host}: {amount(size)} free again")
+        shared = any(what.startswith("images ") for what, end in ends.items() if end == "removed")
+        console.note(f"{host}: removed {amount(size)}{', of which images share layers' if shared else ''}")
     removed.all()
     if failed:
         raise DeployError(f"could not be removed: {', '.join(failed)}", "look at it on that host")

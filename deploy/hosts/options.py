@@ -17,7 +17,7 @@ from typing import Literal
 from ..config import inventory, keep, script, secrets
 from ..config import values as values
 from ..config.inventory import Cluster, Host, Job
-from ..config.script import PER_NODE, ScriptCommand
+from ..config.script import ScriptCommand
 from ..config.values import Mount
 from ..core.errors import UsageError
 from ..core.near import near_file
@@ -132,15 +132,15 @@ class Options:
         """The folder to send to the hosts. Raises UsageError if it does not hold the script."""
         words = self.script_words()
         folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if words else None)
-        if words[:1] == (PER_NODE,):
-            words = words[1:] if words[1].endswith((".sh", ".py")) else ()
-        first = words[0] if words else ""
+        first = "-m" if words[:1] == ("-m",) else script.file_of(words)
         if folder and not os.path.isdir(folder):
             raise UsageError(f"--folder {self.folder}: no such folder", "name the folder that holds your script")
         if folder and first == "-m":
             _refuse_module(words[1] if len(words) > 1 else "", folder)
-        elif folder and first and not first.startswith("-") and not (folder / first).is_file():
+        elif folder and first and not (folder / first).is_file():
             script.refuse_missing(first, folder)
+        elif folder and first and len(cluster.hosts) > 1:
+            script.refuse_alone(first, folder)
         return folder
 
     def _cluster(self) -> Cluster:

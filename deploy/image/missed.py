@@ -56,4 +56,7 @@ def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection)
         return f"{path} was not sent, because it looks like a credential: {how}"
     by_rule = selected.rule == ".dockerignore" or left_out.is_below(path, selected.ignored)
     why = f" ({selected.rule} names it)" if by_rule else ""
-    return f"{path} was not sent{why}: --include {shlex.quote(path)}"
+    # The folder around it, if that is named as a whole: the script most likely reads more of it.
+    above = [parent for parent in selected.ignored if path.startswith(f"{parent}/")]
+    named = dict.fromkeys([*sorted(choice.include), min(above, key=len, default=path)])
+    return f"{path} was not sent{why}: {' '.join(f'--include {shlex.quote(name)}' for name in named)}"

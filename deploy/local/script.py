@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from ..config import secrets
 from ..config import values as values
-from ..config.script import PER_NODE, refuse_missing
+from ..config.script import file_of, refuse_missing
 from ..config.values import Secret
 from ..core.errors import DeployError, UsageError
 from ..image import code_layer
@@ -62,8 +62,7 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
     path = Path(folder or ".")
     if not path.is_dir():
         raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
-    shell = script[1] if script[0] == PER_NODE and script[1].endswith((".sh", ".py")) else ""
-    first = shell or ("" if script[0].startswith("-") else script[0])
+    first = file_of(script)
     if first and not (path / first).is_file():
         refuse_missing(first, path)
     look = code_layer.look(path, choice)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from muster import exchange
 from muster.checkpoint import Written, open_writer
@@ -126,7 +126,8 @@ class Checkpoints:
         if self._ranks.first:
             self._on_disk(written)
         else:
-            self._event("copied", written, write_ms=round(written.write_ms, 2), bytes=written.bytes)
+            write_ms = round(written.write_ms, 2)
+            self._folder.event("copied", step=written.step, write_ms=write_ms, bytes=written.bytes)
 
     def _rescued(self, written: Written) -> None:
         """The thread that saves a run that broke off calls this."""
@@ -140,18 +141,15 @@ class Checkpoints:
 
     def _failed(self, written: Written) -> str:
         why = written.error.message if written.error else ""
-        self._event("checkpoint_failed", written, message=f"{self._ranks.node}: {why}")
+        self._folder.event("checkpoint_failed", step=written.step, message=f"{self._ranks.node}: {why}")
         return why
 
     def _on_disk(self, written: Written) -> None:
-        self._event(
+        self._folder.event(
             "checkpoint",
-            written,
+            step=written.step,
             path=str(written.path),
             pause_ms=round(written.pause_ms, 2),
             write_ms=round(written.write_ms, 2),
             bytes=written.bytes,
         )
-
-    def _event(self, kind: str, written: Written, **more: Any) -> None:
-        self._folder.event(kind, step=written.step, **more)

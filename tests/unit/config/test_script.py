@@ -167,3 +167,37 @@ def test_a_missing_script_gets_the_nearest_name(tmp_path):
         with pytest.raises(UsageError) as refused:
             script.refuse_missing(typed, tmp_path)
         assert ("train.py" in refused.value.hint) == meant
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ("torchrun --standalone --nproc_per_node=1 train.py", True),
+        ("python -m torch.distributed.run \\\n  --nproc-per-node 2 \\\n  --standalone train.py", True),
+        ("torchrun --nproc_per_node=1 train.py", False),
+        ("# torchrun --standalone train.py\npython train.py --standalone", False),
+    ],
+)
+def test_a_torchrun_in_a_shell_script_that_would_wait_alone_is_refused(tmp_path, line, refused):
+    (tmp_path / "run.sh").write_text(f"#!/bin/sh\nset -e\n{line}\n")
+    if not refused:
+        script.refuse_alone("run.sh", tmp_path)
+        return
+    with pytest.raises(UsageError, match="on several hosts") as caught:
+        script.refuse_alone("run.sh", tmp_path)
+    assert "run.sh" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("typed", "file"),
+    [
+        ("train.py --lr 1", "train.py"),
+        ("bash run.sh a.sh", "run.sh"),
+        ("./run.sh", "./run.sh"),
+        ("bash -c 'python train.py'", ""),
+        ("-m pkg.train", ""),
+        ("accelerate launch train.py", ""),
+    ],
+)
+def test_the_file_that_a_command_needs_is_known_before_anything_starts(typed, file):
+    assert script.file_of(script.read(typed, None).words) == file

@@ -35,6 +35,16 @@ def test_a_file_that_a_rule_left_out_is_named_with_its_option(folder, words):
     )
 
 
+def test_a_file_of_a_folder_that_is_left_out_is_named_with_the_folder_and_what_was_asked_for_before(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("train.py", "data/train.bin", "data/val.bin", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("data/\nnotes.txt\n")
+    words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/val.bin'"
+    hint = missed.hint(words, tmp_path, Choice(include=frozenset({"notes.txt"})))
+    assert hint.endswith(": --include notes.txt --include data")
+
+
 @pytest.mark.parametrize(
     "words",
     [
