@@ -214,7 +214,7 @@ def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, mon
         holds.communicate("\n")
     until(lambda: not stillness._busy([rank.pid])[rank.pid].tracer, "its end")
     # A debugger that ends without letting go leaves a process that SIGSTOP holds.
-    assert [about and about["doing"] for _, about in still.look([life])] == ["stopped"]
+    until(lambda: any(about and about["doing"] == "stopped" for _, about in still.look([life])), "the stop to be seen")
     rank.kill()
     rank.wait()
 
