@@ -229,7 +229,7 @@ def refuse_alone(path: str, folder: Path) -> None:
     except OSError:
         return
     if _ALONE.search(source):
-        why = "that torchrun meets no other node, and waits for ever"
+        why = "it meets no other node, and waits for ever or trains alone"
         hint = f"take the option out of {path}: torchrun has the nodes, and where they meet, from the run's variables"
         raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
 
