@@ -101,5 +101,7 @@ class LineStream:
                     break
                 output += piece
         words = bytes([*bytes(output).split(f"{self._marker}\n".encode()), b""][1])
+        # Its output may end before its code arrives.
+        self._channel.status_event.wait(max(0.0, end - time.monotonic()))
         code = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
         return DeployError(f"`{self._shown}` ended with code {code}: {last_line(words)}")
