@@ -88,7 +88,9 @@ def deploy(options: Options, console: Console) -> int:
                 cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs, options.wait
             )
             request = _overlaid(request)
-            console.note(f"the run's processes run {who}")
+            uids = {fact.uid for fact in facts.values()}
+            if len(uids) > 1 or 0 in uids or options.dry_run:  # else it is what everybody expects
+                console.note(f"the run's processes run {who}")
             console.data({"kind": "user", "text": who})
             if options.dry_run:
                 _dry_run(request, console)
