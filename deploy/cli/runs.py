@@ -76,7 +76,13 @@ def attach(
 @command(
     example=f"{FAB} stop --hosts gpu-a,gpu-b",
     codes={DONE: "the run has ended, in whatever way"},
-    help={**RECORDED, **JSON, "now": "kill it at once, without a checkpoint"},
+    help={
+        **RECORDED,
+        **JSON,
+        "run": "the run's id, or latest (default: the only run on these hosts; without hosts, the only one here that "
+        "has no end yet)",
+        "now": "kill it at once, without a checkpoint",
+    },
 )
 def stop(
     context: Connection, hosts: str = "", cluster: str = "", run: str = "", now: bool = False, json: bool = False
@@ -87,7 +93,7 @@ def stop(
     def work() -> int:
         if known := on_slurm.of_run(hosts, cluster, run):
             return slurm_runs.stop(known, now, console)
-        return hosts_stop.stop(recorded.filled(options, console), now, console)
+        return hosts_stop.stop(recorded.to_stop(options, console), now, console)
 
     end(context, console, work)
 

@@ -249,7 +249,11 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
         names = [word.partition("=")[0] for word in takewhile(_VARIABLE.match, words)]  # a value may be a secret
         yours = [name for name in names if name not in _GIVEN]
         hint = " ".join([*(f"--env {name}=..." for name in yours), _again(words[len(names) :], option)])
-        refuse(names[0], "a variable stands outside of it", f"{hint}; a secret: --secret {yours[0]}" if yours else hint)
+        refuse(
+            names[0],
+            "a variable stands before the command",
+            f"{hint}; a secret: --secret {yours[0]}" if yours else hint,
+        )
     if name in _RUNNERS:
         refuse(first, _RUNNERS[name], _again(_inner(words[1:]), option))
     if first.startswith("-") and first not in ("-m", "--no-python", PER_NODE):
@@ -277,10 +281,11 @@ def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
     """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
     launcher = words[0].rpartition("/")[2]
     ends = (at for at, word in enumerate(words) if word.endswith(".py"))
-    for word in words[1 : next(ends, len(words))]:
-        name = word.partition("=")[0]
-        if name in _OF_LAUNCHERS[launcher] or _underscored(name) in _OF_LAUNCHERS[launcher]:
-            refuse(f"{launcher} {name}", "Muster tells it the nodes, and where they meet", f"leave out {name}")
+    names = [word.partition("=")[0] for word in words[1 : next(ends, len(words))]]
+    decided = [name for name in names if {name, _underscored(name)} & _OF_LAUNCHERS[launcher]]
+    if decided:
+        leave = f"leave out {', '.join(dict.fromkeys(decided))}"
+        refuse(f"{launcher} {decided[0]}", "Muster tells it the nodes, and where they meet", leave)
 
 
 def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:

@@ -146,6 +146,7 @@ def follow_until_done(
         remains = backend.remove()
         lost = backend.out_of_sight
     except Detached:
+        interrupts.say_again()
         return DETACHED
     finally:
         backend.close()

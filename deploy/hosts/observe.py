@@ -77,10 +77,12 @@ def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
     """Raise HostsFailed with every host that lacks a folder to mount. Asks no host that mounts nothing."""
 
     def ask(session: Session) -> None:
-        sources = sorted({mount.source for mount in container.mounts(session.host, job) if not mount.create})
+        targets = {mount.source: mount.target for mount in container.mounts(session.host, job) if not mount.create}
+        sources = sorted(targets)
         missing = session.run(commands.missing(sources)).out.split("\n")
         if absent := [path for path in sources if path in missing]:
-            hint = "create it, or let Muster: --mount SOURCE:TARGET:create"
+            empty = f"--mount {absent[0]}:{targets[absent[0]]}:create"
+            hint = f"copy it there; or, for a folder to write into, {empty} makes an empty one"
             raise DeployError(f"cannot mount {', '.join(absent)}: no such folder", hint)
 
     on_all([session for session in sessions if container.mounts(session.host, job)], ask).all()
@@ -105,10 +107,9 @@ def make_folders(
         done = session.run(commands.make_folders(owner, paths), check=False)
         if done.code:
             why = (done.err.strip() or "no message").splitlines()[-1][:_MOST_TEXT]
-            raise DeployError(
-                f"cannot make {' and '.join(paths)}: {why}",
-                f"on {session.host.name}: sudo install -d -o $(id -u) {paths[0]}",
-            )
+            first = next((path for path in paths if f"{path}'" in why or f"{path}\u2019" in why), paths[0])
+            hint = f"on {session.host.name}: sudo install -d -o $(id -u) {first}"
+            raise DeployError(f"cannot make {first}: {why}", hint)
         made = {line.removeprefix("made ") for line in done.out.split("\n")}
         return [path for path in asked if path in made]
 

@@ -299,15 +299,19 @@ def _inside(text: str) -> str:
 
 def _refuse_module(name: str, folder: Path) -> None:
     """Raise UsageError for a module that cannot exist. A package that is not in the folder may be in the image."""
-    path, top = str(folder / name.replace(".", "/")), folder / name.split(".")[0]
+    first = name.split(".")[0]
+    # In src/ lies a package that is installed; another folder of its name there is something else.
+    is_in_src = os.path.isfile(folder / "src" / first / "__init__.py")
+    root = folder / "src" if is_in_src and not os.path.isdir(folder / first) else folder
+    path, top = str(root / name.replace(".", "/")), root / first
     exists = os.path.isfile(f"{path}.py") or os.path.isfile(f"{path}/__main__.py")
     valid = all(part.isidentifier() for part in name.split("."))
     if not valid or (not exists and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
         if not name:
             raise UsageError("-m: no module is named", "-m pkg.train is the file pkg/train.py of the folder")
-        meant = near_file(folder, f"{name.replace('.', '/')}.py", ".py").removesuffix(".py").replace("/", ".")
+        meant = near_file(root, f"{name.replace('.', '/')}.py", ".py").removesuffix(".py").replace("/", ".")
         hint = "-m pkg.train is the file pkg/train.py there"
-        missing = f"-m {name}: no such module in {folder.resolve()}"
+        missing = f"-m {name}: no such module in {root.resolve()}"
         raise UsageError(missing, f"did you mean -m {meant}? {hint}" if meant else hint)
 
 

@@ -16,6 +16,8 @@ from ..report.console import Console
 from ..run import folders, record
 from .options import Options
 
+_MOST_NAMES = 5
+
 
 def filled(options: Options, console: Console) -> Options:
     """Options with the run that `latest` means, and with the hosts and the run of the record if no hosts are named.
@@ -38,6 +40,20 @@ def filled(options: Options, console: Console) -> Options:
     hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")
     console.note(f"{run_dir.name}: on {hosts}, as its record here says")
     return replace(options, hosts=hosts, cluster=cluster if Path(cluster).is_file() else "", run=run_dir.name)
+
+
+def to_stop(options: Options, console: Console) -> Options:
+    """The same for a command that ends a run: of those of this folder, the only one without an end is meant.
+
+    Raises UsageError if several have none: an end that nobody was told of is unknown here, so one of them is a guess.
+    """
+    if options.run or _names_hosts(options):
+        return filled(options, console)
+    names = [path.name for path in record.without_end(folders.RUNS, record.HOSTS)]
+    if len(names) > 1:
+        shown = ", ".join(names[:_MOST_NAMES]) + (" and others" if len(names) > _MOST_NAMES else "")
+        raise UsageError(f"which run? of {shown} no end is known here", f"name the run: --run {names[0]}")
+    return filled(replace(options, run=names[0]) if names else options, console)
 
 
 def or_here(options: Options, console: Console) -> Options:

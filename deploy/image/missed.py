@@ -5,29 +5,45 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from ..core.errors import DeployError
-from . import code_layer, left_out, path_entry, selection
+from ..config import env_file
+from ..core.errors import DeployError, UsageError
+from ..core.near import near_file
+from . import code_layer, credentials, left_out, path_entry, selection
 from .credentials import Choice
 from .model import WORKSPACE
 
 _MISSING = re.compile(r"No such file|FileNotFoundError|not found|does not exist|cannot open|[Uu]nable to (?:find|open)")
 _WORDS = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|([^\s'\":,;()]+)")
 _MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
+_VARIABLE = re.compile(r"KeyError: '([A-Za-z_]\w{0,200})'")
+# Where a folder has its modules, as Python and most packages look for them.
+_ROOTS = ("", "src/")
+# What to write into, where one of these names the packages.
+_LISTS = {"uv.lock": "pyproject.toml, and run uv lock", "pyproject.toml": "`dependencies` in pyproject.toml"}
+_FILES = 8  # that one hint names
 _MOST = 200  # words; a host chooses the text
 
 
-def hint(words: str, folder: Path, choice: Choice) -> str:
-    """What brings the file or the module that these last `words` miss; empty if no word of them is known."""
+def hint(words: str, folder: Path, choice: Choice, needs: str = "") -> str:
+    """What brings the file, the module or the variable that these last `words` miss; empty if no word of them is known.
+
+    `needs`: the file of the folder that names its packages, if it has one.
+    """
     modules = _MODULE.findall(words)[-1:]
     paths = [*named(words), *(path for module in modules for path in _files_of(module))]
     candidates = [path for path in dict.fromkeys(paths) if os.path.exists(folder / path)]
-    package = next((module.partition(".")[0] for module in modules), "")
-    if not candidates:
-        return f"add the package that has {package} to requirements.txt in {_shown(folder)}" if package else ""
+    if candidates and (how := _not_sent(candidates, folder, choice)):
+        return how
+    if modules:
+        return _of_module(modules[0], folder, needs)
+    return _of_variable(words, folder, choice)
+
+
+def _not_sent(candidates: Sequence[str], folder: Path, choice: Choice) -> str:
     try:
         selected = selection.select(folder, choice.include)
         sent = {entry.path for entry in code_layer.entries(folder, choice)}
@@ -37,6 +53,36 @@ def hint(words: str, folder: Path, choice: Choice) -> str:
     except DeployError:
         pass  # the folder has changed since
     return ""
+
+
+def _of_module(module: str, folder: Path, needs: str) -> str:
+    """What to do about a module that the folder does not keep back."""
+    top = module.partition(".")[0]
+    root = next((root for root in _ROOTS if _has(folder, f"{root}{top}")), None)
+    if root is None:
+        return (
+            f"add the package that has {top} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
+        )
+    path = f"{root}{module.replace('.', '/')}"
+    if _has(folder, path):
+        return ""
+    meant = near_file(folder, f"{path}.py", ".py")
+    missing = f"{root}{top} has no {path.removeprefix(f'{root}{top}/')}.py"
+    name = meant.removeprefix(root).removesuffix(".py").replace("/", ".")
+    return f"{missing}: did you mean {name}?" if meant else missing
+
+
+def _of_variable(words: str, folder: Path, choice: Choice) -> str:
+    """The option that gives a variable whose .env stayed here."""
+    wanted = _VARIABLE.findall(words)[-1:]
+    path = folder / ".env"
+    if not wanted or ".env" in choice.include or wanted[0] in choice.values or not path.is_file():
+        return ""
+    try:
+        has = wanted[0] in env_file.read(path)
+    except UsageError:
+        return ""
+    return f"{wanted[0]} is in .env, which stayed here: --env-file .env gives its variables to the ranks" if has else ""
 
 
 def named(words: str) -> Iterator[str]:
@@ -51,12 +97,24 @@ def named(words: str) -> Iterator[str]:
             yield PurePosixPath(path).as_posix()
 
 
+def _is_data_beside(name: str, path: str) -> bool:
+    """Whether it lies in the same folder, below the top, and is no credential."""
+    beside = PurePosixPath(path).parent
+    alike = name != path and beside != PurePosixPath() and PurePosixPath(name).parent == beside
+    return alike and not credentials.place_of(name)
+
+
 def _files_of(module: str) -> Iterator[str]:
     """Where the folder may have the module, the innermost first: `data.text` is data/text.py, data/text, or data."""
     parts = module.split(".")
     for end in range(len(parts), 0, -1):
-        path = "/".join(parts[:end])
-        yield from (f"{path}.py", path)
+        for root in _ROOTS:
+            path = root + "/".join(parts[:end])
+            yield from (f"{path}.py", path)
+
+
+def _has(folder: Path, path: str) -> bool:
+    return (folder / path).is_dir() or (folder / f"{path}.py").is_file()
 
 
 def _shown(folder: Path) -> str:
@@ -72,7 +130,10 @@ def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection)
         return f"{path} was not sent, because it looks like a credential: {how}"
     by_rule = selected.rule == ".dockerignore" or left_out.is_below(path, selected.ignored)
     why = f" ({selected.rule} names it)" if by_rule else ""
-    # The folder around it, if that is named as a whole: the script most likely reads more of it.
+    # The folder around it, if that is named as a whole; else what else of it stayed here. The script reads that too.
     above = [parent for parent in selected.ignored if path.startswith(f"{parent}/")]
-    named = dict.fromkeys([*sorted(choice.include), min(above, key=len, default=path)])
-    return f"{path} was not sent{why}: {' '.join(f'--include {shlex.quote(name)}' for name in named)}"
+    beside = [name for name in selected.ignored if _is_data_beside(name, path)]
+    wanted = [min(above, key=len)] if above else [path, *beside] if len(beside) < _FILES else [path]
+    named = [name for name in sorted(choice.include) if not any(name.startswith(f"{each}/") for each in wanted)]
+    options = " ".join(f"--include {shlex.quote(name)}" for name in dict.fromkeys([*named, *wanted]))
+    return f"{path} was not sent{why}: {options}"

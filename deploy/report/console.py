@@ -35,13 +35,13 @@ from ..run.progress import State
 from ..run.story import Happening
 from . import patience
 from . import text as lines
+from .plain_view import PlainView
 from .push_progress import Transfers
 from .script_lines import RANK_0, ScriptLines, ShownRanks
 
 THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
 _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
 _REFRESH_S = 0.125
-_PLAIN_EVERY_S = 2.0
 _PATIENCE_S = 2.0
 _STORY_LINES = 4
 # Lines of the view besides the nodes: headline, metrics, a line for hidden nodes, and the story.
@@ -68,6 +68,7 @@ class Console:
         self._out = out or _console(sys.stdout)
         self._err = err or _console(sys.stderr)
         self.gone = False
+        self._live: _LiveView | None = None
 
     def note(self, text: str) -> None:
         """Print a message: a step that takes a while, or an unexpected result."""
@@ -147,7 +148,7 @@ class Console:
         if self._json:
             yield self._data_lines
         elif self._err.is_terminal:
-            live = _LiveView(self._err, state, recipe, why)
+            live = self._live = _LiveView(self._err, state, recipe, why)
             lines_of = ScriptLines(ranks)
 
             def tell(events: list[Event]) -> None:
@@ -161,9 +162,10 @@ class Console:
             try:
                 yield tell
             finally:
+                self._live = None
                 self._safely(live.close)
         else:
-            plain, lines_of = _PlainView(self._say, state, recipe, why), ScriptLines(ranks)
+            plain, lines_of = PlainView(self._say, state, recipe, why), ScriptLines(ranks)
 
             def tell_plainly(events: list[Event]) -> None:
                 lines_of.take(events)
@@ -185,7 +187,7 @@ class Console:
             self._data({"kind": "result", **outcome, "report": where, "folder": folder})
             return
         if result.verdict in ("failed", "refused"):
-            self.error(DeployError(_fault_text(result), result.hint))
+            self.error(DeployError(lines.fault_text(result), result.hint))
         head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
         self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
         rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
@@ -247,9 +249,14 @@ class Console:
         return self._err.is_terminal and sys.stdin.isatty() and not self._json
 
     def ask(self, question: str) -> bool:
-        """Ask a person on the terminal; any answer but yes means no."""
+        """Ask a person on the terminal, below the view of a run; any answer but yes means no."""
+        if live := self._live:
+            self._safely(live.pause)
         self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        yes = sys.stdin.readline().strip().lower() in ("y", "yes")
+        if live:
+            self._safely(live.go_on)
+        return yes
 
     def _say(self, text: str, style: str) -> None:
         self._print(self._err, Text(text, style))
@@ -262,7 +269,11 @@ class Console:
         try:
             write()
         except OSError:
-            self.mute()
+            if self.gone:
+                self.mute()
+            # Most often the reader of a pipe has left, and standard error has one still. If not, the next line fails.
+            self.gone = True
+            self._out.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
 
     def _data_lines(self, events: list[Event]) -> None:
         for event in events:
@@ -325,6 +336,13 @@ class _LiveView:
                 raise OSError("the terminal is gone")
             self._live.update(self._view(), refresh=True)
 
+    def pause(self) -> None:
+        """What is printed next stands below the view, and nothing draws over it."""
+        self._live.stop()
+
+    def go_on(self) -> None:
+        self._live.start()
+
     def close(self) -> None:
         self._live.update(self._view(), refresh=True)
         self._live.stop()
@@ -379,43 +397,6 @@ class _Waiting:
     def _line(self) -> RenderableType:
         words = f"{self._phase}   {time.monotonic() - self._began:.0f} s"
         return Text.assemble((self._what, "node"), "   ", (words, "quiet"), overflow="ellipsis", no_wrap=True)
-
-
-class _PlainView:
-    """The run's story as it happens, and a line of numbers every two seconds."""
-
-    def __init__(self, say: Callable[[str, str], None], state: State, recipe: str, why: str) -> None:
-        self._say, self._state = say, state
-        self._lines_shown = 0
-        self._last, self._step, self._shown = time.monotonic(), 0, ""
-        say("   ".join(["muster", *lines.headline(state.names, state, recipe, why)]), "node")
-
-    def tell(self, events: list[Event]) -> None:
-        for line in self._state.story[self._lines_shown :]:
-            self._say(line.text, "warn" if line.grave else "")
-        self._lines_shown = len(self._state.story)
-        now = time.monotonic()
-        if self._state.step != self._step and now - self._last >= _PLAIN_EVERY_S:
-            self._last, self._step = now, self._state.step
-            self._tell_numbers()
-
-    def close(self) -> None:
-        """The last numbers, where newer ones have come since the last line."""
-        if self._state.step:
-            self._tell_numbers()
-
-    def _tell_numbers(self) -> None:
-        words = lines.progress_line(self._state)
-        if words != self._shown:
-            self._shown = words
-            self._say(words, "")
-
-
-def _fault_text(result: Result) -> str:
-    """The fault, with its place in front unless the message names it."""
-    named = result.node and result.node not in result.message.partition("\n")[0]
-    place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
-    return f"{place if named else ''}{result.message}"
 
 
 def _node_row(name: str, state: State) -> list[RichText]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..image import missed
 from ..image.credentials import Choice
+from ..packages import requirements
 from ..run import record
 from ..run.folders import display_path
 from ..run.outcome import CODES, Result
@@ -32,12 +33,17 @@ def end(
     `fetch` is the command that copies the run's files from its hosts; `sent`: the folder that was sent, and by which
     choice.
     """
-    if sent and result.verdict == "failed" and (hint := missed.hint(result.message, *sent)):
+    if sent and result.verdict == "failed" and (hint := _hint(result.message, *sent)):
         result = replace(result, hint=hint)
     outcome = record.close(run_dir, result, state, seconds)
     path = page.write(run_dir)
     console.result(result, state, outcome, display_path(path), display_path(run_dir), fetch)
     return result.code
+
+
+def _hint(message: str, folder: Path, choice: Choice) -> str:
+    there = [name for name in requirements.FOUND if (folder / name).is_file()]
+    return missed.hint(message, folder, choice, requirements.find(folder, "", there)[0])
 
 
 def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console: Console, fetch: str) -> int:

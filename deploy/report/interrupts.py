@@ -65,6 +65,14 @@ class Interrupts:
         """From now on Ctrl-C leaves the run. The message says how it is `left`, and names `come_back` and `stop`."""
         self._come_back, self._stop, self._how_left = come_back, stop, left
 
+    def say_again(self) -> None:
+        """Say how the run was left below the view, or to whom only the reader of the output has gone."""
+        if self._console.asks or self._console.gone:
+            self._console.warn(self._way_back())
+
+    def _way_back(self) -> str:
+        return f"{self._how_left()}. To come back: {self._come_back}; to stop it: {self._stop}"
+
     def ask(self) -> None:
         """Act as if Ctrl-C had come once, for a command that exists to stop a run."""
         self._count += 1
@@ -90,7 +98,7 @@ class Interrupts:
         if self._count > self._left:
             first, self._left = not self._left, self._count
             if first:
-                self._console.warn(f"{self._how_left()}. To come back: {self._come_back}; to stop it: {self._stop}")
+                self._console.warn(self._way_back())
                 if not self._console.asks:
                     raise Detached
                 self._console.warn(f"Ctrl-C again within {_AGAIN_S:.0f} s to stop the run on all hosts")

@@ -17,12 +17,22 @@ from ..packages.places import Place, ProcessPlace
 from ..packages.requirements import Requirements
 from .console import Console
 
+# Files that name packages, and how a run gets those.
+_NOT_READ = {
+    "setup.py": "a requirements.txt with the line `-e .` installs what it names",
+    "environment.yml": "list what pip can install in a requirements.txt",
+    "Pipfile": "pipenv requirements > requirements.txt",
+}
+
 
 def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
     """The requirements of the folder, which this says; `wanted` as --requirements has it. Raises UsageError."""
     sent = code_layer.needs(look)
     path, by_itself = requirements.find(folder, wanted, sent)
     if not path:
+        for name, way in _NOT_READ.items() if wanted != requirements.NO else ():
+            if name in sent:
+                console.note(f"packages: {name} is not read, none are installed: {way}")
         return None
     if by_itself:
         console.note(f"packages: {path} of the folder (--requirements no leaves them out)")

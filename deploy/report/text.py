@@ -213,7 +213,7 @@ def _last_loss(state: State, near: int | None = None) -> str:
     """
     step, loss = state.losses[-1]
     behind = state.step - step > (max(10, state.step // 10) if near is None else near)
-    return f"{_loss(loss)} (step {step})" if behind else _loss(loss)
+    return f"{_loss(loss)} at step {step}" if behind else _loss(loss)
 
 
 def _loss(value: float) -> str:
@@ -222,3 +222,10 @@ def _loss(value: float) -> str:
 
 def _milliseconds(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def fault_text(result: Result) -> str:
+    """The fault, with its place in front unless the message names it."""
+    named = result.node and result.node not in result.message.partition("\n")[0]
+    place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
+    return f"{place if named else ''}{result.message}"

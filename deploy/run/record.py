@@ -317,8 +317,18 @@ def refuse_newer(run_dir: Path) -> None:
 
 def newest(runs: Path, backend: str) -> Path | None:
     """The run that was started last on that backend, of those that this user recorded."""
-    of_backend = [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("backend") == backend]
-    return max(of_backend, key=_started, default=None)
+    return max(_on(runs, backend), key=_started, default=None)
+
+
+def without_end(runs: Path, backend: str) -> list[Path]:
+    """The runs on that backend whose end this folder does not have, the newest first."""
+    return sorted(
+        (path for path in _on(runs, backend) if not (path / "outcome.json").exists()), key=_started, reverse=True
+    )
+
+
+def _on(runs: Path, backend: str) -> list[Path]:
+    return [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("backend") == backend]
 
 
 def has_checkpoint(run_dir: Path) -> bool:

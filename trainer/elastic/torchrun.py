@@ -37,7 +37,8 @@ from ..node import ends, group, meeting, rank_pipe, share, style, torch_names
 from ..verdict import failed, publish
 from . import epochs, forkserver, rendezvous
 
-PAUSE_SECONDS = 0.1
+# Between two checks of a node. They cost its machine nothing; the store that many nodes ask at once they would cost.
+PAUSE_SECONDS, PAUSE_OF_MANY_SECONDS, MANY_NODES = 0.03, 0.1, 16
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
 _TRAINER = (f"{NAME}.train.run", "torch._dynamo")
 _STRANGER = "Muster ran none of it; whoever reaches a run's ports can end the run: keep them inside a private network"
@@ -60,7 +61,7 @@ def main() -> None:
     gc.enable()
     with suppress(ImportError):  # another torch may have this module elsewhere
         _start_ranks(importlib.import_module(_HANDLER).SubprocessHandler, server)
-    _shorten_pauses(dynamic_rendezvous)
+    _shorten_pauses(dynamic_rendezvous, pause(os.environ.get("PET_NNODES", "1")))
     ends.write_down(getattr(api, "SubprocessContext", None))
     try:
         if os.environ.get("PET_RDZV_BACKEND") == group.BACKEND:
@@ -110,21 +111,26 @@ def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
     handler._popen = forked
 
 
-def _shorten_pauses(module: Any) -> None:
+def pause(nodes: str) -> float:
+    """Seconds between two checks whether the other nodes have joined; `nodes` as torchrun's --nnodes has them."""
+    most = nodes.rpartition(":")[2]
+    return PAUSE_SECONDS if most.isdecimal() and int(most) < MANY_NODES else PAUSE_OF_MANY_SECONDS
+
+
+def _shorten_pauses(module: Any, pause_s: float) -> None:
     delay: Callable[[Any], None] | None = getattr(module, "_delay", None)
     holder = getattr(module, "_BackendRendezvousStateHolder", None)
     if not delay or not holder:
         return
     init = holder.__init__
 
-    def init_with_short_cache(
-        self: Any, backend: Any, settings: Any, cache_duration: float = PAUSE_SECONDS / 2
-    ) -> None:
+    def init_with_short_cache(self: Any, backend: Any, settings: Any, cache_duration: float = pause_s / 2) -> None:
         init(self, backend, settings, cache_duration)
 
     def delay_shorter(seconds: Any) -> None:
-        # One second is the pause between two checks; a range spreads the first checks of the nodes.
-        delay(PAUSE_SECONDS if seconds == 1 else seconds)
+        # One second is the pause between two checks. A range spreads the first checks of the nodes, at the start and
+        # again at the first restart: a store of a few hundred nodes needs no third of a second for that.
+        delay(pause_s if seconds == 1 else (0, pause_s))
 
     holder.__init__, module._delay = init_with_short_cache, delay_shorter
 

@@ -91,3 +91,15 @@ def test_logs_are_read_here_once_the_run_has_ended_and_they_are_here(runs):
     (folder / "logs" / "a.log").touch()
     assert [recorded.ended_here(Options(run=run)) for run in ("", "latest", "r1")] == [True] * 3
     assert not recorded.ended_here(Options(hosts="a", run="r1"))
+
+
+def test_a_stop_means_the_only_run_without_an_end_and_guesses_between_none(runs):
+    first, second = (started(runs, name, record.HOSTS, t, hosts=["a"]) for name, t in (("r1", 1.0), ("r2", 2.0)))
+    with pytest.raises(UsageError, match=r"which run\? of r2, r1 no end is known here") as fault:
+        where(Options(), recorded.to_stop)
+    assert "--run r2" in fault.value.hint
+    (second / "outcome.json").write_text("{}")
+    assert where(Options(), recorded.to_stop) == ("a", "r1")
+    assert where(Options(run="latest"), recorded.to_stop) == ("a", "r2")
+    (first / "outcome.json").write_text("{}")
+    assert where(Options(), recorded.to_stop) == ("a", "r2"), "it says that this one has ended"

@@ -31,7 +31,7 @@ def folder(tmp_path):
 )
 def test_a_file_that_a_rule_left_out_is_named_with_its_option(folder, words):
     assert missed.hint(words, folder, Choice()) == (
-        "data/val.bin was not sent (.gitignore names it): --include data/val.bin"
+        "data/val.bin was not sent (.gitignore names it): --include data/val.bin --include data/train.bin"
     )
 
 
@@ -98,11 +98,11 @@ def test_a_module_of_a_folder_that_a_rule_left_out_is_named_with_the_folder(tmp_
 
 def test_a_module_that_neither_the_folder_nor_the_image_has_is_a_package_to_ask_for(folder, monkeypatch):
     words = "train.py ended with 1: ModuleNotFoundError: No module named 'tokenizers.models'"
-    hint = f"add the package that has tokenizers to requirements.txt in {folder}"
+    hint = f"add the package that has tokenizers to a requirements.txt in {folder}"
     assert missed.hint(words, folder, Choice()) == hint
     monkeypatch.chdir(folder)
     assert missed.hint("/usr/bin/python: No module named accelerate", folder.__class__(), Choice()) == (
-        "add the package that has accelerate to requirements.txt in the folder"
+        "add the package that has accelerate to a requirements.txt in the folder"
     )
 
 
@@ -111,3 +111,43 @@ def test_a_module_that_was_sent_and_is_not_found_is_no_package(tmp_path):
     (tmp_path / "models/net.py").write_text("x")
     assert missed.hint("ModuleNotFoundError: No module named 'models.net'", tmp_path, Choice()) == ""
     assert missed.hint("ModuleNotFoundError: No module named 'models'", tmp_path, Choice()) == ""
+
+
+@pytest.mark.parametrize(
+    ("needs", "where"),
+    [
+        ("pyproject.toml", "`dependencies` in pyproject.toml"),
+        ("uv.lock", "pyproject.toml, and run uv lock"),
+        ("requirements.txt", "requirements.txt"),
+    ],
+)
+def test_a_package_is_to_be_added_where_the_folder_names_its_packages(folder, needs, where):
+    words = "ModuleNotFoundError: No module named 'sklearn'"
+    assert missed.hint(words, folder, Choice(), needs) == f"add the package that has sklearn to {where}"
+
+
+def test_a_module_of_a_package_in_src_is_never_a_package_to_add(tmp_path):
+    for name in ("src/lit/__init__.py", "src/lit/train.py", "src/lit/data/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("data/\n")
+    words = "ModuleNotFoundError: No module named 'lit.data'"
+    assert missed.hint(words, tmp_path, Choice()).endswith("was not sent (.gitignore names it): --include src/lit/data")
+    words = "ended with code 1: ImportError: No module named lit.trian"
+    assert missed.hint(words, tmp_path, Choice()) == "src/lit has no trian.py: did you mean lit.train?"
+
+
+def test_files_that_stayed_here_beside_it_are_named_too_and_credentials_are_not(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("train.py", "data/train.bin", "data/val.bin", "data/prepare.py", "data/.env", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("*.bin\n.env\nnotes.txt\n")
+    words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/val.bin'"
+    assert missed.hint(words, tmp_path, Choice()).endswith(": --include data/val.bin --include data/train.bin")
+
+
+def test_a_variable_of_the_env_that_stayed_here_is_named_with_its_option(folder):
+    words = "train.py ended with 1: KeyError: 'KEY'"
+    assert "--env-file .env" in missed.hint(words, folder, Choice())
+    assert missed.hint(words, folder, Choice(values={"KEY": "1"})) == ""
+    assert missed.hint(words.replace("KEY'", "OTHER'"), folder, Choice()) == ""
