@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
@@ -44,6 +45,7 @@ _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
 _REFRESH_S = 0.125
 _PATIENCE_S = 2.0
 _STORY_LINES = 4
+_LAST_LINES = 100
 # Lines of the view besides the nodes: headline, metrics, a line for hidden nodes, and the story.
 _LINES_BESIDE_NODES = 5 + _STORY_LINES
 
@@ -69,6 +71,7 @@ class Console:
         self._err = err or _console(sys.stderr)
         self.gone = False
         self._live: _LiveView | None = None
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)  # of the run's own output
 
     def note(self, text: str) -> None:
         """Print a message: a step that takes a while, or an unexpected result."""
@@ -153,10 +156,12 @@ class Console:
 
             def tell(events: list[Event]) -> None:
                 lines_of.take(events)
+                script_lines = lines_of.take_lines()
+                self._last_lines.extend(script_lines)
                 if self._out.is_terminal:
-                    self._safely(lambda: live.tell(lines_of.take_lines(), lines_of.moving))
+                    self._safely(lambda: live.tell(script_lines, lines_of.moving))
                 else:
-                    self.block(lines_of.take_lines())
+                    self.block(script_lines)
                     self._safely(lambda: live.tell([], lines_of.moving))
 
             try:
@@ -170,6 +175,7 @@ class Console:
             def tell_plainly(events: list[Event]) -> None:
                 lines_of.take(events)
                 if script_lines := lines_of.take_lines():
+                    self._last_lines.extend(script_lines)
                     self.block(script_lines)
                 plain.tell(events)
 
@@ -187,7 +193,7 @@ class Console:
             self._data({"kind": "result", **outcome, "report": where, "folder": folder})
             return
         if result.verdict in ("failed", "refused"):
-            self.error(DeployError(lines.fault_text(result), result.hint))
+            self.error(DeployError(lines.without_traceback(lines.fault_text(result), self._last_lines), result.hint))
         head, *rest = lines.result_parts(result, state, outcome["seconds"], where)
         self._print(self._out, Text.assemble((head, _VERDICT_STYLES.get(head, "bad")), "  ", "   ".join(rest)))
         rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""

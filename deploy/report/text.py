@@ -229,3 +229,10 @@ def fault_text(result: Result) -> str:
     named = result.node and result.node not in result.message.partition("\n")[0]
     place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
     return f"{place if named else ''}{result.message}"
+
+
+def without_traceback(message: str, shown: Iterable[str]) -> str:
+    """The message's first line alone, if the traceback below it was just shown as the script printed it."""
+    head, *traceback = message.splitlines() or [""]
+    last = traceback[-1].strip() if traceback else ""
+    return head if last and last in head and any(line.rstrip().endswith(last) for line in shown) else message

@@ -255,3 +255,44 @@ def test_a_sparkline_keeps_its_width(values: list[float], width: int, bars: str)
 @pytest.mark.parametrize(("seconds", "shown"), [(7.2, "0:07"), (750, "12:30"), (11100, "3:05:00"), (-1, "0:00")])
 def test_time_left_reads_as_a_clock(seconds: float, shown: str) -> None:
     assert lines.clock(seconds) == shown
+
+
+def test_a_reader_of_a_pipe_that_leaves_takes_only_the_data_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    report = Console(err=(err := console()))
+    report.line("data")
+    assert report.gone
+    report.warn("the run continues. To come back: fab attach")
+    assert "fab attach" in text(err)
+
+
+def test_a_question_stands_below_the_view_and_nothing_draws_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, _, err = reporter(terminal=True)
+    shown: list[str] = []
+
+    class Answer(io.StringIO):
+        def readline(self, size: int = -1) -> str:
+            shown.append(text(err))
+            return "yes\n"
+
+    monkeypatch.setattr(sys, "stdin", Answer())
+    with report.following(training(), "digits", WHY) as tell:
+        tell([])
+        assert report.ask("stop the run?")
+        assert shown[0].endswith("stop the run? [y/N] "), "the view was drawn behind the question"
+        tell([])
+    assert text(err).count("stop the run?") == 1
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_traceback_that_was_just_shown_is_not_printed_again(shown: bool) -> None:
+    trace = "    Traceback (most recent call last):\n      File x\n    KeyError: 'image'"
+    message = f"train.py ended with 1: KeyError: 'image'\n{trace}"
+    assert lines.without_traceback(message, ["step 1", "KeyError: 'image'"] if shown else ["step 1"]) == (
+        "train.py ended with 1: KeyError: 'image'" if shown else message
+    )
+    assert lines.without_traceback("the node is lost", ["the node is lost"]) == "the node is lost"
