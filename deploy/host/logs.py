@@ -110,7 +110,9 @@ def choose_run(hosts: Mapping[str, HostLogs], wanted: str) -> RunId:
         if not wanted and len(choice) == 1:
             return next(iter(choice))
     what = f"{wanted} is not on these hosts" if wanted else "which run?"
-    raise UsageError(f"{what}: they have {', '.join(sorted(available)) or 'no runs'}", "name the run: --run ID")
+    runs = sorted(available)
+    example = runs[-1] if runs and not wanted else "ID"
+    raise UsageError(f"{what}: they have {', '.join(runs) or 'no runs'}", f"name the run: --run {example}")
 
 
 def members_of(hosts: Mapping[str, HostLogs], run: str) -> dict[str, Member]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
 from ..core.text import duration
 from ..host import run_user
+from ..host.facts import HostFacts
 from ..image import push as transfer
 from ..image import repository
 from ..image.folder_look import FolderLook
@@ -88,8 +89,7 @@ def deploy(options: Options, console: Console) -> int:
                 cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs, options.wait
             )
             request = _overlaid(request)
-            console.note(f"the run's processes run {who}")
-            console.data({"kind": "user", "text": who})
+            _tell_user(who, facts, console)
             if options.dry_run:
                 _dry_run(request, console)
                 return DONE
@@ -124,6 +124,14 @@ def _overlaid(request: DeployRequest) -> DeployRequest:
         return request
     looks = overlay.look(request.sessions)
     return request.overlaid(overlay_plan.planned(request.work.token, looks, request.facts))
+
+
+def _tell_user(who: str, facts: Mapping[str, HostFacts], console: Console) -> None:
+    """Say as whom the run's processes run, where it is not one user who logs in on all hosts."""
+    uids = {fact.uid for fact in facts.values()}
+    if len(uids) > 1 or 0 in uids:
+        console.note(f"the run's processes run {who}")
+    console.data({"kind": "user", "text": who})
 
 
 def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:

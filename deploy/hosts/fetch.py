@@ -54,4 +54,5 @@ def _choose(run: str, runs: Sequence[RunId], console: Console) -> RunId:
         console.note(f"{newest}: the newest run of this folder; --run ID fetches another")
         return newest
     what = f"{run} is not on these hosts" if run else "which run?"
-    raise DeployError(f"{what}: they have {', '.join(runs) or 'no runs'}", "name the run: --run ID")
+    example = runs[-1] if runs and not run else "ID"
+    raise DeployError(f"{what}: they have {', '.join(runs) or 'no runs'}", f"name the run: --run {example}")

@@ -160,5 +160,6 @@ def choose_run(runs: Mapping[RunId, Mapping[str, Container]], wanted: str) -> Ru
         return next(iter(runs))
     available = f"they have {', '.join(runs)}" if runs else "they have no runs"
     what = f"{wanted} is not on these hosts" if wanted else "which run?"
-    hint = "name the run: --run ID" if runs else f"{FAB} runs lists the runs on this machine"
+    example = list(runs)[-1] if runs and not wanted else "ID"
+    hint = f"name the run: --run {example}" if runs else f"{FAB} runs lists the runs on this machine"
     raise DeployError(f"{what}: {available}", hint)

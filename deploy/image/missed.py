@@ -1,4 +1,4 @@
-"""A file that a failed script did not have because Muster left it out of the folder."""
+"""A file that a failed script did not have because Muster left it out of the folder, or a package that nothing has."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from .model import WORKSPACE
 
 _MISSING = re.compile(r"No such file|FileNotFoundError|not found|does not exist|cannot open|[Uu]nable to (?:find|open)")
 _WORDS = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|([^\s'\":,;()]+)")
+_MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
 _MOST = 200  # words; a host chooses the text
 
 
 def hint(words: str, folder: Path, choice: Choice) -> str:
-    """The option that sends the file which these last `words` miss; empty if Muster left none of them out."""
-    candidates = [path for path in dict.fromkeys(named(words)) if os.path.exists(folder / path)]
+    """What brings the file or the module that these last `words` miss; empty if no word of them is known."""
+    modules = _MODULE.findall(words)[-1:]
+    paths = [*named(words), *(path for module in modules for path in _files_of(module))]
+    candidates = [path for path in dict.fromkeys(paths) if os.path.exists(folder / path)]
+    package = next((module.partition(".")[0] for module in modules), "")
     if not candidates:
-        return ""
+        return f"add the package that has {package} to requirements.txt in {_shown(folder)}" if package else ""
     try:
         selected = selection.select(folder, choice.include)
         sent = {entry.path for entry in code_layer.entries(folder, choice)}
@@ -45,6 +49,18 @@ def named(words: str) -> Iterator[str]:
         path = os.path.normpath(path)
         if path != "." and not path.startswith(("/", "..")) and "\0" not in path:
             yield PurePosixPath(path).as_posix()
+
+
+def _files_of(module: str) -> Iterator[str]:
+    """Where the folder may have the module, the innermost first: `data.text` is data/text.py, data/text, or data."""
+    parts = module.split(".")
+    for end in range(len(parts), 0, -1):
+        path = "/".join(parts[:end])
+        yield from (f"{path}.py", path)
+
+
+def _shown(folder: Path) -> str:
+    return "the folder" if folder == Path() else shlex.quote(str(folder))
 
 
 def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection) -> str:

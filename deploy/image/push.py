@@ -44,6 +44,7 @@ from .push_plan import (
 
 Tell = Callable[[str, int, int], None]
 HERE = "this machine"
+READER = "this machine reads"
 _LOOK_S = 60.0
 _TRY_S = 120.0
 # An engine prints nothing while it pulls; 10 GB at 2 MB/s take an hour and a half.
@@ -102,9 +103,9 @@ def push(
 
     Returns per host what was sent, or its fault.
 
-    Calls `tell(host, sent, total)` from several threads with the bytes so far; for `HERE`, while it reads the base from
-    the local engine. An interrupted push leaves nothing; the next one starts from zero. proven: an image of this name
-    has just run on the hosts; if it is this image, push does not try it again.
+    Calls `tell(host, sent, total)` from several threads with the bytes so far; for `READER`, while this machine reads
+    the base from its engine. An interrupted push leaves nothing; the next one starts from zero. proven: an image of
+    this name has just run on the hosts; if it is this image, push does not try it again.
     Raises UsageError for a bad folder or name, and DeployError if nobody has the base. If a host cannot take the image,
     raises HostsFailed with every such host before it sends anything to any host.
     """
@@ -242,7 +243,7 @@ def _context(
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
     layer, large = _code(code, base, cache, tell)
     image = run_image(base, (layer.digest,) if layer else (), tag)
-    source = LayerSource(base, layer, local, cache, lambda read: tell(HERE, min(read, base.size), base.size))
+    source = LayerSource(base, layer, local, cache, lambda read: tell(READER, min(read, base.size), base.size))
     return _PushContext(image, base, local, source, tell, proofs, large, len(sessions) > 1), looks.result()
 
 
@@ -260,7 +261,7 @@ def _code(
     apart, large = not has_trainer(base), None
     folder, entries = (code.folder, code.result().entries) if code else (None, ())
     if code and sum(entry.size for entry in entries) >= folder_push.LARGE:
-        large = LargeFolder(code, lambda read, total: tell(HERE, read, total))
+        large = LargeFolder(code, lambda read, total: tell(READER, read, total))
         folder, entries = None, ()
     if not folder and not apart:
         return None, large

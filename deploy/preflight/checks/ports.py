@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...core.program import FAB
 from ..answers import Answers
 from ..findings import WARNING, Finding, listed
 from ..targets import NO_PORT
 
 OLD_S = 5.0
 FEWEST, FEW, FEWEST_ELSEWHERE = 32, 128, 3
+# As the probe tells it, in front of a command.
+_RUN = re.compile(r"MUSTER_RUN_ID=([\w-]+) ")
 WIDEN = 'sudo sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
 
 
@@ -46,15 +49,28 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _between(answers)
     yield from _range(answers)
     yield from _used_up(answers)
-    for name in answers.hosts_with_facts:
-        rows = [row for row in answers.facts[name].get("leftovers", ()) if row[1] > OLD_S]
-        if rows:
-            pid, age, command = rows[0]
-            shown = f"{command[:60]} (pid {pid}, {age:.0f} s)"
-            many = f"{len(rows)} processes" if len(rows) > 1 else "a process"
-            text = f"{name}: there {'are' if len(rows) > 1 else 'is'} {many} of another distributed run: {shown}"
-            fix = f"on {name}: kill {pid}, if nobody needs it"
-            yield Finding("leftovers", "ports", (name,), text, (), "busy ports or GPUs", fix, WARNING)
+    yield from _of_other_runs(answers)
+
+
+def _of_other_runs(answers: Answers) -> Iterator[Finding]:
+    """Processes of runs that began before this look."""
+    old = {
+        name: rows
+        for name in answers.hosts_with_facts
+        if (rows := [row for row in answers.facts[name].get("leftovers", ()) if row[1] > OLD_S])
+    }
+    for name, rows in old.items():
+        pid, age, command = rows[0]
+        if own := _RUN.match(command):
+            hosts = [host for host, others in old.items() if any(row[2].startswith(own[0]) for row in others)]
+            run, end = f"Muster's run {own[1]}", f"{FAB} stop --hosts {','.join(hosts)} --run {own[1]}"
+        else:
+            run, end = "another distributed run", f"on {name}: kill {pid}"
+        shown = f"{command[own.end() if own else 0 :][:60]} (pid {pid}, {age:.0f} s)"
+        many = f"{len(rows)} processes" if len(rows) > 1 else "a process"
+        text = f"{name}: there {'are' if len(rows) > 1 else 'is'} {many} of {run}: {shown}"
+        fix = f"{end}, if nobody needs it"
+        yield Finding("leftovers", "ports", (name,), text, (), "busy ports or GPUs", fix, WARNING)
 
 
 def _between(answers: Answers) -> Iterator[Finding]:

@@ -308,17 +308,21 @@ def mounts(wanted):
 
 
 def leftovers():
-    """Processes on this host that belong to a distributed run: [pid, age in seconds, command]."""
+    """Processes on this host that belong to a distributed run: [pid, age in seconds, command].
+
+    In front of the command of a run of Muster's stands the variable that names the run.
+    """
     rows, uptime = [], float(text("/proc/uptime").split()[0] or 0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
-        known = re.search(r"torchrun|torch\.distributed\.(run|launch)|trainer\.(agent|torchrun)", command)
+        known = re.search(r"torchrun|torch\.distributed\.(run|launch)|trainer\.node\.agent", command)
         if not known or " preflight " in command or int(pid) == os.getpid() or namespace(pid) != namespace("self"):
             continue
         stat = text("/proc/%s/stat" % pid).rpartition(")")[2].split()
         if len(stat) > 19:
             age = uptime - int(stat[19]) / os.sysconf("SC_CLK_TCK")
-            rows.append([int(pid), round(age, 1), command[:160]])
+            run = re.search(r"(?:^|\0)(MUSTER_RUN_ID=[\w-]{1,80})\0", text("/proc/%s/environ" % pid))
+            rows.append([int(pid), round(age, 1), ("%s " % run.group(1) if run else "") + command[:100]])
     return rows
 
 

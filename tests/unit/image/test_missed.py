@@ -84,3 +84,30 @@ def test_the_note_on_what_stays_here_offers_to_send_no_credential(folder):
     (note,) = selection.select(folder).notes
     assert "id_rsa" in note
     assert "--include" not in note
+
+
+def test_a_module_of_a_folder_that_a_rule_left_out_is_named_with_the_folder(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("train.py", "data/__init__.py", "data/text.py"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("data/\n")
+    words = "train.py ended with 1: ModuleNotFoundError: No module named 'data.text'"
+    assert missed.hint(words, tmp_path, Choice()) == "data/text.py was not sent (.gitignore names it): --include data"
+    assert missed.hint(words.replace(".text", ""), tmp_path, Choice()).endswith(": --include data")
+
+
+def test_a_module_that_neither_the_folder_nor_the_image_has_is_a_package_to_ask_for(folder, monkeypatch):
+    words = "train.py ended with 1: ModuleNotFoundError: No module named 'tokenizers.models'"
+    hint = f"add the package that has tokenizers to requirements.txt in {folder}"
+    assert missed.hint(words, folder, Choice()) == hint
+    monkeypatch.chdir(folder)
+    assert missed.hint("/usr/bin/python: No module named accelerate", folder.__class__(), Choice()) == (
+        "add the package that has accelerate to requirements.txt in the folder"
+    )
+
+
+def test_a_module_that_was_sent_and_is_not_found_is_no_package(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/net.py").write_text("x")
+    assert missed.hint("ModuleNotFoundError: No module named 'models.net'", tmp_path, Choice()) == ""
+    assert missed.hint("ModuleNotFoundError: No module named 'models'", tmp_path, Choice()) == ""

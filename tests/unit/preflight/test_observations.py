@@ -6,7 +6,7 @@ import pytest
 
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
-from deploy.preflight.checks import link_quality
+from deploy.preflight.checks import link_quality, ports
 from lab.answers import HOSTS, answers, facts
 
 TWO = HOSTS[:2]
@@ -319,3 +319,15 @@ def test_a_slow_way_on_which_the_run_sends_little_is_a_warning():
     # gloo's ring sends from each rank to the one before it.
     assert [(one.cause, one.level) for one in slow("b", "c").findings] == [("link-slow", "warning")]
     assert (slow("c", "b").cause, slow("c", "b").hosts) == ("link-slow", ("b", "c"))
+
+
+def test_processes_of_a_run_of_muster_are_named_with_the_run_and_a_command_that_ends_it():
+    own, other = "MUSTER_RUN_ID=train-1 python -m trainer.node.agent", "python -m torch.distributed.run x.py"
+    seen = answers(change={"a": {"leftovers": [[7, 60.0, own]]}, "b": {"leftovers": [[8, 60.0, own]]}})
+    first, _ = (finding for finding in ports.check(seen) if finding.cause == "leftovers")
+    assert "Muster's run train-1: python -m trainer.node.agent (pid 7, 60 s)" in first.text
+    assert "stop --hosts a,b --run train-1" in first.fix
+    seen = answers(change={"a": {"leftovers": [[7, 60.0, other], [9, 1.0, own]]}})
+    (only,) = (finding for finding in ports.check(seen) if finding.cause == "leftovers")
+    assert "a process of another distributed run: python -m torch.distributed.run x.py (pid 7, 60 s)" in only.text
+    assert only.fix.startswith("on a: kill 7")

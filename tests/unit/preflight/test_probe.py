@@ -50,6 +50,17 @@ def test_facts_are_those_of_this_machine(probe):
     assert probe.facts["software"]["python"] == sys.version.split()[0]
 
 
+def test_a_process_of_a_run_of_muster_is_told_with_the_run():
+    argv = [sys.executable, "-c", "input()", "-m", "torchrun"]
+    environment = {"MUSTER_RUN_ID": "train-1"}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as other:
+        with LocalProbe("here", [sys.executable]) as probe:
+            probe.send({"do": "facts", "run": "r1", "host": "here", "gpus": False})
+            rows = {row[0]: row[2] for row in probe.read(20)["leftovers"]}
+        other.communicate()
+    assert rows[other.pid].startswith(f"MUSTER_RUN_ID=train-1 {sys.executable} -c")
+
+
 def test_a_listener_of_ours_is_told_by_its_token(probe):
     result = dial(probe, listen(probe), size=1 << 20)
     assert (result["outcome"], result["host"], result["seen"]) == ("ok", "here", "127.0.0.1")
