@@ -86,7 +86,8 @@ CAUSES = (
     _row("memory-low", r"cannot allocate memory|fatal error:.{0,80}(?:out of memory|failed to reserve)",
          "there is not enough memory",
          "on {host}: free -h; ps aux --sort -rss | head"),
-    _row("process-limits", r"failed to create new OS thread|cannot fork|fork: resource temporarily unavailable",
+    _row("process-limits", r"failed to create new OS thread|pthread_create failed|newosproc|cannot fork|"
+         r"fork: resource temporarily unavailable",
          "the limit of processes is too low",
          "on {host}: ulimit -u; systemctl show user-$(id -u).slice docker -p TasksMax"),
     _row("docker-silent", r"no answer within \d+ s", "the Docker engine does not answer",
@@ -103,7 +104,8 @@ CAUSES = (
     _row("docker-missing", r"docker: (?:command )?not found|command not found: docker", "Docker is not installed",
          f"{FAB} bootstrap --hosts {{host}}"),
     _row("docker-down",
-         r"cannot connect to the docker daemon|docker\.sock: connect: (?:no such file|connection refused)",
+         r"cannot connect to the docker daemon|docker\.sock: connect: (?:no such file|connection refused)|"
+         r"is a folder, not a socket",
          "the Docker engine does not answer", "on {host}: sudo systemctl start docker", in_logs=True),
     _row("docker-permission", r"permission denied.{0,80}docker (?:daemon|api)|docker\.sock: connect: permission denied",
          "permission denied on the Docker socket", "on {host}: sudo usermod -aG docker $USER, then log in again",

@@ -121,6 +121,7 @@ class HostFacts:
     `driver`, `capabilities`: of the GPUs; empty: not known. `called_at`: the host's address as this machine dials it,
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
     path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
+    `claims_closed`: the folder of claims that nobody may write to; empty: all may. `network`: the login's namespace.
     """
 
     home: str
@@ -141,6 +142,8 @@ class HostFacts:
     runs: frozenset[RunId]
     clock_ahead_s: float
     home_writable: bool = True
+    claims_closed: str = ""
+    network: str = ""
     iproute: bool = True
     user: str = ""
     room: int | None = None
@@ -191,6 +194,8 @@ def parse(answer: str, now: float) -> HostFacts:
         runs=run_ids(rows.get("run", ())),
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
+        claims_closed=field("claims-closed", fields.text(4096), ""),
+        network=field("network", fields.text(100), ""),
         closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
@@ -234,7 +239,7 @@ def _kilobytes(kilobytes: int) -> int | None:
 
 def engine_fault(last_words: str) -> DockerFault:
     """Why a host's engine does not answer, from the last line of its `docker version`; no line: there is no Docker."""
-    crashed = re.match(r"runtime: |fatal error: |panic: ", last_words)
+    crashed = re.match(r"runtime(?:/cgo)?: |fatal error: |panic: ", last_words)
     return docker_faults.fault(last_words or "docker: not found", "docker-refused" if crashed else "docker-down")
 
 

@@ -13,7 +13,7 @@ from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
-from ..preflight.findings import WARNING, odd_ones
+from ..preflight.findings import WARNING, listed, odd_ones
 from ..ssh.session import SshFault
 
 # A run has a few dozen files on each host, and its checkpoints.
@@ -53,6 +53,19 @@ def differing(image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str]
         yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)
 
 
+def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
+    """Findings for hosts whose engine lives in another network than the login: its containers see that one."""
+    for host, facts in every.items():
+        inside = answers.facts.get(host, {}).get("namespace", "")
+        if inside and facts.network and inside != facts.network:
+            cards = [name for name, card in answers.facts[host]["interfaces"].items() if not card["loopback"]]
+            text = f"{host}: its engine has a network of its own: with --network host a container sees {listed(cards)}"
+            text += f", and not the host's {listed(sorted({entry.interface for entry in facts.addresses}))}"
+            fix = f"on {host}: sudo systemctl restart docker; docker context ls (a rootless engine has such a network)"
+            symptom = "the container has addresses that no other host can reach"
+            yield Finding("bridge-network", "interfaces", (host,), text, (), symptom, fix)
+
+
 def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
     """Findings for hosts where a run cannot write its files."""
     for host, facts in every.items():
@@ -63,6 +76,11 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
             symptom = "`mkdir: cannot create directory`: the run does not start there"
             yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
+        if facts.claims_closed:
+            text = f"{host}: a run cannot say there which GPUs it has: {facts.claims_closed}"
+            fix = f"on {host}: sudo chmod 1777 /var/tmp; sudo install -d -m 1777 /var/tmp/muster-claims"
+            symptom = "`/var/tmp/muster-claims cannot be locked`: the run does not start there"
+            yield Finding("folder-readonly", "resources", (host,), text, (), symptom, fix)
         if facts.home_writable and facts.inodes is not None and facts.inodes < _INODES_LEAST:
             text = f"{host}: only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left"
             fix = f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go"

@@ -20,7 +20,7 @@ from ..image.model import base_of
 from ..image.push_plan import HostImage, stands_on
 from ..preflight import Answers, Finding, PreflightRequest, Verdict, judge, refusals
 from ..preflight.checks import software
-from ..preflight.findings import WARNING
+from ..preflight.findings import UNKNOWN, WARNING
 from ..preflight.probe import rehearsal as talk
 from ..preflight.probe.conversation import FACTS_S, examine
 from ..preflight.request import MUSTER
@@ -32,6 +32,7 @@ from . import container, host_findings, meeting, observe, plan, probes, rehearsa
 from . import options as deploy_options
 from .container import NodeContainer, Work
 
+_SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "host-unreachable", "arp-unanswered")
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
 NOT_YET = f"the hosts do not have the image yet; `{FAB} deploy` rehearses after its push"
 INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: not all of them have the image yet"
@@ -135,8 +136,14 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     }
     answers = replace(answers, control={**answers.control, **ours})
     outdated = software.too_old(answers) if inside else ()
+    apart = list(host_findings.networks(hosts.facts, answers))
+    # What calls in another network show is about that one.
+    elsewhere = {host for finding in apart for host in finding.hosts}
+    answers = replace(
+        answers, links=tuple(link for link in answers.links if not {link.source, link.target} & elsewhere)
+    )
     of_hosts = (
-        (*host_findings.architectures(hosts.facts), *host_findings.homes(hosts.facts))
+        (*host_findings.architectures(hosts.facts), *host_findings.homes(hosts.facts), *apart)
         if request.style == MUSTER
         else ()
     )
@@ -147,7 +154,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
         if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
             # What let the first calls through may have closed since: a limit of bytes, of connections, of time.
             later, second = _called_again(hosts, presence, options)
-            return (later, second) if second.faults else (answers, verdict)
+            return (later, _since_rehearsal(second)) if second.faults else (answers, verdict)
     return answers, verdict
 
 
@@ -217,6 +224,22 @@ def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: Preflig
     """A second look, after a rehearsal that failed between hosts of which none shows a fault of its own."""
     options.say("looking once more")
     return on_hosts(hosts, presence, replace(options, proof=False, measure=False, choose=False))
+
+
+def _since_rehearsal(second: Verdict) -> Verdict:
+    """The verdict of a second look. What is silent now has answered before the rehearsal: no firewall does that."""
+    first = second.faults[0]
+    if first.cause not in _SILENT:
+        return second
+    text = (
+        f"{first.text}; before the rehearsal they answered: a slow link whose queue the rehearsal has filled, or a "
+        "limit of bytes, of connections or of time"
+    )
+    look = "tc -s qdisc; sudo iptables -vnL | grep -i -e quota -e limit"
+    fix = f"on {' and '.join(first.hosts)}: {look}; else: {first.fix}"
+    late = replace(first, cause="link-slow", level=UNKNOWN, text=text, fix=fix)
+    others = tuple(finding for finding in second.findings if finding is not first)
+    return replace(second, findings=(late, *others))
 
 
 def with_rehearsal(answers: Answers, before: Sequence[Finding], findings: Sequence[Finding], shown: str) -> Verdict:

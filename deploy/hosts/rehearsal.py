@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..config.inventory import Job
+from ..config.values import Mount
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..host import commands
@@ -21,6 +22,7 @@ from ..host.facts import HostFacts
 from ..preflight import Answers, Finding, prediction
 from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary
+from ..run import environment
 from ..ssh.session import Session, on_all
 from . import container, probes
 from .container import NodeContainer
@@ -91,7 +93,8 @@ def argv_of(node: NodeContainer, folder: str) -> tuple[str, ...]:
     """The node's `docker run` with another name, folder and command: the image's Python, whose arguments follow."""
     begin, end = node.argv.index("--volume"), node.argv.index("--env-file")
     options = (_elsewhere(word, node.folder, folder) for word in node.argv[begin:end])
-    head = (*probes.ONCE, "--label", probes.LABEL, "--log-driver", "none")
+    claims = container.mount_option(Mount(environment.CLAIMS_ON_HOST, environment.CLAIMS, False))
+    head = (*probes.ONCE, "--label", probes.LABEL, "--log-driver", "none", "--mount", claims)
     return (*head, *options, "--env-file", commands.VARIABLES_ASIDE, *container.python_of(node.image))
 
 

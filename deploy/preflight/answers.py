@@ -62,6 +62,7 @@ WORDS = {
     "no-route": "has no route",
     "no-address": "has no local port left",
     "silent": "connects, but nothing answers",
+    "mute": "connects, and nothing that is sent then arrives",
     "stranger": "reaches something else",
     "stall-send": "connects, but a large payload does not get through",
     "stall-receive": "connects, but a large payload does not come back",
@@ -80,7 +81,8 @@ class Answers:
     """The answers of all hosts. `faults`: the hosts that gave no facts, each with the cause and its words.
 
     clocks: the seconds that each host is ahead of this machine, and the possible error. networks: where the hosts have
-    several, what each carries (networks.py), the one that the routes lead to first.
+    several, what each carries (networks.py), the one that the routes lead to first. often: a caller, whom
+    it called many times, how many of these calls were answered, and how many there were.
     """
 
     request: PreflightRequest
@@ -93,6 +95,7 @@ class Answers:
     control: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     seconds: float = 0.0
     networks: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    often: tuple[tuple[str, str, int, int], ...] = ()
 
     @property
     def master(self) -> str:
@@ -148,6 +151,7 @@ class Answers:
         rest = {name: value[name] for name in ("facts", "listens", "faults", "control", "seconds") if name in value}
         clocks = {host: (pair[0], pair[1]) for host, pair in value.get("clocks", {}).items()}
         rest["networks"] = tuple(value.get("networks", ()))
+        rest["often"] = tuple((row[0], row[1], row[2], row[3]) for row in value.get("often", ()))
         return cls(PreflightRequest(**value["request"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
 
 

@@ -15,7 +15,7 @@ Pair = tuple[str, str]
 MOST_LINKS = 3
 ALL, MEET, DATA = "all", "meet", "data"
 # Calls that were answered: other checks say what happened to their payload.
-OPENED = ("stall-send", "stall-receive", "slow", "cut", "late", "at-times")
+OPENED = ("stall-send", "stall-receive", "slow", "cut", "late", "at-times", "mute")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ Observations = frozenset[Link]
 LOST = frozenset({"dropped", "late", "at-times", "silent"})
 REFUSED = frozenset({"refused", "unreachable", "forbidden", "reset"})
 AIMLESS = frozenset({"no-route", "no-family", "no-scope"})
-HALVED = frozenset({"stall-send", "stall-receive", "cut", "slow", "reset", "silent"})
+HALVED = frozenset({"stall-send", "stall-receive", "cut", "slow", "reset", "silent", "mute"})
 # By cause, how its calls fail. What is not listed here is a host's own fact: it explains all calls that it is about.
 FAILS = {
     "all-ports-dropped": LOST | AIMLESS | {"unreachable"},

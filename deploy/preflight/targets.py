@@ -17,10 +17,12 @@ PAYLOAD, MOST_OTHERS = 64 * 1024, 4
 # Still larger than a packet of any network. For 64 hosts, all pairs together carry half a gigabyte less.
 SMALL_PAYLOAD = 16 * 1024
 FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
-# More than a connection carries before its first large packet; and how long one may pause that still carries.
-SOME, STILL_MS = 16 << 10, 700
+# Packets of a call that began its payload; more than one carries before its first large packet; and how long one may
+# pause that still carries.
+LITTLE, SOME, STILL_MS = 8, 16 << 10, 700
 # One call of each pair waits longer than the others: an answer that is late is no answer that is dropped.
 PATIENT_S, OTHER_S, AGAIN_S, MOST_AGAIN = 3.4, 1.3, 0.5, 2
+OFTEN, MOST_OFTEN, MOST_ANSWERED = 16, 16, 0.8
 # A kernel that finds no local port, or none of its addresses, for a call.
 NO_PORT, MOST_ALONE = "no-address", 6
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
@@ -66,6 +68,25 @@ def once_more(answers: Answers) -> dict[str, list[dict[str, Any]]]:
     return wanted
 
 
+def often(answers: Answers) -> dict[str, list[dict[str, Any]]]:
+    """Many short calls at once, by caller, between hosts of which one call was answered and another one not."""
+    wanted: dict[str, list[dict[str, Any]]] = {}
+    mixed = [ends for ends in pairs(answers.hosts_with_facts) if _is_mixed(answers.between(*ends))]
+    for source, target in mixed[:MOST_OFTEN]:
+        port = next(link for link in answers.between(source, target) if link.ok)
+        mine = wanted.setdefault(source, [])
+        for _ in range(OFTEN):
+            where = {"host": target, "address": port.address, "port": port.port, "kinds": ["often"], "size": 0}
+            mine.append({**where, "id": len(mine), "wait": AGAIN_S})
+    return wanted
+
+
+def _is_mixed(links: Sequence[Link]) -> bool:
+    """Whether calls were answered, and others were not: at another port, or at their first try."""
+    silent = any(link.outcome == "dropped" or (link.ok and link.tries > 1) for link in links)
+    return silent and any(link.ok for link in links)
+
+
 def settled(answers: Answers) -> tuple[Link, ...]:
     """The links with what only all of them together tell: of two same calls one answered, late or at times; a wrong
 
@@ -86,11 +107,16 @@ def settled(answers: Answers) -> tuple[Link, ...]:
     proxied = any(link.ok and strange(link) for link in answers.links)
     late = {(link.source, link.target) for link in answers.links if link.ms > 1000 * WAIT_S}
     lossy = {frozenset((link.source, link.target)) for link in answers.links if link.again or link.tries > 1}
+    flaky = {frozenset((row[0], row[1])) for row in answers.often if row[2] <= MOST_ANSWERED * row[3]}
+    mute = _mute(answers)
     settled: list[Link] = []
     for link in answers.links:
         outcome = link.outcome
-        if outcome == "dropped" and (link.source, link.address, link.port) in again:
+        at_times = (link.source, link.address, link.port) in again or frozenset((link.source, link.target)) in flaky
+        if outcome == "dropped" and at_times:
             outcome = "at-times"
+        elif outcome == "silent" and frozenset((link.source, link.target)) in mute:
+            outcome = "mute"
         elif outcome in ("dropped", "silent") and (link.source, link.target) in late:
             outcome = "late"
         elif outcome == "silent" and frozenset((link.source, link.target)) in lossy:
@@ -102,6 +128,19 @@ def settled(answers: Answers) -> tuple[Link, ...]:
             outcome = "wrong-card"
         settled.append(replace(link, outcome=outcome))
     return tuple(link for link in settled if "again" not in link.kinds)
+
+
+def _mute(answers: Answers) -> set[frozenset[str]]:
+    """The pairs between which each call connects, and whose kernels acknowledge nothing that is sent then."""
+    by_pair: dict[frozenset[str], list[Link]] = {}
+    for link in answers.links:
+        if link.source != link.target and "again" not in link.kinds:
+            by_pair.setdefault(frozenset((link.source, link.target)), []).append(link)
+    return {
+        pair
+        for pair, links in by_pair.items()
+        if all(link.outcome == "silent" and link.again and not link.moved for link in links)
+    }
 
 
 def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str, Any]]]:
@@ -197,7 +236,9 @@ def _moved(result: dict[str, Any]) -> int:
 def _outcome(result: dict[str, Any]) -> str:
     """The outcome of a call; of one that carried something: whether it was cut, or only slower than we wait."""
     outcome, moved = str(result["outcome"]), _moved(result)
-    if outcome.startswith("stall") and moved > SOME:
+    # Where large packets vanish, they are sent again. Where none is, the other end takes little at a time.
+    creeps = outcome == "stall-send" and result.get("sent", 0) > LITTLE and not result.get("again")
+    if outcome.startswith("stall") and (moved > SOME or creeps):
         return "slow" if result.get("idle_ms", 0) < STILL_MS else "cut"
     reset = outcome == "reset" and result.get("ms")
     return "cut" if reset and max(result.get("acked", 0), moved) > SOME else outcome

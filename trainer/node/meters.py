@@ -33,7 +33,8 @@ class Meters:
         fields: dict[str, Any] = {"cores": self._cores, **self._memory_use()}
         with suppress(OSError):
             disk = os.statvfs(self._folder)
-            fields["disk_free_bytes"] = disk.f_bavail * disk.f_frsize
+            if disk.f_blocks:  # a file system in memory may have no size
+                fields["disk_free_bytes"] = disk.f_bavail * disk.f_frsize
         if self._before and now > (then := self._before[0]):
             spent = now - then
             fields["cpu_percent"] = round(min(100.0, max(0.0, (busy - self._before[1]) / spent / self._cores * 100)), 1)

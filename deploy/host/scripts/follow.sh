@@ -17,7 +17,7 @@ enter "$run" || { echo "$mark state gone"; exit 0; }
 for size; do keep "${size#* }" "${size%% *}"; done
 listen() { docker logs --follow --timestamps ${1:+--since "$1"} "$name" >&2 2>&1 & console=$!; }
 disk() {
-    df -Pk . 2>/dev/null | { read -r _; read -r _ _ _ free _; [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
+    df -Pk . 2>/dev/null | { read -r _; read -r _ size _ free _; [ "${size:-0}" = 0 ] || [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
 }
 newline=$(printf '\n.'); newline=${newline%.}
 # An engine that hangs must not keep the files from being read.

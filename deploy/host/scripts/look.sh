@@ -5,9 +5,10 @@ patience=$1 silent=$2
 limit=$(command -v timeout) && limit="$limit $patience"
 echo "time $(date +%s.%N)"; echo "machine $(cat /etc/machine-id 2>/dev/null) $(uname -n)"
 echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "user $(id -un)"
-echo "ssh $SSH_CONNECTION"; echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
+echo "network $(readlink /proc/self/ns/net 2>/dev/null)"; echo "ssh $SSH_CONNECTION"; echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
 awk '$1 == "MemTotal:" {print "memory", $2}' /proc/meminfo
-[ ! -d /dev/infiniband ] || echo rdma
+# A folder that a driver has left is none of its devices.
+[ -z "$(find /dev/infiniband -type c 2>/dev/null | head -n 1)" ] || echo rdma
 # The files of runs go below ~/.muster: what there is of it, or the folder that it is to be made in, has to take them.
 for folder in "$HOME/.muster/runs" "$HOME/.muster"; do
     until [ -e "${folder:-/}" ] || [ -L "$folder" ]; do folder=${folder%/*}; done
@@ -17,10 +18,18 @@ for folder in "$HOME/.muster/runs" "$HOME/.muster"; do
         break
     }
 done
+# Where users' claims on GPUs are: each may write there, as claims_function.sh makes it.
+claims=/var/tmp/muster-claims
+if [ -e "$claims" ] || [ -L "$claims" ]; then
+    [ -d "$claims" ] && [ ! -L "$claims" ] && [ "$(stat -c %a -- "$claims")" = 1777 ] ||
+        echo "claims-closed $(LC_ALL=C ls -ld -- "$claims" 2>&1)"
+elif ! [ -d /var/tmp ] || ! [ -w /var/tmp ]; then
+    echo "claims-closed $(LC_ALL=C ls -ld /var/tmp 2>&1)"
+fi
 for folder in "$HOME/.muster/runs" "$HOME/.muster" "$HOME"; do
     [ -d "$folder" ] || continue
-    echo "room $(df -Pk "$folder" | awk 'NR == 2 {print $4}')"
-    # A file system that makes inodes as it needs them says 0 of 0.
+    # A file system that knows no sizes, or makes inodes as it needs them, says 0 of 0.
+    echo "room $(df -Pk "$folder" | awk 'NR == 2 && $2 > 0 {print $4}')"
     echo "inodes $(df -Pi "$folder" 2>/dev/null | awk 'NR == 2 && $2 > 0 {print $4}')"
     break
 done
@@ -38,9 +47,13 @@ sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 command -v docker >/dev/null || { echo "engine-error docker: not found"; exit 0; }
 engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
 [ -n "$engine" ] || [ "$code" -ne 124 ] || engine="$silent within $patience s"
-# A client that crashes says why above its stacks.
+# A client that crashes says why above its stacks, or between them.
 [ "$code" -eq 0 ] || {
-    echo "engine-error $(echo "$engine" | grep -m 1 -E '^(runtime: |fatal error: |panic: )' || echo "$engine" | tail -n 1)"
+    why=$(echo "$engine" | grep -m 1 -E 'pthread_create failed|new OS thread|newosproc') ||
+        why=$(echo "$engine" | grep -m 1 -E '^(runtime: [^g]|fatal error: |panic: )') || why=$(echo "$engine" | tail -n 1)
+    socket=${DOCKER_HOST:-unix:///var/run/docker.sock}
+    [ ! -d "${socket#unix://}" ] || why="${socket#unix://} is a folder, not a socket: the engine cannot listen there"
+    echo "engine-error $why"
     exit 0
 }
 # Podman's own command says nothing of a server. A rootless engine of either kind says what it is.

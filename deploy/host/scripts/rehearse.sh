@@ -3,7 +3,10 @@
 # removes FOLDER. KEEP: paths, one a line, that COMMAND mounts from below FOLDER/keep. The first line of standard input goes to COMMAND's descriptor 3; the
 # rest is its standard input, whose end ends it: so nothing stays when nobody waits any more.
 folder=$1 owner=$2 keep=$3; shift 3
+. ./claims_function.sh
 IFS= read -r variables || exit
+# COMMAND mounts it, as a run's does. If it cannot be made, Docker says so.
+share_claims
 umask 077
 trap 'rm -rf -- "$folder"' EXIT; trap 'exit 1' HUP INT TERM PIPE
 mkdir -p -- "${folder%/*}" && mkdir -- "$folder" && : >"$folder/here" || exit

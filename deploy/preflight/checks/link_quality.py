@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from .. import remedies, traffic
+from .. import remedies, targets, traffic
 from ..answers import Answers, Link
 from ..findings import FAULT, WARNING, Finding, listed
 from .links import with_rules
@@ -31,6 +31,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         return
     yield from _delay(answers)
     yield from _loss(answers)
+    yield from _some_calls(answers)
     if not any("bandwidth" in link.kinds for link in answers.links):  # those say more
         yield from _rate(answers)
 
@@ -38,7 +39,11 @@ def check(answers: Answers) -> Iterator[Finding]:
 def _loss(answers: Answers) -> Iterator[Finding]:
     # A long call follows good ones, and its many packets would hide the few of the others.
     short = {
-        ends: [link for link in answers.between(*ends) + answers.between(*ends[::-1]) if "long" not in link.kinds]
+        ends: [
+            link
+            for link in answers.between(*ends) + answers.between(*ends[::-1])
+            if "long" not in link.kinds and link.outcome != "mute"
+        ]
         for ends in itertools.combinations(answers.hosts_with_facts, 2)
     }
     pairs = {ends: _share([link for link in links if link.sent]) for ends, links in short.items()}
@@ -76,6 +81,26 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         "both",
         cells=tuple(cell for ends in bad for cell in (ends, ends[::-1])),
     )
+
+
+def _some_calls(answers: Answers) -> Iterator[Finding]:
+    """Of many calls some are never answered, and what is open loses nothing: ports decide which way a call takes."""
+    for source, target, answered, calls in answers.often:
+        ends = source, target
+        both = answers.between(*ends) + answers.between(*ends[::-1])
+        lost = sum(link.again for link in both if link.ok) / max(1, sum(link.sent for link in both if link.ok))
+        if answered > targets.MOST_ANSWERED * calls or lost >= LOSS_WARN:
+            continue
+        text = (
+            f"{answered} of {calls} calls from {ends[0]} to {ends[1]} were answered, and open connections lose nothing:"
+            " one of several ways between them is dead, or something limits connections"
+        )
+        fix = remedies.with_interface(
+            answers, ends, "cat /proc/net/bonding/*; ip -d link show IF; sudo nft list ruleset | grep -i limit"
+        )
+        symptom = "the rendezvous passes at times; then a rank waits until its timeout"
+        shown = (f"{ends[0]} -> {ends[1]}: {answered} of {calls} calls",)
+        yield Finding("link-loss", "links", ends, text, shown, symptom, fix, FAULT, ends, "both", cells=(ends,))
 
 
 def _bad_everywhere(
@@ -167,6 +192,8 @@ def mbit_of(link: Link) -> float:
     A process that had to wait for a core does not make a link slow. Nor does a long way: TCP begins with few packets,
     and doubles what is on the way with each round trip.
     """
+    if link.outcome == "slow":  # the kernel's rate is that of its best moment
+        return 8e-6 * link.moved / 2.5
     spent = link.both_s or 2.5
     trips = 2 * (1 + math.log2(link.size / FIRST_WINDOW)) if link.size > FIRST_WINDOW else 0
     return max(16e-6 * link.size / max(spent - trips * link.trip_ms / 1000, spent / 10), 8e-6 * link.rate)
@@ -185,14 +212,18 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     bad = [ends for ends, rate in slow.items() if rate <= 3 * worst]
     common = [host for host in answers.hosts_with_facts if all(host in ends for ends in bad)]
     hosts = tuple(common if len(common) == 1 else sorted({host for ends in bad for host in ends}))
-    shown = tuple(f"{first} and {other}: {rate:.0f} Mbit/s both ways" for (first, other), rate in slow.items())
-    text = f"{listed(hosts)}: a link of {worst:.0f} Mbit/s"
+    shown = tuple(f"{first} and {other}: {_shown(rate)} both ways" for (first, other), rate in slow.items())
+    text = f"{listed(hosts)}: a link of {_shown(worst)}"
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.
     waits = any(traffic.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends))
     grave = FAULT if waits and worst < SLOW_MBIT else WARNING
     link_ = bad[0] if len(bad) == 1 or len(answers.hosts_with_facts) == 2 else None
     yield Finding("link-slow", "links", hosts, text, shown, "steps many times slower", fix, grave, link_, "both")
+
+
+def _shown(mbit: float) -> str:
+    return f"{mbit:.0f} Mbit/s" if mbit >= 1 else f"{1000 * mbit:.0f} kbit/s"
 
 
 def _slow_ways(answers: Answers, ends: tuple[str, str]) -> set[tuple[str, str]]:

@@ -13,7 +13,8 @@ from .mtu import SYMPTOM
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Payloads that stopped half-way: the large ones after all small calls succeeded, and small ones."""
+    """Payloads that stopped half-way, the large ones after all small calls succeeded, or before they began."""
+    yield from _mute(answers)
     cut = [link for link in answers.links if link.outcome == "cut" or ("long" in link.kinds and not link.ok)]
     ends = {frozenset((link.source, link.target)) for link in cut}
     lossy = {pair for pair in ends if loses_small_ones(answers, {pair})}
@@ -37,3 +38,20 @@ def check(answers: Answers) -> Iterator[Finding]:
     link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
     cells = tuple(dict.fromkeys((call.source, call.target) for call in cut))
     yield Finding("connection-cut", "links", hosts, text, shown, symptom, fix, level, link, cells=cells)
+
+
+def _mute(answers: Answers) -> Iterator[Finding]:
+    """Connections open, and all that follows the handshake vanishes: no cable does that."""
+    links = [link for link in answers.links if link.outcome == "mute"]
+    cells = tuple(dict.fromkeys((link.source, link.target) for link in links))
+    for ends in dict.fromkeys(tuple(sorted(cell)) for cell in cells):
+        mine = tuple(cell for cell in cells if set(cell) == set(ends))
+        text = (
+            f"{listed(ends)}: each call connects, and nothing that is sent then arrives: something takes the packets "
+            "after the handshake (an inspecting firewall, a queue whose program has ended)"
+        )
+        fix = f"on {listed(ends)}: sudo iptables-save | grep -i -e NFQUEUE -e DROP; sudo nft list ruleset"
+        evidence = tuple(link.describe() for link in links if (link.source, link.target) in mine)[:4]
+        symptom = "the rendezvous connects, and hangs until its timeout"
+        hosts = (ends[0], ends[-1])
+        yield Finding("connection-cut", "links", hosts, text, evidence, symptom, fix, FAULT, hosts, "both", cells=mine)

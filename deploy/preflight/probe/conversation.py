@@ -56,6 +56,7 @@ def examine(
         answers = replace(answers, links=(*answers.links, *_bandwidth(talk, answers)))
     firewalls = _firewalls(talk, answers)
     answers = replace(answers, links=(*answers.links, *firewalls.links), control=firewalls.control)
+    answers = replace(answers, often=_often(talk, answers))
     answers = replace(answers, links=targets.settled(answers))
     talk.ask(lambda host: {"do": "quit"}, 0)
     lost = {host: ("probe-died", words) for host, words in talk.lost.items()}
@@ -188,6 +189,21 @@ def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tup
             if target["id"] in by_id
         }
     return links
+
+
+def _often(talk: _Talk, answers: Answers) -> tuple[tuple[str, str, int, int], ...]:
+    """Of the pairs that targets.often calls many times: how many calls were answered, and how many there were."""
+    wanted = targets.often(answers)
+    if not wanted:
+        return ()
+    by_host = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, list(wanted))
+    counts: dict[tuple[str, str], tuple[int, int]] = {}
+    for host, answer in by_host.items():
+        outcomes = {result["id"]: result["outcome"] for result in answer["results"]}
+        for call in wanted[host]:
+            answered, calls = counts.get((host, call["host"]), (0, 0))
+            counts[host, call["host"]] = (answered + (outcomes.get(call["id"]) == "ok"), calls + 1)
+    return tuple((*ends, *count) for ends, count in counts.items())
 
 
 def _rates(talk: _Talk, answers: Answers) -> list[Link]:

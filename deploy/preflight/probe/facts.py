@@ -359,7 +359,7 @@ def facts(asked):
         mounts=mounts(asked.get("mounts", ())),
         leftovers=leftovers(),
         rdma=rdma(),
-        rdma_devices=os.path.isdir("/dev/infiniband"),
+        rdma_devices=os.path.isdir("/dev/infiniband") and bool(os.listdir("/dev/infiniband")),
         verbs=verbs(),
         **slow(GPUS_S),
         time=time.time(),

@@ -84,6 +84,9 @@ def next_hops(targets, results):
             result["by"] = by
         if card == "" and result["outcome"] in ("dropped", "unreachable"):
             result["outcome"] = "no-arp"
+        # A neighbour that answers ARP has passed the call on to somebody who does not, and says so as slowly.
+        elif card and result["outcome"] == "no-arp":
+            result["outcome"] = "unreachable"
 
 
 class Answer:

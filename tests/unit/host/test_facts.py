@@ -73,6 +73,12 @@ def test_podmans_own_command_and_a_rootless_engine_are_named(tmp_path, version, 
             "failed to reserve",
         ),
         ("echo runtime: failed to create new OS thread; echo asm.s:349; exit 2", "process-limits", "OS thread"),
+        (
+            "echo runtime/cgo: pthread_create failed: Resource temporarily unavailable; echo SIGABRT: abort; "
+            "echo 'runtime: g 0 gp=0x5 m=0'; exit 2",
+            "process-limits",
+            "pthread_create failed",
+        ),
         ("echo panic: assignment to entry in nil map; echo asm.s:349; exit 2", "docker-refused", "nil map"),
     ],
 )
@@ -195,3 +201,15 @@ def test_a_client_that_hangs_in_a_plugin_is_a_silent_engine(tmp_path):
     done = subprocess.run(argv, capture_output=True, text=True, check=True, env=path)
     with pytest.raises(DeployError, match="plugin of its client"):
         host_facts.parse(done.stdout, time.time())
+
+
+def test_a_folder_in_the_place_of_the_engines_socket_is_told_as_that(tmp_path):
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\necho permission denied while trying to connect to the Docker daemon socket; exit 1\n")
+    docker.chmod(0o755)
+    (tmp_path / "docker.sock").mkdir()
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DOCKER_HOST": f"unix://{tmp_path}/docker.sock"}
+    done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env={**os.environ, **path})
+    with pytest.raises(DockerFault, match=r"docker\.sock is a folder, not a socket") as raised:
+        host_facts.parse(done.stdout, time.time())
+    assert raised.value.cause.name == "docker-down"

@@ -4,10 +4,12 @@ import dataclasses
 
 import pytest
 
+from deploy.hosts import host_findings
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import link_quality, ports
 from lab.answers import HOSTS, answers, facts
+from tests.hosts import FACTS
 
 TWO = HOSTS[:2]
 DROPS = "filter: -A INPUT -p tcp --dport 29500 -j DROP"
@@ -156,6 +158,9 @@ def test_silence_is_another_program_only_where_no_packet_was_lost(again, outcome
         ({"outcome": "stall-receive", "acked": 70_000, "received": 90}, "stall-receive"),
         ({"outcome": "stall-receive", "received": 40_000, "idle_ms": 2000}, "cut"),
         ({"outcome": "stall-receive", "received": 40_000, "idle_ms": 40}, "slow"),
+        # The other end's window is small: nothing is lost. Where large packets vanish, they are sent again.
+        ({"outcome": "stall-send", "acked": 1055, "sent": 20, "again": 0}, "slow"),
+        ({"outcome": "stall-send", "acked": 68, "sent": 20, "again": 4}, "stall-send"),
         ({"outcome": "reset", "ms": 1.0, "acked": 40_000}, "cut"),
         ({"outcome": "reset", "ms": 1.0, "acked": 60}, "reset"),
     ],
@@ -331,3 +336,47 @@ def test_processes_of_a_run_of_muster_are_named_with_the_run_and_a_command_that_
     (only,) = (finding for finding in ports.check(seen) if finding.cause == "leftovers")
     assert "a process of another distributed run: python -m torch.distributed.run x.py (pid 7, 60 s)" in only.text
     assert only.fix.startswith("on a: kill 7")
+
+
+def test_where_each_call_connects_and_nothing_arrives_something_takes_the_packets():
+    def mute(moved):
+        seen = of_two(answers(outcome=lambda s, t, k: "silent"))
+        links = tuple(dataclasses.replace(link, again=4, sent=8, moved=moved) for link in seen.links)
+        seen = dataclasses.replace(seen, links=links)
+        return judge(dataclasses.replace(seen, links=targets.settled(seen)))
+
+    verdict = mute(0)
+    assert (verdict.cause, verdict.hosts) == ("connection-cut", TWO)
+    assert "each call connects, and nothing that is sent then arrives" in verdict.first.text
+    assert mute(60).cause != "connection-cut", "something arrives: packets are lost"
+
+
+@pytest.mark.parametrize(("answered", "named"), [(9, True), (16, False)])
+def test_of_many_calls_half_are_answered_where_one_of_two_ways_is_dead(answered, named):
+    seen = of_two(answers(outcome=lambda s, t, k: "dropped" if (s, k) == ("b", "data") else "ok"))
+    assert {call["port"] for call in targets.often(seen)["b"]} == {29500}, "a port that has answered"
+    seen = dataclasses.replace(seen, often=(("b", "a", answered, 16),))
+    verdict = judge(dataclasses.replace(seen, links=targets.settled(seen)))
+    assert (verdict.cause == "link-loss") == named
+    assert ("9 of 16 calls from b to a were answered" in verdict.first.text) == named
+    if not named:
+        assert verdict.cause == "data-ports-dropped"
+
+
+def test_hosts_of_which_every_call_is_answered_at_once_are_not_called_often():
+    assert targets.often(answers()) == {}
+
+
+def test_an_engine_in_another_network_than_the_login_is_named_for_its_host():
+    seen = answers(change={"a": {"namespace": "net:[1]"}, "b": {"namespace": "net:[2]"}})
+    every = {host: dataclasses.replace(FACTS, network="net:[1]") for host in TWO}
+    (finding,) = host_findings.networks(every, seen)
+    assert (finding.cause, finding.hosts) == ("bridge-network", ("b",))
+    assert "a network of its own: with --network host a container sees eth0" in finding.text
+
+
+def test_a_folder_of_claims_that_is_closed_stops_a_run():
+    closed = dataclasses.replace(FACTS, claims_closed="drwxr-xr-x 2 root root 40 Nov 24 14:54 /var/tmp")
+    (finding,) = host_findings.homes({"a": FACTS, "b": closed})
+    assert (finding.cause, finding.hosts) == ("folder-readonly", ("b",))
+    assert "/var/tmp" in finding.text
