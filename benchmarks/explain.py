@@ -4,9 +4,9 @@
 
 The runs are those of lab/threads.py. Those of the part `score` were collected and labelled after the rules stood, by
 queries that a seed drew (16077: 20 of 60, of which 17 were put); no rule was changed by them. So were those of `fresh`
-(20261124: 24 of 90, all put); docs/explain.md has their score, after which rules were changed by them. So were those of
-`again` (20261125: 24 of the other 66, all put), labelled without a look at the rules. A cause is right if it is one of
-the label's; an exception of the script and one of a library count as the same. Rivals name a line: the first or the
+(20261124: 24 of 90, all put) and of `again` (20261125: 24 of the other 66, all put); docs/explain.md has their scores,
+after which rules were changed by them, so what this prints of them is no score any more. A cause is right if it is one
+of the label's; an exception of the script and one of a library count as the same. Rivals name a line: the first or the
 last that `grep -i error` finds, or torchrun's own report (the first traceback or signal in it). It counts as right if
 `fab explain` reads a right cause in it alone.
 """

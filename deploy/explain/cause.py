@@ -107,6 +107,9 @@ def judge(readings: Sequence[Reading]) -> Explanation:
     if hit is None and odd is not None:
         first = odd[0]
     hosts = tuple(dict.fromkeys(root.host for reading in readings for root in reading.roots if root.host))[:64]
+    if explanation.next == ALONE and (others := re.match(r"(?:local )?rank ([1-7])\b", first)):
+        # A rank that is not the first has to be there to fail.
+        explanation = replace(explanation, next=ALONE.replace(" 1 ", f" {int(others[1]) + 1} "))
     return replace(explanation, first=first, victims=victims, silent=silent, hosts=hosts)
 
 
@@ -245,7 +248,7 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
         return Explanation("", what, evidence=tuple(errors[:2]), next=f"{FAB} logs --hosts ...")
     if not lasts:
         return Explanation("", "nothing is in it: the output is empty", next=f"{FAB} logs --hosts ...")
-    what = "no error in it: nodes that wait for each other say nothing until a timeout"
+    what = "no line in it looks like an error: nodes that wait for each other say nothing until a timeout"
     return Explanation("", what, evidence=tuple(lasts[:1]))
 
 

@@ -36,6 +36,10 @@ _WORDS = (
         b"Process name",
         b"has different",
         b"FingerPrint",
+        b"*** SIG",
+        b"mismatch",
+        b"NotFound",
+        b"unable to",
         b"Not Ready",
         b"NotReady",
     ),
@@ -55,7 +59,8 @@ _BADLY = re.compile(
 _ERROR = re.compile(r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b")
 _NOT = re.compile(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
 _EXCEPTION = re.compile(
-    r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?)(?:: ?(.*))?$"
+    r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"
+    r"|(?:\w+\.){1,8}[A-Z]\w*(?:NotFound|Timeout|Expired|Failed|Fault))(?:: ?(.*))?$"
 )
 _FRAME = re.compile(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
 # What follows is said by the way: of a destructor, or of the code that reports errors.
@@ -73,7 +78,7 @@ _ELSEWHERE = re.compile(
 _WRAPPERS = re.compile(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
     r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
-    r"WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
+    r"UnexpectedStatusException|AlgorithmError|ExecuteUserScriptError|WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
     r"python\.PythonException|Py4JJavaError|"
     r"Warning$"
 )

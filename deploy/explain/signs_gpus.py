@@ -13,9 +13,9 @@ GPU = (
     general("shm-small", ended("SIGBUS", 7) + r"|Bus error|SIGBUS",
             "a process died of a bus error, most often because /dev/shm is full", "df -h /dev/shm", "disk-full"),
     sign("gpus-shared", r"Duplicate GPU detected", "two ranks use one GPU: choose the device by LOCAL_RANK", GPUS),
-    general("gpus-shared", r"ncclInvalidUsage|NCCL error in.{0,200}invalid (?:usage|argument)",
-            "a wrong call of NCCL, most often because two ranks use one GPU", NCCL_DEBUG, "nccl-differs"),
-    script("gpu-count", r"invalid device ordinal",
+    general("", r"ncclInvalidUsage|NCCL error in.{0,200}invalid (?:usage|argument)",
+            "a wrong call of NCCL, often because two ranks use one GPU", NCCL_DEBUG, "gpus-shared", "nccl-differs"),
+    script("gpu-count", r"invalid device ordinal|device >= 0 && device < num_gpus",
            "a rank wants a GPU that is not there: more ranks than visible GPUs",
            "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L"),
     sign("gpu-driver", r"(?i:driver/library version mismatch)|Error 803|unsupported display driver / cuda driver|"
@@ -40,7 +40,8 @@ GPU = (
     sign("gpu-xid", r"Xid \(?[^)]{0,40}\)?: (\d+)", "the driver reports Xid {0}", KERNEL, "gpu-faulty"),
     hint("gpu-faulty", r"PCIe Bus Error|AER: (?:Unc|C)orrect",
          "the bus of a GPU or a network card has errors", KERNEL),
-    sign("gpu-runtime", r"nvidia-container-cli: (?:initialization|detection) error",
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|device) error|"
+         r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file",
          docker_faults.named("gpu-runtime").what, docker_faults.named("gpu-runtime").command, "gpu-driver"),
     sign("gpu-hidden", r"Failed to initialize NVML: Unknown Error",
          "the container lost its GPUs: systemd changed its device rules while it ran", "docker restart CONTAINER",
@@ -92,6 +93,10 @@ GPU = (
          "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
     general("", r"(CUDNN_STATUS_\w+|CUBLAS_STATUS_\w+|CUSOLVER_STATUS_\w+)",
             "a CUDA library failed: {0}; its memory, its version, or a fault of an earlier kernel", BLOCKING),
+    # Errors 900 to 908: what a program may not do while it records a graph.
+    script("exception", r"CUDA error: ((?:operation not permitted when stream is capturing|.{0,40}capturing stream|"
+           r".{0,60}during capture|.{0,40}capture (?:was|sequence)).{0,40})", "a CUDA graph was recorded wrongly: {0}",
+           BLOCKING),
     general("", r"CUDA error: (.{1,60})", "a CUDA call failed: {0}", BLOCKING),
     sign("compiler-missing", r"Failed to find C compiler|CUDA_HOME (?:does not exist|environment variable is not set)|"
          r"Ninja is required|Unable to find (?:the )?nvcc|Command '\['(?:which|ninja)'|Error building extension",

@@ -166,6 +166,8 @@ HOST = (
          "a disk or a network file system failed", KERNEL, "disk-full"),
     sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
     sign("command-missing", r"slurmstepd: error: execve\(\): (\S{1,80}): No such file|"
+         r"\bexec (\S{1,80}) failed: No such file|mpirun was unable to find the specified executable|"
+         r"could not access\s+or execute an executable|"
          r"(\S{1,80}): (?:command )?not found$|exec: \\?\"(\S{1,80}?)\\?\": executable file not "
     "found",
          "the program {0} does not exist there", "which PROGRAM"),
@@ -188,6 +190,10 @@ HOST = (
     r"(?:create|allocate|confirm)|Task launch)|"
          r"Requested node configuration is not available|Invalid (?:account|qos|partition)",
          "the scheduler refused the job", "scontrol show job JOB"),
+    # Memory is free, and no more areas of it may be mapped: vm.max_map_count, or a limit of address space.
+    sign("process-limits", r"Memory mapping file failed: Cannot allocate memory|mmap.{0,40}Cannot allocate memory",
+         "a file could not be mapped: a limit of mappings or of address space, or memory is full",
+         "sysctl vm.max_map_count; ulimit -v; free -h", "host-memory"),
     sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
          r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OUT_OF_MEMORY|"
          r"srun: error: .{0,80}Out Of Memory|std::bad_alloc|MemoryError\b|Cannot allocate memory|"
@@ -206,7 +212,8 @@ HOST = (
     general("stopped", r"got signal: (?:2|15)\b|Received (?:2|15) death signal|closing signal SIGINT|"
             r"KeyboardInterrupt",
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
-    general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
+    general("crashed", ended("SIGSEGV", 11) + r"|\*\*\* SIG(?:SEGV|ABRT|FPE) (?:received at time=|\(@0x)|"
+            r"[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
             r"exit status 3221225477|double free or corruption|free\(\): invalid|"
             r"corrupted (?:size|double)|malloc\(\): |Fatal Python error",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),

@@ -6,7 +6,8 @@ from .signs_kinds import ALONE, script, victim
 
 SCRIPT = (
     script("collectives-differ", r"op\.preamble\.length <= op\.nbytes|Detected mismatch between collectives|"
-           r"Mismatched collective detected|Message truncated : received|Collectives differ in the following|"
+           r"Mismatched collective detected|Cannot apply desired operation due to shape mismatches|"
+           r"Message truncated : received|Collectives differ in the following|"
            r"(?i:disagree\w*|inconsistent|mismatch\w*|differ\w*|not the same) "
            r"(?:\w+ ){0,4}?(?:between|across|among|on) (?:\w+ ){0,2}?rank|Rank \d+ has different ",
            "ranks called different collectives, or with tensors of different sizes",
@@ -32,7 +33,8 @@ SCRIPT = (
            r"(module '\S+' has no attribute '\S+')",
            "{0}: the package, or the version the script wants, is not in this environment", "pip list"),
     script("checkpoint-mismatch", r"Error\(s\) in loading state_dict|Unexpected key\(s\) in state_dict|"
-           r"Missing key\(s\) in state_dict|loaded state dict (?:contains|has)",
+           r"Missing key\(s\) in state_dict|loaded state dict (?:contains|has)|"
+           r"size mismatch for \S{1,200}: copying a param|Global shape mismatch for loaded",
            "the checkpoint does not fit the model", ALONE),
     script("checkpoint-broken", r"PytorchStreamReader failed|unpickling stack underflow|pickle data was truncated|"
            r"Error while deserializing header|HeaderTooLarge|MetadataIncompleteBuffer|invalid header or archive|"

@@ -327,3 +327,21 @@ def test_lines_of_dockers_json_are_read():
     explained = explain({"a": line})
     assert explained.cause == "gpu-memory"
     assert explained.evidence[0].text == 'RuntimeError: CUDA out of memory "x"'
+
+
+@pytest.mark.parametrize("words", ["NCCL error in: net.cc:1, invalid argument, NCCL version 2.4.8", "ncclInvalidUsage"])
+def test_a_wrong_call_of_nccl_alone_says_nothing_of_shared_gpus(words):
+    seen = explain({"a": words})
+    assert (seen.cause, seen.maybe[0]) == ("", "gpus-shared")
+
+
+def test_a_wrappers_exception_is_no_cause():
+    assert (
+        explain({"a": "UnexpectedStatusException: Error for job: AlgorithmError: ExecuteUserScriptError:"}).cause == ""
+    )
+
+
+@pytest.mark.parametrize(("rank", "ranks"), [(0, 1), (1, 2)])
+def test_the_next_command_starts_the_rank_that_failed(rank, ranks):
+    text = "\n".join(f"[rank{rank}]: {line}" for line in KEY.splitlines())
+    assert explain({"a": text}).next.startswith(f"torchrun --nproc-per-node {ranks} ")
