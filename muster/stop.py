@@ -26,10 +26,10 @@ _AGENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 
 
 class Stop:
-    """`asked` is set by SIGTERM or SIGINT; a training loop reads it at every step."""
+    """`asked` is set by SIGTERM or SIGINT; a training loop reads it at every step. `heard`: signals, of either kind."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked, self.heard = False, 0
         self._asked_at = 0.0
         # Called before this process ends because torchrun starts it again; False: it will end by itself, and soon.
         self.before_restart: Callable[[], bool] = lambda: True
@@ -50,7 +50,8 @@ class Stop:
             surely(partial(replace, Path(agent) / f"{number_on_node}.pid", str(os.getpid())), Path(agent))
 
     def _ask(self, number: int, *_: object) -> None:
-        if not self._node_is_asked():
+        self.heard += 1
+        if self.is_restarted():
             # Nobody asked this node to stop: torchrun ends its ranks to start them again, because a node came or went.
             if not self.before_restart():
                 return
@@ -61,6 +62,10 @@ class Stop:
         if number == signal.SIGINT and self.asked and time.monotonic() > self._asked_at + 1:
             raise KeyboardInterrupt
         self.asked, self._asked_at = True, self._asked_at or time.monotonic()
+
+    def is_restarted(self) -> bool:
+        """Whether a signal has come from torchrun, which starts this rank again: nobody asked this node to stop."""
+        return not self._node_is_asked()
 
     @staticmethod
     def _node_is_asked() -> bool:

@@ -154,7 +154,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
         if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
             # What let the first calls through may have closed since: a limit of bytes, of connections, of time.
             later, second = _called_again(hosts, presence, options)
-            return (later, _since_rehearsal(second)) if second.faults else (answers, verdict)
+            return (later, since_rehearsal(second)) if second.faults else (answers, verdict)
     return answers, verdict
 
 
@@ -226,7 +226,7 @@ def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: Preflig
     return on_hosts(hosts, presence, replace(options, proof=False, measure=False, choose=False))
 
 
-def _since_rehearsal(second: Verdict) -> Verdict:
+def since_rehearsal(second: Verdict) -> Verdict:
     """The verdict of a second look. What is silent now has answered before the rehearsal: no firewall does that."""
     first = second.faults[0]
     if first.cause not in _SILENT:
@@ -237,7 +237,7 @@ def _since_rehearsal(second: Verdict) -> Verdict:
     )
     look = "tc -s qdisc; sudo iptables -vnL | grep -i -e quota -e limit"
     fix = f"on {' and '.join(first.hosts)}: {look}; else: {first.fix}"
-    late = replace(first, cause="link-slow", level=UNKNOWN, text=text, fix=fix)
+    late = replace(first, level=UNKNOWN, text=text, fix=fix)
     others = tuple(finding for finding in second.findings if finding is not first)
     return replace(second, findings=(late, *others))
 

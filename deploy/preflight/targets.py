@@ -237,9 +237,10 @@ def _outcome(result: dict[str, Any]) -> str:
     """The outcome of a call; of one that carried something: whether it was cut, or only slower than we wait."""
     outcome, moved = str(result["outcome"]), _moved(result)
     # Where large packets vanish, they are sent again. Where none is, the other end takes little at a time.
-    creeps = outcome == "stall-send" and result.get("sent", 0) > LITTLE and not result.get("again")
+    still = result.get("idle_ms", 0) >= STILL_MS
+    creeps = outcome == "stall-send" and result.get("sent", 0) > LITTLE and not result.get("again") and not still
     if outcome.startswith("stall") and (moved > SOME or creeps):
-        return "slow" if result.get("idle_ms", 0) < STILL_MS else "cut"
+        return "cut" if still else "slow"
     reset = outcome == "reset" and result.get("ms")
     return "cut" if reset and max(result.get("acked", 0), moved) > SOME else outcome
 

@@ -35,6 +35,7 @@ from .environment import Ranks
 from .looked_at import looked_at
 from .loop import Training
 from .process_group import Group, joined
+from .stuck import ended_when_stuck
 
 _FRUITLESS_STARTS = 5
 
@@ -129,7 +130,8 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
         )
         stop.before_restart = partial(_before_restart, training)
         try:
-            return training.run()
+            with ended_when_stuck(stop, partial(_end_stuck, training, ranks)):
+                return training.run()
         except Exception as fault:
             if lost_peer(fault):
                 training.rescue()
@@ -144,6 +146,11 @@ def _before_restart(training: Training) -> bool:
         return False
     training.rescue()
     return True
+
+
+def _end_stuck(training: Training, ranks: Ranks) -> None:
+    if _before_restart(training):
+        _end_without_verdict(RuntimeError("torch still waits for it in a call"), ranks)
 
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:

@@ -5,9 +5,11 @@ import dataclasses
 import pytest
 
 from deploy.hosts import host_findings
+from deploy.hosts import preflight as hosts_preflight
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import link_quality, ports
+from deploy.preflight.findings import UNKNOWN
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS
 
@@ -161,6 +163,7 @@ def test_silence_is_another_program_only_where_no_packet_was_lost(again, outcome
         # The other end's window is small: nothing is lost. Where large packets vanish, they are sent again.
         ({"outcome": "stall-send", "acked": 1055, "sent": 20, "again": 0}, "slow"),
         ({"outcome": "stall-send", "acked": 68, "sent": 20, "again": 4}, "stall-send"),
+        ({"outcome": "stall-send", "acked": 68, "sent": 20, "again": 0, "idle_ms": 2000}, "stall-send"),
         ({"outcome": "reset", "ms": 1.0, "acked": 40_000}, "cut"),
         ({"outcome": "reset", "ms": 1.0, "acked": 60}, "reset"),
     ],
@@ -380,3 +383,12 @@ def test_a_folder_of_claims_that_is_closed_stops_a_run():
     (finding,) = host_findings.homes({"a": FACTS, "b": closed})
     assert (finding.cause, finding.hosts) == ("folder-readonly", ("b",))
     assert "/var/tmp" in finding.text
+
+
+def test_what_is_silent_only_since_the_rehearsal_is_not_said_to_be_sure():
+    seen = of_two(answers(outcome=lambda s, t, k: "dropped"))
+    sure = judge(seen)
+    (late, *_) = hosts_preflight.since_rehearsal(sure).findings
+    assert (sure.faults[0].cause, late.cause, late.level) == ("host-unreachable", "host-unreachable", UNKNOWN)
+    assert "before the rehearsal they answered" in late.text
+    assert "limit of bytes" in late.text

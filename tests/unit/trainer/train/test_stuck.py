@@ -1,0 +1,86 @@
+"""A rank whose main thread torch keeps ends by its SIGTERM all the same; one that hears it is left alone."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from muster.stop import UNASKED
+
+HOME = Path(__file__).resolve().parents[4]
+# Waits in C, as torch does.
+SCRIPT = """
+    import ctypes, os, signal, sys, time
+    from muster.stop import Stop
+    from trainer.train.stuck import ended_when_stuck
+
+    stop = Stop()
+    stop.listen(0)
+    stop.before_restart = lambda: False
+    with ended_when_stuck(stop, lambda: os._exit(7)):
+        print("ready", flush=True)
+        how, end = sys.argv[1], time.time() + 20
+        while time.time() < end and not (how == "hears" and stop.heard):
+            if how == "stuck":
+                libc = ctypes.CDLL(None)
+                mask = (ctypes.c_ulong * 16)(*[0xFFFFFFFFFFFFFFFF] * 16)
+                libc.pthread_sigmask(0, mask, None)  # this thread gets no signal, as if it waited for good
+                libc.sleep(20)
+            time.sleep(0.01)
+        time.sleep(1)
+    sys.exit(5)
+"""
+
+
+def started(tmp_path, how):
+    (tmp_path / UNASKED).touch()
+    environment = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path), "PYTHONPATH": str(HOME)}
+    argv = [sys.executable, "-c", textwrap.dedent(SCRIPT), how]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment, cwd=HOME)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    return process
+
+
+@pytest.mark.parametrize(("how", "code"), [("stuck", 7), ("hears", 5)])
+def test_only_a_main_thread_that_does_not_hear_is_ended_from_beside(tmp_path, how, code):
+    with started(tmp_path, how) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == code
+
+
+def test_a_stop_that_somebody_asked_for_waits_for_the_main_thread(tmp_path):
+    with started(tmp_path, "stuck") as process:
+        (tmp_path / UNASKED).unlink()
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        process.kill()
+
+
+def test_a_forked_process_tells_this_one_nothing_of_its_signals():
+    from trainer.train import stuck  # noqa: F401  (its import says so to the forks)
+
+    before = signal.set_wakeup_fd(-1)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    try:
+        child = multiprocessing.get_context("fork").Process(target=_own_wakeup)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+
+def _own_wakeup():
+    sys.exit(0 if signal.set_wakeup_fd(-1) == -1 else 1)
