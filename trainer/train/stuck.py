@@ -41,6 +41,8 @@ def ended_when_stuck(stop: Stop, end: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(before)
+        # To close it is not enough: processes that load data have copies.
+        writer.shutdown(socket.SHUT_WR)
         writer.close()
         thread.join()
         reader.close()

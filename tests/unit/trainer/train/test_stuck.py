@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from muster.stop import UNASKED
+from muster.stop import UNASKED, Stop
+from trainer.train.stuck import ended_when_stuck
 
 HOME = Path(__file__).resolve().parents[4]
 # Waits in C, as torch does.
@@ -65,8 +67,6 @@ def test_a_stop_that_somebody_asked_for_waits_for_the_main_thread(tmp_path):
 
 
 def test_a_forked_process_tells_this_one_nothing_of_its_signals():
-    from trainer.train import stuck  # noqa: F401  (its import says so to the forks)
-
     before = signal.set_wakeup_fd(-1)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -80,6 +80,21 @@ def test_a_forked_process_tells_this_one_nothing_of_its_signals():
         signal.set_wakeup_fd(before)
         os.close(reader)
         os.close(writer)
+
+
+def test_it_ends_while_forked_processes_live():
+    stop, done = Stop(), threading.Event()
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+    watch = threading.Timer(10, lambda: done.is_set() or child.kill())  # else a failure would wait for the child
+    watch.start()
+    began = time.monotonic()
+    with ended_when_stuck(stop, lambda: os._exit(7)):
+        child.start()
+    done.set()
+    assert time.monotonic() - began < 5
+    child.kill()
+    child.join()
+    watch.cancel()
 
 
 def _own_wakeup():
