@@ -55,7 +55,8 @@ ELSEWHERE = re.compile(
 WRAPPERS = re.compile(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
     r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
-    r"UnexpectedStatusException|AlgorithmError|ExecuteUserScriptError|WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
+    r"WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
+    r"UnexpectedStatusException|\bAlgorithmError|ExecuteUserScriptError|"
     r"python\.PythonException|Py4JJavaError|"
     r"Warning$"
 )
