@@ -24,6 +24,8 @@ from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
 DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
 _NEAR = 120
+# Ranks on one host: torchrun gives each a GPU.
+_ON_A_HOST = 8
 _SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -6: "crashed", -4: "architecture-differs", -8: "crashed"}
 # A message that names the rank it is about, or whose it is.
 _NAMED_RANK = re.compile(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
@@ -88,10 +90,20 @@ def judge(readings: Sequence[Reading]) -> Explanation:
     if hit is None and odd is not None:
         first = odd[0]
     hosts = tuple(dict.fromkeys(root.host for reading in readings for root in reading.roots if root.host))[:64]
-    if explanation.next == ALONE and (others := re.match(r"(?:local )?rank ([1-7])\b", first)):
-        # A rank that is not the first has to be there to fail.
-        explanation = replace(explanation, next=ALONE.replace(" 1 ", f" {int(others[1]) + 1} "))
+    if explanation.next == ALONE:
+        explanation = replace(explanation, next=_with_rank(first, root))
     return replace(explanation, first=first, victims=victims, silent=silent, hosts=hosts)
+
+
+def _with_rank(first: str, root: Root | None) -> str:
+    """The command that starts the rank that failed first on one host; its log, where a host has hardly so many."""
+    named = re.match(r"(?:(local rank|process)|rank|task) (\d{1,6})\b", first)
+    if named is None:
+        return ALONE
+    number = int(named[2])
+    if not named[1] and root is not None and root.local is not None and _same(root.rank, f"rank {number}"):
+        number = root.local
+    return ALONE.replace(" 1 ", f" {number + 1} ") if number < _ON_A_HOST else f"{FAB} logs --hosts ... --rank {number}"
 
 
 def _fatal(readings: Iterable[Reading]) -> list[Hit]:
@@ -216,6 +228,9 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
         return Explanation("", what, evidence=tuple(errors[:2]), next=f"{FAB} logs --hosts ...")
     if not lasts:
         return Explanation("", "nothing is in it: the output is empty", next=f"{FAB} logs --hosts ...")
+    if any(reading.traced or reading.badly for reading in readings):
+        what = "something failed, and no words of its error are known; the last line is shown"
+        return Explanation("", what, evidence=tuple(lasts[:1]), next=f"{FAB} logs --hosts ...")
     what = "no line in it looks like an error: nodes that wait for each other say nothing until a timeout"
     return Explanation("", what, evidence=tuple(lasts[:1]))
 

@@ -18,6 +18,7 @@ from .lines import LONGEST, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
 from .signs import NO_FAMILY, NO_PROGRAM, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
 from .words import (
+    ANY_CLASS,
     BADLY,
     BY_THE_WAY,
     ELSEWHERE,
@@ -179,7 +180,7 @@ class _Reader:
         elif BADLY.search(part.text):
             seen.badly = number
         sign = _sign_of(part.whole)
-        exception = EXCEPTION.match(part.text)
+        exception = EXCEPTION.match(part.text) or self._after_frames(part, lines, index)
         error = f"{exception[1]}: {exception[2] or ''}".strip() if exception else ""
         if BY_THE_WAY.search(part.text):
             self._aside[part.rank] = number + _BEHIND
@@ -188,6 +189,7 @@ class _Reader:
         self._store(part.whole, line)
         if ERROR.search(part.whole) and not QUIET.search(part.whole):
             seen.last_error = line
+        seen.traced = seen.traced or bool(FRAME.search(part.whole))
         if sign is None and (not error or WRAPPERS.search(exception[1] if exception else "")):
             return
         if sign is None and ELSEWHERE.search(error):
@@ -197,6 +199,17 @@ class _Reader:
         if sign is not None and sign.weight == Weight.VICTIM:
             seen.victims += 1
         self._keep(sign, part, line, error, lines, index)
+
+    def _after_frames(self, part: LogLine, lines: list[bytes], index: int) -> re.Match[str] | None:
+        """The exception, by any name, with which the traceback of the lines before this one ends."""
+        exception = ANY_CLASS.match(part.text)
+        if exception is None or not _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)[1]:
+            return None
+        for raw in reversed([*self._before, *lines[max(0, index - _BEHIND) : index]]):
+            before = self._plain(undress(raw[:LONGEST].decode(errors="replace")))
+            if before.rank in ("", part.rank) and before.text:
+                return exception if before.text.startswith("  ") else None
+        return None
 
     def _store(self, text: str, line: Line) -> None:
         """Note failed calls to a store, and whether it was the store of the rendezvous."""

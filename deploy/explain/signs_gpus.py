@@ -98,7 +98,7 @@ GPU = (
             "a CUDA library failed: {0}; its memory, its version, or a fault of an earlier kernel", BLOCKING),
     # Errors 900 to 908 of CUDA, and HIP's: what a program may not do while it records a graph.
     script("exception", r"(?:CUDA|HIP) error: (.{0,80}\b(?:capture|capturing|uncaptured)\b.{0,60})",
-           "a graph of GPU work was recorded wrongly: {0}", BLOCKING),
+           "a graph of GPU work was recorded wrongly: {0}", ALONE),
     general("", r"(CUDA|HIP) error: (.{1,60})", "a {0} call failed: {1}", BLOCKING),
     sign("compiler-missing", r"Failed to find C compiler|CUDA_HOME (?:does not exist|environment variable is not set)|"
          r"Ninja is required|Unable to find (?:the )?nvcc|Command '\['(?:which|ninja)'|Error building extension",

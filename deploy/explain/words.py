@@ -40,6 +40,8 @@ EXCEPTION = re.compile(
     r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"
     r"|(?:\w+\.){1,8}[A-Z]\w*(?:NotFound|Timeout|Expired|Failed|Fault))(?:: ?(.*))?$"
 )
+# Python ends a traceback with the class, whatever its name, and the words: `trio.Cancelled: Cancelled`.
+ANY_CLASS = re.compile(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
 FRAME = re.compile(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
 # What follows is said by the way: of a destructor, or of the code that reports errors.
 BY_THE_WAY = re.compile(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
