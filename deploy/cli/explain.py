@@ -155,13 +155,15 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
         then = then.replace("--hosts ...", f"--hosts {','.join(explanation.hosts)}")
     line = explanation.evidence[0] if explanation.evidence else None
     path = files.get(line.node, "") if line else ""
-    untypable = _PLACEHOLDER.search(then) or (not explanation.cause and "..." in then)
+    # The log of a rank is at hand where its file is; without one, its hosts have to be known.
+    of_rank = bool(explanation.cause) and then.startswith(f"{FAB} logs ")
+    untypable = _PLACEHOLDER.search(then) or of_rank or (not explanation.cause and "..." in then)
     if line and path and not path.endswith(".gz") and untypable:
         return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {shlex.quote(path)}"
     if then.endswith("gpus --hosts ..."):
         return "nvidia-smi"
     # A command that lacks what nobody has named cannot be typed; which hosts to look at, the reader knows.
-    return "" if "SCRIPT" in then.split() or ("..." in then and not explanation.cause) else then
+    return "" if "SCRIPT" in then.split() or ("..." in then and (of_rank or not explanation.cause)) else then
 
 
 def _first_of(pattern: re.Pattern[str], text: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from ..core.program import FAB
 from . import collectives
 from . import store as explain_store
+from .blame import SURROUNDINGS, by_script
 from .kinds import kind_of
 from .read import read
 from .reading import Hit, Line, Reading, Root
@@ -23,29 +24,11 @@ from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
 DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
 _NEAR = 120
+# Ranks on one host: torchrun gives each a GPU.
+_ON_A_HOST = 8
 _SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -6: "crashed", -4: "architecture-differs", -8: "crashed"}
-# Exceptions that a script raises, or makes a library raise. The environment may be the cause of others.
-_SCRIPTS = re.compile(
-    r"^(?:builtins\.)?(?:Key|Value|Type|Attribute|Index|Name|Assertion|NotImplemented|ZeroDivision|Syntax|Indentation|"
-    r"UnboundLocal|FileNotFound|IsADirectory|FileExists|Recursion|Overflow|Unicode\w*|Lookup|Arithmetic|StopIteration|"
-    r"Tab|EOF|json\.decoder\.JSONDecode|JSONDecode)(?:Error)?: ?|"
-    r"^\S{0,80}(?:MisconfigurationException|Config\w*Error|InstantiationException|HydraException|ValidationError)\b"
-)
-_SHAPES = re.compile(
-    r"(?i)RuntimeError: .{0,200}?(?:[Ss]izes? |shapes? |mat1|dimension|expected (?:scalar|all tensors|object)|dtype|"
-    r"does not require grad|a second time|inplace operation|[Ii]nput type|must match|invalid for input|"
-    r""
-    r"element 0 of tensors|process group (?:has not been initialized|twice)|bootstrapping phase)"
-)
-# Words of the environment: an exception with these is not simply the script's fault, whoever raised it.
-_SURROUNDINGS = re.compile(
-    r"(?i)\b(?:cuda|cudnn|cublas|nccl|gloo|gpus?|driver|host(?:name)?|connect\w*|ports?|sockets?|network|"
-    r"time[d-]? ?out|out of memory|certificate|ssl|proxy|rendezvous|quota|no space|permission|denied|docker|"
-    r"infiniband)\b"
-)
 # A message that names the rank it is about, or whose it is.
 _NAMED_RANK = re.compile(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
-_LIBRARIES = re.compile(r"site-packages|dist-packages|/lib(?:64)?/python\d|<frozen|<string>|\\lib\\")
 
 
 @dataclass(frozen=True)
@@ -107,10 +90,20 @@ def judge(readings: Sequence[Reading]) -> Explanation:
     if hit is None and odd is not None:
         first = odd[0]
     hosts = tuple(dict.fromkeys(root.host for reading in readings for root in reading.roots if root.host))[:64]
-    if explanation.next == ALONE and (others := re.match(r"(?:local )?rank ([1-7])\b", first)):
-        # A rank that is not the first has to be there to fail.
-        explanation = replace(explanation, next=ALONE.replace(" 1 ", f" {int(others[1]) + 1} "))
+    if explanation.next == ALONE:
+        explanation = replace(explanation, next=_with_rank(first, root))
     return replace(explanation, first=first, victims=victims, silent=silent, hosts=hosts)
+
+
+def _with_rank(first: str, root: Root | None) -> str:
+    """The command that starts the rank that failed first on one host; its log, where a host has hardly so many."""
+    named = re.match(r"(?:(local rank|process)|rank|task) (\d{1,6})\b", first)
+    if named is None:
+        return ALONE
+    number = int(named[2])
+    if not named[1] and root is not None and root.local is not None and _same(root.rank, f"rank {number}"):
+        number = root.local
+    return ALONE.replace(" 1 ", f" {number + 1} ") if number < _ON_A_HOST else f"{FAB} logs --hosts ... --rank {number}"
 
 
 def _fatal(readings: Iterable[Reading]) -> list[Hit]:
@@ -138,7 +131,7 @@ def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
         return None
     own = [hit for hit in fatal if root and _same(root.rank, hit.rank)]
     first = (own or fatal)[0]
-    if first.weight == Weight.CAUSE or _by_script(first):
+    if first.weight == Weight.CAUSE or by_script(first):
         return first
     near = [hit for hit in (own or fatal) if _near(first, hit)]
     signal = _SIGNALS.get(root.exitcode or 0) if root else None
@@ -149,7 +142,7 @@ def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
         ended = [hit for hit in fatal if hit.sign is not None and hit.sign.cause == signal]
         return ended[0] if ended else first
     named = [hit for hit in near if hit.sign is not None and hit.sign.cause]
-    return (named or [hit for hit in near if _by_script(hit)] or near or [first])[0]
+    return (named or [hit for hit in near if by_script(hit)] or near or [first])[0]
 
 
 def _same(name: str, other: str) -> bool:
@@ -163,19 +156,6 @@ def _near(first: Hit, hit: Hit) -> bool:
     return hit.line.node != first.line.node or abs(hit.line.number - first.line.number) <= _NEAR
 
 
-def _by_script(hit: Hit) -> bool:
-    """Whether the script itself is at fault: by the kind of exception, or because a file of the user raised it."""
-    if hit.sign is not None:
-        return False
-    if _SHAPES.match(hit.error):
-        return True
-    if _SURROUNDINGS.search(hit.error):
-        return False
-    if _SCRIPTS.match(hit.error):
-        return True
-    return bool(hit.frame) and not _LIBRARIES.search(hit.frame)
-
-
 def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
     """The explanation from the chosen sign, with other lines of the same words."""
     alike = [
@@ -185,10 +165,10 @@ def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
     ]
     lines = tuple(dict.fromkeys((chosen.line, *alike)))[:3]
     sign = chosen.sign
-    if sign is None and _by_script(chosen):
+    if sign is None and by_script(chosen):
         what = f"the script failed: {chosen.error}"
         return Explanation("script-error", what, (), lines[:2], ALONE, script=True)
-    if sign is None and not _SURROUNDINGS.search(chosen.error):
+    if sign is None and not SURROUNDINGS.search(chosen.error):
         return Explanation("exception", f"a library raised {chosen.error}", (), lines[:2], ALONE)
     if sign is None:
         return Explanation("", f"no cause known to Muster; the first error is {chosen.error}", (), lines[:2], ALONE)
@@ -199,7 +179,7 @@ def _of_little(
     readings: Sequence[Reading], hits: Sequence[Hit], root: Root | None, silent: tuple[str, ...]
 ) -> Explanation:
     """The explanation without a fatal sign: from a warning, a victim's message, a silent node, or an exit code."""
-    past = [hit for hit in hits if hit.weight == Weight.CAUSE or _by_script(hit)]
+    past = [hit for hit in hits if hit.weight == Weight.CAUSE or by_script(hit)]
     if past:
         latest = _of(past[-1], hits, root)
         return replace(latest, what=f"{latest.what}; lines of training follow it, and nothing says how it ended")
@@ -248,6 +228,9 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
         return Explanation("", what, evidence=tuple(errors[:2]), next=f"{FAB} logs --hosts ...")
     if not lasts:
         return Explanation("", "nothing is in it: the output is empty", next=f"{FAB} logs --hosts ...")
+    if any(reading.traced or reading.badly for reading in readings):
+        what = "something failed, and no words of its error are known; the last line is shown"
+        return Explanation("", what, evidence=tuple(lasts[:1]), next=f"{FAB} logs --hosts ...")
     what = "no line in it looks like an error: nodes that wait for each other say nothing until a timeout"
     return Explanation("", what, evidence=tuple(lasts[:1]))
 

@@ -116,7 +116,16 @@ class Report:
         if number in _ENDED_BY_LAUNCHER:
             return None
         name = f"rank {rank[0]}" if rank else ""
-        return Root(name, fields.get("host", "")[:80], number, time_of(fields.get("time", "")), self._named, self._line)
+        local = re.search(r"local_rank: (\d{1,4})\b", fields.get("rank", ""))
+        return Root(
+            name,
+            fields.get("host", "")[:80],
+            number,
+            time_of(fields.get("time", "")),
+            self._named,
+            self._line,
+            int(local[1]) if local else None,
+        )
 
 
 def _who(parts: dict[str, str | None]) -> str:

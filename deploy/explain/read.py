@@ -17,71 +17,33 @@ from .launchers import Report, ended
 from .lines import LONGEST, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
 from .signs import NO_FAMILY, NO_PROGRAM, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
+from .words import (
+    ANY_CLASS,
+    BADLY,
+    BY_THE_WAY,
+    ELSEWHERE,
+    ERROR,
+    EXCEPTION,
+    FRAME,
+    LOUD,
+    NOT,
+    QUIET,
+    TO_THE_POINT,
+    WELL,
+    WORD,
+    WORDS,
+    WRAPPERS,
+)
 
 CHUNK = 1 << 17
+_MOST_WAITS, _MOST_PREFIXES = 4096, 16
 _MOST_HITS, _MOST_CALLS, _MOST_SHAPES, _SAME_SHAPE = 400, 100, 20_000, 4
 _BEFORE = 16 << 10
 _BEHIND = 80  # lines before an exception in which we look for its time and place
 _SHORTENED = 400
 _PARTS = 200  # states of a progress bar in one line
-_WORDS = (
-    *(b"rror", b"ERR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused", b"imed out"),
-    *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm", b"low on res"),
-    *(
-        b"OOM",
-        b"Traceback",
-        b"EADDR",
-        b"vict",
-        b"isagree",
-        b"Process name",
-        b"has different",
-        b"FingerPrint",
-        b"*** SIG",
-        b"mismatch",
-        b"NotFound",
-        b"unable to",
-        b"Not Ready",
-        b"NotReady",
-    ),
-)
-_WORD = re.compile(b"|".join(map(re.escape, _WORDS)))
 _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
 _PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
-_WELL = re.compile(
-    r"(?i)\b(?:training|run|job|fit(?:ting)?|fine-?tuning|everything)\b.{0,30}\b(?:complete[d]?|finished|done|succe\w+)\b|"
-    r"\b(?:completed|finished) (?:training|successfully)|exited with code 0\b|exit code:? 0\b|train_runtime|"
-    r"`Trainer\.fit` stopped: `max_\w+=|^done\b|all done\b|return code:? 0\b"
-)
-_BADLY = re.compile(
-    r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"
-    r"ChildFailedError|FAILED\b|core dumped"
-)
-_ERROR = re.compile(r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b")
-_NOT = re.compile(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
-_EXCEPTION = re.compile(
-    r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"
-    r"|(?:\w+\.){1,8}[A-Z]\w*(?:NotFound|Timeout|Expired|Failed|Fault))(?:: ?(.*))?$"
-)
-_FRAME = re.compile(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
-# What follows is said by the way: of a destructor, or of the code that reports errors.
-_BY_THE_WAY = re.compile(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
-_TO_THE_POINT = re.compile(r"\bOriginal exception was:")
-_MOST_WAITS, _MOST_PREFIXES = 4096, 16
-# An error that says that the error is elsewhere.
-_ELSEWHERE = re.compile(
-    r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
-    r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|"
-    r"job aborted due to stage failure|"
-    r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
-)
-# Errors of the launcher, or about other errors: never the error itself.
-_WRAPPERS = re.compile(
-    r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
-    r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
-    r"UnexpectedStatusException|AlgorithmError|ExecuteUserScriptError|WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
-    r"python\.PythonException|Py4JJavaError|"
-    r"Warning$"
-)
 
 
 def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambda size: None, who: str = "") -> Reading:
@@ -151,7 +113,7 @@ class _Reader:
         start = seen.number
         if self.reading.hits or whole:
             self._progress(chunk)
-        if not (whole or self._report.open or any(word in chunk for word in _WORDS)):
+        if not (whole or self._report.open or any(word in chunk for word in WORDS)):
             seen.number += chunk.count(b"\n")
             self._before = chunk[-_BEFORE:].split(b"\n")[-_BEHIND:]
             return
@@ -159,7 +121,7 @@ class _Reader:
         if lines[-1] == b"":
             lines.pop()
         for index, line in enumerate(lines):
-            if whole or self._report.open or _WORD.search(line):
+            if whole or self._report.open or WORD.search(line):
                 self._look(lines, index, start + index + 1)
         seen.number = start + len(lines)
         self._before = (self._before + lines[-_BEHIND:])[-_BEHIND:]
@@ -213,29 +175,41 @@ class _Reader:
         line = self._line(part, number)
         if self._reported(part, line):
             return
-        if _WELL.search(part.text) and not _BADLY.search(part.text) and not _NOT.search(part.text):
+        if WELL.search(part.text) and not BADLY.search(part.text) and not NOT.search(part.text):
             seen.well = number
-        elif _BADLY.search(part.text):
+        elif BADLY.search(part.text):
             seen.badly = number
         sign = _sign_of(part.whole)
-        exception = _EXCEPTION.match(part.text)
+        exception = EXCEPTION.match(part.text) or self._after_frames(part, lines, index)
         error = f"{exception[1]}: {exception[2] or ''}".strip() if exception else ""
-        if _BY_THE_WAY.search(part.text):
+        if BY_THE_WAY.search(part.text):
             self._aside[part.rank] = number + _BEHIND
-        elif _TO_THE_POINT.search(part.text):
+        elif TO_THE_POINT.search(part.text):
             self._aside.pop(part.rank, None)
         self._store(part.whole, line)
-        if _ERROR.search(part.whole) and not _QUIET.search(part.whole):
+        if ERROR.search(part.whole) and not QUIET.search(part.whole):
             seen.last_error = line
-        if sign is None and (not error or _WRAPPERS.search(exception[1] if exception else "")):
+        seen.traced = seen.traced or bool(FRAME.search(part.whole))
+        if sign is None and (not error or WRAPPERS.search(exception[1] if exception else "")):
             return
-        if sign is None and _ELSEWHERE.search(error):
+        if sign is None and ELSEWHERE.search(error):
             return
         if self._by_the_way(part, number, bool(error)):
             return
         if sign is not None and sign.weight == Weight.VICTIM:
             seen.victims += 1
         self._keep(sign, part, line, error, lines, index)
+
+    def _after_frames(self, part: LogLine, lines: list[bytes], index: int) -> re.Match[str] | None:
+        """The exception, by any name, with which the traceback of the lines before this one ends."""
+        exception = ANY_CLASS.match(part.text)
+        if exception is None or not _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)[1]:
+            return None
+        for raw in reversed([*self._before, *lines[max(0, index - _BEHIND) : index]]):
+            before = self._plain(undress(raw[:LONGEST].decode(errors="replace")))
+            if before.rank in ("", part.rank) and before.text:
+                return exception if before.text.startswith("  ") else None
+        return None
 
     def _store(self, text: str, line: Line) -> None:
         """Note failed calls to a store, and whether it was the store of the rendezvous."""
@@ -260,7 +234,7 @@ class _Reader:
         caught: tuple[str, ...] = ()
         if sign is not None and (match := sign.pattern.search(part.whole)):
             caught = tuple(group for group in match.groups() if group)
-        quiet = sign is not None and bool(_QUIET.search(part.whole)) and not _LOUD.search(part.whole)
+        quiet = sign is not None and bool(QUIET.search(part.whole)) and not LOUD.search(part.whole)
         self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet))
 
     def _reported(self, part: LogLine, line: Line) -> bool:
@@ -302,15 +276,6 @@ class _Reader:
                 return
 
 
-_QUIET = re.compile(
-    r"Warning\b|\bWARNING\b|\[W\b|^W\d{4} |\bINFO\b|\bDEBUG\b|\[I\b|\bretrying\b|(?i:will (?:retry|fall ?back))"
-)
-_LOUD = re.compile(
-    r"NCCL WARN|IDENTIFICATION|SIGHUP|SIGINT|death signal|"
-    r"server socket has failed to listen on any|Traceback|^\w*Error: "
-)
-
-
 def _behind(lines: list[bytes], rank: str) -> tuple[float | None, str]:
     """The time of the last line, and the innermost file of the rank's traceback before it; each may be unknown."""
     time, frame = None, ""
@@ -320,7 +285,7 @@ def _behind(lines: list[bytes], rank: str) -> tuple[float | None, str]:
             time = time_of(text)
         if not frame and 'File "' in text:
             part = undress(text)
-            file = _FRAME.search(part.text)
+            file = FRAME.search(part.text)
             frame = file[1] if file and part.rank in ("", rank) else ""
         if time is not None and frame:
             break

@@ -51,7 +51,10 @@ class Hit:
 
 @dataclass(frozen=True)
 class Root:
-    """What a launcher says of a process that failed and that it did not end itself. named: as the first one."""
+    """What a launcher says of a process that failed and that it did not end itself. named: as the first one.
+
+    local: its local rank, if the launcher says it.
+    """
 
     rank: str = ""
     host: str = ""
@@ -59,6 +62,7 @@ class Root:
     time: float | None = None
     named: bool = False
     line: Line | None = None
+    local: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class Reading:
 
     calls: failed calls to a store; at_rendezvous: to that of the rendezvous. victims: lines of ranks that lost a peer.
     waits: of ranks in a collective.
-    number: of lines. last: the last line; last_error: the last line that looks like an error. progress, well, badly:
+    number: of lines. last: the last line; last_error: the last line that looks like an error.
+    traced: whether a traceback is in it. progress, well, badly:
     the last line of training, of a good end, of a bad end; 0 if there is none.
     """
 
@@ -94,6 +99,7 @@ class Reading:
     last: Line | None = None
     last_error: Line | None = None
     last_time: float | None = None
+    traced: bool = False
     progress: int = 0
     well: int = 0
     badly: int = 0

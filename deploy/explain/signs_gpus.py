@@ -40,9 +40,12 @@ GPU = (
     sign("gpu-xid", r"Xid \(?[^)]{0,40}\)?: (\d+)", "the driver reports Xid {0}", KERNEL, "gpu-faulty"),
     hint("gpu-faulty", r"PCIe Bus Error|AER: (?:Unc|C)orrect",
          "the bus of a GPU or a network card has errors", KERNEL),
-    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|device) error|"
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection) error|"
          r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file",
          docker_faults.named("gpu-runtime").what, docker_faults.named("gpu-runtime").command, "gpu-driver"),
+    sign("gpu-hidden", r"nvidia-container-cli(?:\.real)?: device error: (\S{1,100}): unknown device",
+         "the container asks for a GPU, or a part of one, that the host does not have: {0}", "nvidia-smi -L",
+         "gpu-runtime"),
     sign("gpu-hidden", r"Failed to initialize NVML: Unknown Error",
          "the container lost its GPUs: systemd changed its device rules while it ran", "docker restart CONTAINER",
          "gpu-lost"),
@@ -93,11 +96,10 @@ GPU = (
          "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
     general("", r"(CUDNN_STATUS_\w+|CUBLAS_STATUS_\w+|CUSOLVER_STATUS_\w+)",
             "a CUDA library failed: {0}; its memory, its version, or a fault of an earlier kernel", BLOCKING),
-    # Errors 900 to 908: what a program may not do while it records a graph.
-    script("exception", r"CUDA error: ((?:operation not permitted when stream is capturing|.{0,40}capturing stream|"
-           r".{0,60}during capture|.{0,40}capture (?:was|sequence)).{0,40})", "a CUDA graph was recorded wrongly: {0}",
-           BLOCKING),
-    general("", r"CUDA error: (.{1,60})", "a CUDA call failed: {0}", BLOCKING),
+    # Errors 900 to 908 of CUDA, and HIP's: what a program may not do while it records a graph.
+    script("exception", r"(?:CUDA|HIP) error: (.{0,80}\b(?:capture|capturing|uncaptured)\b.{0,60})",
+           "a graph of GPU work was recorded wrongly: {0}", ALONE),
+    general("", r"(CUDA|HIP) error: (.{1,60})", "a {0} call failed: {1}", BLOCKING),
     sign("compiler-missing", r"Failed to find C compiler|CUDA_HOME (?:does not exist|environment variable is not set)|"
          r"Ninja is required|Unable to find (?:the )?nvcc|Command '\['(?:which|ninja)'|Error building extension",
          "a library compiles kernels at first use, and the compiler or CUDA's toolkit is missing",

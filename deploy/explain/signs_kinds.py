@@ -45,6 +45,7 @@ def ended(name: str, number: int) -> str:
     """A pattern for all ways in which launchers say that a signal ended a process."""
     return (
         rf"exitcode\s*: -{number}\b|[Ss]ignal:? {number}\b|\({name}\)|[Ss]ignal {name}|Signals\.{name}\b|"
+        rf"\*\*\* {name} (?:received (?:at|by)\b|\(@0x)|"  # absl and glog
         rf"return(?:ed)? (?:code|value):? ?=? ?-{number}\b|EXIT CODE: {128 + number}\b|"
         rf"(?i:exit(?:ed)?(?: with)?(?: exit)? (?:code|status)|terminated with code|\bcode)[:=]? ?"
         rf"(?:-{number}|{128 + number})\b"

@@ -166,8 +166,8 @@ HOST = (
          "a disk or a network file system failed", KERNEL, "disk-full"),
     sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
     sign("command-missing", r"slurmstepd: error: execve\(\): (\S{1,80}): No such file|"
-         r"\bexec (\S{1,80}) failed: No such file|mpirun was unable to find the specified executable|"
-         r"could not access\s+or execute an executable|"
+         r"\bexec (\S{1,80}) failed: No such file|"
+         r"\w+ was unable to (?:find the specified executable|launch the specified application as it could not access)|"
          r"(\S{1,80}): (?:command )?not found$|exec: \\?\"(\S{1,80}?)\\?\": executable file not "
     "found",
          "the program {0} does not exist there", "which PROGRAM"),
@@ -192,7 +192,7 @@ HOST = (
          "the scheduler refused the job", "scontrol show job JOB"),
     # Memory is free, and no more areas of it may be mapped: vm.max_map_count, or a limit of address space.
     sign("process-limits", r"Memory mapping file failed: Cannot allocate memory|mmap.{0,40}Cannot allocate memory",
-         "a file could not be mapped: a limit of mappings or of address space, or memory is full",
+         "a file could not be mapped: a limit of mappings or of address space, most often, or memory is full",
          "sysctl vm.max_map_count; ulimit -v; free -h", "host-memory"),
     sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
          r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OUT_OF_MEMORY|"
@@ -212,8 +212,7 @@ HOST = (
     general("stopped", r"got signal: (?:2|15)\b|Received (?:2|15) death signal|closing signal SIGINT|"
             r"KeyboardInterrupt",
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
-    general("crashed", ended("SIGSEGV", 11) + r"|\*\*\* SIG(?:SEGV|ABRT|FPE) (?:received at time=|\(@0x)|"
-            r"[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
+    general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
             r"exit status 3221225477|double free or corruption|free\(\): invalid|"
             r"corrupted (?:size|double)|malloc\(\): |Fatal Python error",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
@@ -223,12 +222,15 @@ HOST = (
             "a process crashed: it divided a whole number by zero", "python -X faulthandler SCRIPT"),
     hint("crashed", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing",
          "a process aborted", "python -X faulthandler SCRIPT"),
+    hint("stopped", r"\*\*\* SIG(?:TERM|INT) (?:received (?:at|by)\b|\(@0x)",
+         "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
     general("killed", ended("SIGKILL", 9) + r"|^Killed$|"
             r"^\[\d+\] +\+? *\d+ killed\b|: line \d+: +\d+ Killed\b|task \S+: Killed$",
             "a process was killed, most often because memory was full", "dmesg -T | grep -i oom", "host-memory"),
+    # Ray does not know: it has the same list of guesses for each worker that is gone, memory first.
     hint("killed", r"A worker died or was killed while executing|its worker process has died",
-         "a process was killed or crashed, most often because memory was full",
-         "dmesg -T | grep -i oom", "host-memory"),
+         "a Ray worker is gone, and Ray only guesses why: killed for its memory, most often, or crashed",
+         "dmesg -T | grep -iE 'oom|segfault'", "host-memory", "crashed"),
     general("node-lost", r"(?:ORTE|PRTE) has lost communication with a remote daemon|NodeNotReady|node is not ready|"
             r"Node \S{1,80} (?:is|became) not ready|node\.kubernetes\.io/(?:not-ready|unreachable)",
             "a node of the run is gone: its host, its network or its daemon", PREFLIGHT, "host-unreachable"),

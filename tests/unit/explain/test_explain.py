@@ -18,6 +18,9 @@ _FILE = Path(__file__).parent / "examples.txt"
 EXAMPLES = [tuple(block.split("\n", 1)) for block in f"\n{_FILE.read_text()}".split("\n=== ")[1:]]
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 KEY = "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nKeyError: 'image'"
+FRAMES = (
+    'Traceback (most recent call last):\n  File "/lib/python3.11/site-packages/odd/io.py", line 3, in read\n    go()\n'
+)
 TRAINING = "".join(f"epoch 1 step {step} loss 0.{step:04d}\n" for step in range(500))
 # SSH, shells and launchers say these: first of all, or last; there every line is read.
 AT_AN_END = ("ssh-host-key-changed", "ssh-name", "command-missing", "killed", "gpus-shared")
@@ -341,7 +344,58 @@ def test_a_wrappers_exception_is_no_cause():
     )
 
 
-@pytest.mark.parametrize(("rank", "ranks"), [(0, 1), (1, 2)])
-def test_the_next_command_starts_the_rank_that_failed(rank, ranks):
-    text = "\n".join(f"[rank{rank}]: {line}" for line in KEY.splitlines())
-    assert explain({"a": text}).next.startswith(f"torchrun --nproc-per-node {ranks} ")
+@pytest.mark.parametrize("words", ["RuntimeError: CUDA error: unknown words", "RuntimeError: HIP error: unknown words"])
+def test_an_error_of_the_gpu_that_nobody_knows_blames_nobody(words):
+    assert explain({"a": words}).cause == ""
+
+
+def test_rays_guesses_are_told_as_guesses():
+    seen = explain(
+        {"a": "The actor is dead because its worker process has died. There are some potential root causes."}
+    )
+    assert "guesses" in seen.what
+    assert {"host-memory", "crashed"} <= set(seen.maybe)
+    assert explain({"a": f"its worker process has died\n{KEY}\n"}).cause == "script-error"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "torch.Tensor: x",
+        f"{FRAMES}done\ntorch.Tensor: x",
+        '[rank0]:   File "/lib/odd.py", line 3\n[rank1]: torch.Tensor: x',
+    ],
+)
+def test_words_of_a_class_that_end_no_traceback_are_no_exception(lines):
+    assert explain({"a": lines}).cause == ""
+
+
+def test_an_exception_of_any_name_ends_the_traceback_of_its_rank():
+    lines = [f"[rank3]: {line}" for line in f"{FRAMES}odd.Strange: no words".splitlines()]
+    lines.insert(-1, "[rank2]: loading")
+    seen = explain({"a": "\n".join(lines)})
+    assert (seen.cause, seen.first) == ("exception", "rank 3")
+
+
+@pytest.mark.parametrize("words", [f"{FRAMES}got mixed things, need to convert all", "process exited with code 3"])
+def test_where_something_failed_it_is_not_told_as_silence(words):
+    seen = explain({"a": words})
+    assert (seen.cause, "wait for each other" in seen.what) == ("", False)
+    assert seen.evidence[0].text == words.splitlines()[-1]
+    assert "wait for each other" in explain({"a": "starting\nrank 0 is ready\n"}).what
+
+
+@pytest.mark.parametrize(("rank", "then"), [
+    (0, "torchrun --nproc-per-node 1 train.py"), (1, "torchrun --nproc-per-node 2 train.py"),
+    (7, "torchrun --nproc-per-node 8 train.py"), (12, ""),
+])  # fmt: skip
+def test_the_next_command_starts_the_rank_that_failed_or_shows_it(rank, then):
+    seen = explain({"a": "\n".join(f"[rank{rank}]: {line}" for line in KEY.splitlines())})
+    assert explain_tasks.next_of(seen, "train.py", {}) == then
+    if rank == 12:
+        assert explain_tasks.next_of(seen, "train.py", {"a": "/logs/a"}) == "sed -n '1,19p' /logs/a"
+
+
+def test_the_next_command_starts_as_many_ranks_as_the_local_rank_needs():
+    seen = explain({"a": f"{KEY}\n{SUMMARY.format(rank=13, code=1)}"})
+    assert explain_tasks.next_of(seen, "train.py", {}) == "torchrun --nproc-per-node 2 train.py"

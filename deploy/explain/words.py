@@ -1,0 +1,71 @@
+"""The words by which a line of output is an error, a good end, a bad end, or said by the way. Pure."""
+
+from __future__ import annotations
+
+import re
+
+WORDS = (
+    *(b"rror", b"ERR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused", b"imed out"),
+    *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm", b"low on res"),
+    *(
+        b"OOM",
+        b"Traceback",
+        b"EADDR",
+        b"vict",
+        b"isagree",
+        b"Process name",
+        b"has different",
+        b"FingerPrint",
+        b"*** SIG",
+        b"mismatch",
+        b"NotFound",
+        b"unable to",
+        b"Not Ready",
+        b"NotReady",
+    ),
+)
+WORD = re.compile(b"|".join(map(re.escape, WORDS)))
+WELL = re.compile(
+    r"(?i)\b(?:training|run|job|fit(?:ting)?|fine-?tuning|everything)\b.{0,30}\b(?:complete[d]?|finished|done|succe\w+)\b|"
+    r"\b(?:completed|finished) (?:training|successfully)|exited with code 0\b|exit code:? 0\b|train_runtime|"
+    r"`Trainer\.fit` stopped: `max_\w+=|^done\b|all done\b|return code:? 0\b"
+)
+BADLY = re.compile(
+    r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"
+    r"ChildFailedError|FAILED\b|core dumped"
+)
+ERROR = re.compile(r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b")
+NOT = re.compile(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
+EXCEPTION = re.compile(
+    r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"
+    r"|(?:\w+\.){1,8}[A-Z]\w*(?:NotFound|Timeout|Expired|Failed|Fault))(?:: ?(.*))?$"
+)
+# Python ends a traceback with the class, whatever its name, and the words: `trio.Cancelled: Cancelled`.
+ANY_CLASS = re.compile(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
+FRAME = re.compile(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
+# What follows is said by the way: of a destructor, or of the code that reports errors.
+BY_THE_WAY = re.compile(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
+TO_THE_POINT = re.compile(r"\bOriginal exception was:")
+# An error that says that the error is elsewhere.
+ELSEWHERE = re.compile(
+    r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
+    r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|"
+    r"job aborted due to stage failure|"
+    r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
+)
+# Errors of the launcher, or about other errors: never the error itself.
+WRAPPERS = re.compile(
+    r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
+    r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
+    r"WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
+    r"UnexpectedStatusException|\bAlgorithmError|ExecuteUserScriptError|"
+    r"python\.PythonException|Py4JJavaError|"
+    r"Warning$"
+)
+QUIET = re.compile(
+    r"Warning\b|\bWARNING\b|\[W\b|^W\d{4} |\bINFO\b|\bDEBUG\b|\[I\b|\bretrying\b|(?i:will (?:retry|fall ?back))"
+)
+LOUD = re.compile(
+    r"NCCL WARN|IDENTIFICATION|SIGHUP|SIGINT|death signal|"
+    r"server socket has failed to listen on any|Traceback|^\w*Error: "
+)
