@@ -5,8 +5,9 @@
 folder=$1 owner=$2 keep=$3; shift 3
 . ./claims_function.sh
 IFS= read -r variables || exit
-# COMMAND mounts it, as a run's does. If it cannot be made, Docker says so.
-share_claims
+# COMMAND mounts it, as a run's does; and Docker follows a link that another user has put there.
+# shellcheck disable=SC2154  # claims_function.sh sets it
+share_claims || { echo "error: $claims is not a folder that all users share: look at it: ls -ld $claims" >&2; exit 1; }
 umask 077
 trap 'rm -rf -- "$folder"' EXIT; trap 'exit 1' HUP INT TERM PIPE
 mkdir -p -- "${folder%/*}" && mkdir -- "$folder" && : >"$folder/here" || exit

@@ -13,7 +13,7 @@ from ..targets import NO_PORT
 OLD_S = 5.0
 FEWEST, FEW, FEWEST_ELSEWHERE = 32, 128, 3
 # As the probe tells it, in front of a command.
-_RUN = re.compile(r"MUSTER_RUN_ID=([\w-]+) ")
+_RUN = re.compile(r"MUSTER_RUN_ID=([A-Za-z0-9][\w-]{0,79}) ", re.ASCII)
 WIDEN = 'sudo sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
 
 

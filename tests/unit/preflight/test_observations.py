@@ -339,6 +339,9 @@ def test_processes_of_a_run_of_muster_are_named_with_the_run_and_a_command_that_
     (only,) = (finding for finding in ports.check(seen) if finding.cause == "leftovers")
     assert "a process of another distributed run: python -m torch.distributed.run x.py (pid 7, 60 s)" in only.text
     assert only.fix.startswith("on a: kill 7")
+    seen = answers(change={"a": {"leftovers": [[7, 60.0, "MUSTER_RUN_ID=--now python -m trainer.node.agent"]]}})
+    (option,) = (finding for finding in ports.check(seen) if finding.cause == "leftovers")
+    assert option.fix.startswith("on a: kill 7"), "a host chooses the name: it is no option of a command to copy"
 
 
 def test_where_each_call_connects_and_nothing_arrives_something_takes_the_packets():
