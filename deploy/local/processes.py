@@ -112,8 +112,12 @@ class LocalNodes:
         if not self._script:
             return with_trainer(environment)
         # A script's Python may be another one, and finds nothing of ours beside the agent.
-        others = environment.get("PYTHONPATH", "")
-        return {**environment, "PYTHONPATH": ":".join(filter(None, (self._packages(), others)))}
+        others, path = environment.get("PYTHONPATH", ""), environment.get("PATH", "").split(os.pathsep)
+        # A shell script types `python` and `torchrun`: these are the Python that Muster chose, active or not.
+        own = os.path.dirname(self._command[0])
+        path = path if own in path else [own, *filter(None, path)]
+        packages = ":".join(filter(None, (self._packages(), others)))
+        return {**environment, "PATH": os.pathsep.join(path), "PYTHONPATH": packages}
 
     def _packages(self) -> str:
         """Not in the run folder: what is imported from here runs as us, and scripts write there."""

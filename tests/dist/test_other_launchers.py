@@ -32,8 +32,17 @@ class Model(lightning.LightningModule):
         print("rank", self.global_rank, "of", self.trainer.world_size, "sum", number)
 """
 TRAINER = "accelerator='cpu', strategy='ddp', max_epochs=1, logger=False, enable_checkpointing=False"
+# On CPUs Accelerate forms a group only where ACCELERATE_USE_CPU says so, which Muster sets.
+PLAIN = """
+import torch, accelerate
+one = accelerate.Accelerator()
+number = one.reduce(torch.tensor(1.0 + one.process_index), "sum").item()
+print("rank", one.process_index, "of", one.num_processes, "sum", number)
+"""
 SCRIPTS = {
     "train.py": TRAIN,
+    "plain.py": PLAIN,
+    "run.sh": "torchrun plain.py\n",
     "light.py": f"{MODEL}\nlightning.Trainer(num_nodes=2, devices=1, {TRAINER}).fit(Model())\n",
     "main.py": f"{MODEL}\nfrom lightning.pytorch.cli import LightningCLI\n"
     f"LightningCLI(Model, trainer_defaults=dict(devices=1, {TRAINER}))\n",
@@ -55,7 +64,14 @@ def packages(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "command",
-    ["deepspeed train.py", "accelerate launch train.py", "light.py", "python main.py fit --trainer.num_nodes 2"],
+    [
+        "deepspeed train.py",
+        "accelerate launch train.py",
+        "plain.py",
+        "bash run.sh",
+        "light.py",
+        "python main.py fit --trainer.num_nodes 2",
+    ],
 )
 def test_a_launcher_of_another_library_trains_on_two_nodes_as_one(packages, command, tmp_path):
     for name, text in SCRIPTS.items():

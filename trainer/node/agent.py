@@ -45,6 +45,7 @@ from . import (
     program,
     script,
     slurm,
+    style,
     telemetry,
     tie,
     together,
@@ -126,7 +127,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         variables = handover.put_files(os.environ, secrets)
         plan = group.plan(os.environ)
         given = {**os.environ, **variables}
-        given |= caches.variables(given) if is_script else {}
+        given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
         environment = torchrun_environment(given, name, plan)
     except waits.Ends as early:
         publish(early.verdict, folder, f"{name}-agent")

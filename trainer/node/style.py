@@ -1,4 +1,4 @@
-"""What ranks get beside torchrun's variables: their node's place, and those of Slurm or MPI (`--style`).
+"""What ranks get beside torchrun's variables: their node's place, those of Slurm or MPI (`--style`), and Accelerate's.
 
 Their names and meanings are those of srun(1), of Open MPI's mpirun(1), and of MPICH's Hydra. Standard library only.
 """
@@ -6,10 +6,15 @@ Their names and meanings are those of srun(1), of Open MPI's mpirun(1), and of M
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 
 STYLE = "MUSTER_STYLE"
+_USE_CPU = "ACCELERATE_USE_CPU"
+# What torch's accelerators have in /dev: NVIDIA's cards and boards, WSL, ROCm, Intel's, Gaudi and Ascend.
+_DEVICES = ("nvidiactl", "nvhost-ctrl*", "dxg", "kfd", "dri/renderD*", "accel*", "davinci*")
 
 
 def variables(given: Mapping[str, str]) -> dict[str, str]:
@@ -22,6 +27,16 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
     if style == "slurm":
         return made | _slurm(given)
     return made | _mpi(given) if style == "mpi" else made
+
+
+def without_accelerator(given: Mapping[str, str], devices: Path = Path("/dev")) -> dict[str, str]:
+    """Accelerate's variable for ranks on CPUs; empty where the node has an accelerator, or is no Linux.
+
+    Without it Accelerate, and Hugging Face's Trainer with it, forms no group of CPUs: each rank trains alone.
+    """
+    if _USE_CPU in given or sys.platform != "linux" or any(any(devices.glob(name)) for name in _DEVICES):
+        return {}
+    return {_USE_CPU: "true"}
 
 
 def _slurm(given: Mapping[str, str]) -> dict[str, str]:

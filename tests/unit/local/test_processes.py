@@ -97,6 +97,18 @@ def test_a_node_hears_its_own_spec_and_nothing_of_a_run_around_it(
     assert not {"RANK", "PET_NNODES"} & heard.keys()
 
 
+def test_a_shell_script_finds_the_python_that_muster_chose_though_its_environment_is_not_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    shown = (sys.executable, "-c", "import shutil; print(shutil.which('python'), flush=True)")
+    nodes = processes.LocalNodes(tmp_path / "run-1", shown, tmp_path, script=True)
+    nodes.start(NodeSpec("master", 0, {"MUSTER_RUN_DIR": str(tmp_path / "run-1")}), log := tmp_path / "log")
+    until(lambda: log.read_text().endswith("\n"), "its words", 20)
+    nodes.end()
+    assert log.read_text().strip() == str(Path(sys.executable).with_name("python"))
+
+
 def test_down_finds_the_runs_of_its_own_checkout_only_and_asks_before_it_kills(
     nodes: processes.LocalNodes, tmp_path: Path
 ) -> None:

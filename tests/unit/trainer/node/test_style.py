@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.style import variables
+from trainer.node.style import variables, without_accelerator
 
 RANK = {
     "RANK": "5",
@@ -42,3 +42,10 @@ def test_all_ranks_have_one_job_number_and_nobody_gets_any_of_it_unasked():
 def test_a_rank_learns_the_number_of_nodes_unless_the_user_has_said_another():
     assert variables(RANK) == {"NNODES": "3", "NODE_RANK": "2"}
     assert variables({**RANK, "NNODES": "7"})["NNODES"] == "7"
+
+
+def test_ranks_on_cpus_tell_accelerate_so_and_a_user_or_a_card_decides_otherwise(tmp_path):
+    assert without_accelerator({}, tmp_path) == {"ACCELERATE_USE_CPU": "true"}
+    assert not without_accelerator({"ACCELERATE_USE_CPU": "false"}, tmp_path)
+    (tmp_path / "nvidiactl").touch()
+    assert not without_accelerator({}, tmp_path)
