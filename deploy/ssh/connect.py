@@ -21,7 +21,7 @@ from paramiko.ssh_exception import BadAuthenticationType, ChannelException, SSHE
 
 from ..config.inventory import Host
 from ..core.errors import UsageError
-from . import host_keys, master, sockets
+from . import host_keys, master, sockets, user_file
 from .faults import Kind, SshFault, Where, fault
 from .keys import Keys
 from .transport import ENDLESS, Settled
@@ -167,6 +167,8 @@ def attempt(where: Where, link: Link, judge: Judge, types: Sequence[str]) -> Non
             kind, detail = _classify(failed, time.monotonic() - began >= 0.9 * limit)
             if kind != "dropped" or number == TRIES:
                 details = {"timeout": f"{limit:.0f}", "silent": f"{limit:.0f}", "dropped": str(number)}
+                if kind == "resolve" and (name := user_file.meant(where.host)):
+                    detail = f"; did you mean {name}?"
                 raise fault(kind, where, details.get(kind, detail)) from failed
         # At a random time, because the server accepts only a few logins at once.
         time.sleep(random.uniform(0.2, 1) * min(_LONGEST_PAUSE_S, 0.2 * 2**number))

@@ -1,4 +1,4 @@
-"""SSH failures in words: each kind has its message and the next command. Pure.
+"""SSH failures in words: each kind has its message and the next command.
 
 This package maps the errors of its libraries to these kinds; everybody else reads `SshFault.kind`.
 """
@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from ..core.errors import DeployError
 from ..core.program import FAB
+from . import user_file
 
 Kind = Literal[
     "resolve",
@@ -59,8 +60,8 @@ class Where(NamedTuple):
 
 _WORDS: dict[Kind, tuple[str, str]] = {
     "resolve": (
-        "the name {address} does not resolve",
-        "check the spelling, or give its IP; `ssh -G {target}` shows what SSH's settings make of it",
+        "the name {address} does not resolve{detail}",
+        "check the spelling, or give its IP; `{ssh} -G {target}` shows what SSH's settings make of it",
     ),
     "refused": (
         "{at} refuses the connection: no SSH server listens there{detail}",
@@ -122,17 +123,20 @@ _WORDS: dict[Kind, tuple[str, str]] = {
     ),
     "slow": (
         "{detail}",
-        "it may still be running there; `ssh {target} uptime` shows whether the machine is busy",
+        "it may still be running there; `{ssh} {target} uptime` shows whether the machine is busy",
     ),
     "flood": (
         "it sent {detail}; Muster stopped reading",
-        "log in and see what answers there: `ssh {target}`",
+        "log in and see what answers there: `{ssh} {target}`",
     ),
     "lost": (
         "the connection to {at} was lost{detail}",
-        "`ssh {target} uptime` shows whether it is back; containers that were started there keep running",
+        "`{ssh} {target} uptime` shows whether it is back; containers that were started there keep running",
     ),
-    "protocol": ("{at} and Muster have no method in common: {detail}", "`ssh -v {target}` shows what each side offers"),
+    "protocol": (
+        "{at} and Muster have no method in common: {detail}",
+        "`{ssh} -v {target}` shows what each side offers",
+    ),
 }
 
 
@@ -146,6 +150,7 @@ def fault(kind: Kind, where: Where, detail: str = "") -> SshFault:
         # As known_hosts has it, which is what ssh-keygen -R looks for.
         "known_as": where.address if where.port == 22 else f"[{where.address}]:{where.port}",
         "detail": detail,
+        "ssh": user_file.ssh(),
     }
     on_the_way = "its jump host: " if where.jump else ""
     return SshFault(kind, f"{where.host}: {on_the_way}{message.format(**fields)}", hint.format(**fields))

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from ..core.errors import UsageError
 from . import tokens as tokens
+from . import user_file
 from .ask import Answer, Place
 from .keywords import HONOURED, INSTEAD, NO_MATTER, OURS, SAME
 from .way import Algorithms, Client, Login, Trust, Way, trust_names
@@ -53,7 +54,9 @@ class Rules:
             login = self._login(place, answer, tokens.of_path(server, alias))
             trust = self._trust(place, answer, trust_names(alias, host, port), tokens.of_path(server, alias))
         except ValueError as fault:
-            raise UsageError(f"{place.name}: its SSH settings: {fault}", f"`ssh -G {place.name}` shows them") from fault
+            raise UsageError(
+                f"{place.name}: its SSH settings: {fault}", f"`{user_file.ssh()} -G {place.name}` shows them"
+            ) from fault
         timeout = self.value(answer, "connecttimeout")
         return Way(
             name=place.name,
@@ -80,7 +83,9 @@ class Rules:
         try:
             return tokens.expand(jumps, tokens_here) or None
         except ValueError as fault:
-            raise UsageError(f"{place.name}: its ProxyJump: {fault}", f"`ssh -G {place.name}` shows it") from fault
+            raise UsageError(
+                f"{place.name}: its ProxyJump: {fault}", f"`{user_file.ssh()} -G {place.name}` shows it"
+            ) from fault
 
     @staticmethod
     def value(answer: Answer, keyword: str, missing: str = "") -> str:
@@ -203,7 +208,7 @@ class Rules:
 def refuse(place: Place, keyword: str, value: str, instead: str = "") -> NoReturn:
     """Raise UsageError: a setting that Muster cannot honour, by name."""
     shown = f"{keyword} {value}".encode(errors="replace").decode()
-    usual = f"`ssh -G {place.name}` shows it; take it out for this host"
+    usual = f"`{user_file.ssh()} -G {place.name}` shows it; take it out for this host"
     raise UsageError(
         f"{place.name}: its SSH settings say `{shown}`, which Muster does not honour",
         instead or INSTEAD.get(keyword, usual),

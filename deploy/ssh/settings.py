@@ -11,6 +11,7 @@ from pathlib import Path
 from ..config import values as values
 from ..config.inventory import Host
 from ..core.errors import UsageError
+from . import user_file
 from .ask import Answer, OpenSSH, Place
 from .reader import Reader
 from .rules import Rules
@@ -110,5 +111,7 @@ def _hop(place: Place, answer: Answer) -> Place | None:
     others, _, last = jumps.rpartition(",")
     destination = values.destination(last)
     if destination is None:
-        raise UsageError(f"{place.name}: its ProxyJump: {last!r} is not a host", f"`ssh -G {place.name}` shows it")
+        raise UsageError(
+            f"{place.name}: its ProxyJump: {last!r} is not a host", f"`{user_file.ssh()} -G {place.name}` shows it"
+        )
     return Place(destination.host, destination.user, destination.port, others or None)

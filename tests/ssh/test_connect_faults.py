@@ -56,7 +56,16 @@ def test_a_name_that_does_not_resolve(client, refusal, name):
     fault = refusal(Host("gpu-a", name))
     assert fault.kind == "resolve"
     assert fault.message == f"gpu-a: the name {name} does not resolve"
-    assert "ssh -G gpu-a" in fault.hint
+    assert " -G gpu-a`" in fault.hint
+
+
+def test_a_name_that_is_nearly_that_of_a_host_in_the_settings(client, refusal, tmp_path, monkeypatch):
+    settings = tmp_path / "ssh config"
+    settings.write_text("Host *.lab gpu-one\n  User me\n")
+    monkeypatch.setenv("MUSTER_SSH_CONFIG", str(settings))
+    fault = refusal(Host("gpu-onne", "gpu-onne"))
+    assert fault.message.endswith("does not resolve; did you mean gpu-one?")
+    assert f"ssh -F '{settings}' -G gpu-onne" in fault.hint
 
 
 def test_a_port_nobody_listens_on(client, refusal):
