@@ -90,6 +90,7 @@ def deploy(options: Options, console: Console) -> int:
             )
             request = _overlaid(request)
             _tell_user(who, facts, console)
+            _tell_neighbours(facts, name, console)
             if options.dry_run:
                 _dry_run(request, console)
                 return DONE
@@ -132,6 +133,14 @@ def _tell_user(who: str, facts: Mapping[str, HostFacts], console: Console) -> No
     if len(uids) > 1 or 0 in uids:
         console.note(f"the run's processes run {who}")
     console.data({"kind": "user", "text": who})
+
+
+def _tell_neighbours(facts: Mapping[str, HostFacts], own: str, console: Console) -> None:
+    """Name the runs that share a host's processor with this one: claims keep only GPUs apart."""
+    for host, fact in facts.items():
+        others = sorted({each.run for each in fact.containers if each.code is None and each.run != own})
+        if others and not fact.gpus:
+            console.note(f"{host} runs {', '.join(others)} as well: they share its processor")
 
 
 def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:
