@@ -118,8 +118,9 @@ _LONGEST = {"rack 1", "rack 2", "this machine"}
 # These wait for processes more than they compute: others run meanwhile, as long as there are others.
 _WAITING = {
     *("sources", "tests/unit/image/test_large_folder.py", "tests/unit/local/test_processes.py"),
+    *("tests/unit/trainer/train/test_stuck.py", "tests/unit/preflight/test_probe.py", "tests/unit/host/test_facts.py"),
     *(f"tests/unit/trainer/node/test_{name}.py" for name in ("handover", "on_end", "output", "stacks", "telemetry")),
-    *(f"tests/unit/trainer/node/test_{name}.py" for name in ("register", "turn")),
+    *(f"tests/unit/trainer/node/test_{name}.py" for name in ("kept", "register", "turn")),
 }
 
 
