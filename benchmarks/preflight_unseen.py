@@ -113,7 +113,9 @@ class Pair:
         return started.returncode == 0, f"{started.returncode}: {words[-700:]}"
 
     def _mend(self, row: Row, host: str, peer: str) -> None:
-        clean = "docker ps -aq | xargs -r docker rm -f >/dev/null 2>&1; rm -rf /home/muster/.muster/runs/*"
+        # A deploy that lost the host leaves its lock there, which the next row's deploy would fail by.
+        left = "/home/muster/.muster/runs/* /home/muster/.muster/lock-*"
+        clean = f"docker ps -aq | xargs -r docker rm -f >/dev/null 2>&1; rm -rf {left}"
         self._root(host, peer, f"{row.mends}; true")
         for each in self.hosts:
             self._root(each, peer, f"{clean}; true")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.unseen.campus import firewall, program
+from lab.unseen.campus import firewall
 from lab.unseen.row import AGAIN, ANSWERS, ENGINE, HOME, ROWS, SAME, SSHD, engine, row, server, shell
 
 SEED = 20261126
 _BEGIN = len(ROWS)
 _IMAGE = "muster-trainer:cpu"
-_RUNS = f"{HOME}/.muster/runs"
 _ANEW = ENGINE.replace("{}", SAME) + ANSWERS
 _SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "one-way", "no-route", "host-unreachable")
 _HUNG_UP = ("ssh-refused", "ssh-lost", "ssh-silent", "ssh-hangup")
@@ -65,15 +64,19 @@ row("/var/run is a folder of its own, no longer a link to /run", "rm /var/run; m
 row("one hierarchy of cgroups is read-only, as in an unprivileged LXC container", "mount -o remount,bind,ro "
     "/sys/fs/cgroup/devices", "mount -o remount,bind,rw /sys/fs/cgroup/devices", "docker-refused",
     says="cgroup|read-only")  # fmt: skip
+row("the first docker of PATH was copied from an ARM board", "printf "
+    "'\\177ELF\\2\\1\\1\\0%8s\\2\\0\\267\\0\\1\\0\\0\\0%40s' | tr ' ' '\\0' >/usr/local/bin/docker; chmod 755 "
+    "/usr/local/bin/docker", "rm /usr/local/bin/docker", "architecture-differs",
+    says=r"exec format|cannot execute|not executable|\barm|aarch64|another (machine|architecture)")  # fmt: skip
 profile("a seccomp profile recorded for another program kills who asks for its cores", "KILL_PROCESS",
         "sched_getaffinity", causes=("proof-failed",),
         says=r"SIGSYS|bad system call|signal 31|\b(159|-31)\b|seccomp")  # fmt: skip
 profile("a seccomp profile for containers that are no servers forbids listen", "ERRNO", "listen",
         causes=("proof-failed",), says=r"\blisten|not permitted|seccomp")  # fmt: skip
-loop("a janitor removes each container that does not run, each second", 1, "docker container prune -f",
-     "container-missing", says="no such container|removed|prune|vanish|disappear|gone")  # fmt: skip
 
 # Faults: who may log in, and what a login does.
+row("an archive that root unpacked has closed / to users", "chmod 700 /", "chmod 755 /", "ssh-key", "ssh-shell",
+    "file-permission", says="permission denied|may not (read|enter)|not (readable|executable)")  # fmt: skip
 server("sshd no longer asks PAM, and the account has no password: it counts as locked", "UsePAM no",
        causes=("ssh-key",), says=r"\block(ed)?\b|UsePAM")  # fmt: skip
 pam("a security product was removed, its line for PAM was not", "account required pam_sentinel.so", "ssh-key",
@@ -96,42 +99,41 @@ row("port 22 is a tarpit for strangers, sshd has moved to 2222", f"printf 'Port 
     f"while True:\n    threading.Thread(target=stick, args=(at.accept()[0],), daemon=True).start()' {_QUIET}; sleep 1",
     f"{_STOP}; sleep 0.2; rm {SSHD}; {AGAIN}", "ssh-silent", "ssh-timeout", "ssh-lost",
     says=r"banner|tarpit|endless|identif|greet|not (an )?ssh|no ssh|never (said|says)")  # fmt: skip
+pam("each login waits six seconds for a directory, and sshd five for the login",
+    "account optional pam_exec.so /usr/bin/sleep 6", "ssh-key", "ssh-timeout", *_HUNG_UP, before=f"printf "
+    f"'LoginGraceTime 5\\nPerSourcePenalties no\\n' >{SSHD}; {AGAIN}", after=f"rm {SSHD}; {AGAIN}",
+    says="LoginGraceTime|grace|closed|hung up|reset")  # fmt: skip
 away("an upgrade of OpenSSH stopped halfway: sshd-auth is missing", "/usr/lib/openssh/sshd-auth", *_HUNG_UP,
      says="closed|reset|hung up")  # fmt: skip
 shell("the shell's file leaves by exit where nobody types", "case $- in *i*) ;; *) exit ;; esac", "ssh-shell",
       says=r"said nothing|no (answer|output)|nothing (came|was said)|without (a word|output)|\.bashrc")  # fmt: skip
 row("each shell leaves a job that holds its output", f"cp {HOME}/.bashrc /run/bashrc; (echo 'sleep 1998 &'; cat "
     f"/run/bashrc) >{HOME}/.bashrc", f"cp /run/bashrc {HOME}/.bashrc; pkill -fx 'sleep 1998'", "ssh-shell",
-    says=r"background|left (running|behind)|(hold|keep)s?\b.*\b(open|output)|not (end|close)|\.bashrc")  # fmt: skip
+    says=r"background|left (running|behind)|(hold|keep)s?\b.*\b(open|output)|(not|never) (end|close|finish|return)|"
+    r"\.bashrc")  # fmt: skip
 shell("each shell waits for a disk that is not mounted", "until mountpoint -q /mnt/archive; do sleep 1; done",
       "ssh-shell", "ssh-silent", "ssh-timeout",
       says=r"shell\b.*(wait|hang|hung|not (end|start|answer)|silent|stuck|said nothing)|\.bashrc")  # fmt: skip
 row("sessions are recorded by script, which has a terminal", "printf '#!/bin/sh\\nexec script -q -e -c "
     "\"$SSH_ORIGINAL_COMMAND\" /dev/null\\n' >/usr/local/bin/recorded; chmod 755 /usr/local/bin/recorded; printf "
     f"'ForceCommand /usr/local/bin/recorded\\n' >{SSHD}; {AGAIN}", f"rm {SSHD} /usr/local/bin/recorded; {AGAIN}",
-    "ssh-shell", says=r"terminal|\bpty\b|\btty\b|carriage|\bCR\b|ForceCommand|recorded|echo(es|ed)?\b")  # fmt: skip
-away("there is no tar", "/usr/bin/tar", "command-missing", says=r"\btar\b")
-row("programs called json.py, socket.py and random.py lie in the home", "for at in json socket random; do echo 'raise "
-    f"SystemExit(\"my homework\")' >{HOME}/$at.py; done", f"rm {HOME}/json.py {HOME}/socket.py {HOME}/random.py",
-    "no-python", "probe-died", says=r"(json|socket|random)\.py|my homework|shadow")  # fmt: skip
+    "ssh-shell",
+    says=r"terminal|\bpty\b|\btty\b|carriage|\bCR\b|line (end|break)|ForceCommand|recorded|echo(es|ed)?\b")  # fmt: skip
+row("ip is an old one that knows no JSON", "mv /usr/bin/ip /usr/bin/ip.kept; printf '#!/bin/sh\\nfor at; do case $at "
+    "in -j*|--json) echo \"Option \\\\\"$at\\\\\" is unknown, try \\\\\"ip -help\\\\\".\" >&2; exit 255;; esac; done; "
+    "exec ip.kept \"$@\"\\n' >/usr/bin/ip; chmod 755 /usr/bin/ip", "mv /usr/bin/ip.kept /usr/bin/ip", "no-iproute2",
+    says=r"iproute2|\bip\b.*(unknown|JSON|old)")  # fmt: skip
+row("df hangs, as with a server of files that is gone", "mv /usr/bin/df /usr/bin/df.kept; printf '#!/bin/sh\\nexec "
+    "sleep 1987\\n' >/usr/bin/df; chmod 755 /usr/bin/df", "mv /usr/bin/df.kept /usr/bin/df; pkill -fx 'sleep 1987'",
+    says=r"\bdf\b|(disk|free space|file system)\b.*(hang|hung|not (end|answer|finish)|timed out)")  # fmt: skip
 loop("a cleaner empties /tmp and /var/tmp each second", 1, "find /tmp /var/tmp -mindepth 1 -user muster -delete",
      "folder-readonly", says=r"/tmp\b|no such file|vanish|disappear")  # fmt: skip
 
 # Faults: the network.
-firewall("a NAT has one port for all connections to the peer",
-         "nat POSTROUTING -o eth0 -p tcp -d $PEER -j MASQUERADE --to-ports 61000", causes=(*_SILENT, "few-ports"),
-         says=r"\b61000\b|\bS?NAT\b|masquerad|few (local )?ports")  # fmt: skip
 row("a client's connection has the rendezvous's port as its own", "ss -K state time-wait sport = :29500; setsid "
     "python3 -c 'import socket, sys, time; kept = socket.create_connection((sys.argv[1], 22), source_address=(\"\", "
-    f"29500)); time.sleep(9999)' $PEER {_QUIET}; sleep 1; kill -0 $(cat /run/homelab.pid)", _STOP, "port-busy", says=r"\b29500\b.*(in use|taken|busy|holds?|used)|"
-    r"(in use|taken|busy|holds?|used).*\b29500\b", on=0)  # fmt: skip
-row("nobody renews the lease of the address: it ends within seconds", "ip -4 -o address show eth0 | sed "
-    "'s/.*inet //; s/ .*//' >/run/homelab.address; ip route show default >/run/homelab.route; ip address change $(cat "
-    "/run/homelab.address) dev eth0 valid_lft 6 preferred_lft 6", "ip address replace $(cat /run/homelab.address) "
-    "brd + dev eth0 valid_lft forever preferred_lft forever; ip route replace $(cat /run/homelab.route)",
-    *_SILENT, "interface-no-address", "ssh-lost", "ssh-timeout", "other-network",
-    says=r"\blease|valid_lft|lifetime|(valid|lasts?) for|has no address|address (is )?(gone|lost)",
-    pair=True)  # fmt: skip
+    f"29500)); time.sleep(9999)' $PEER {_QUIET}; sleep 1; kill -0 $(cat /run/homelab.pid)", _STOP, "port-busy",
+    says=r"\b29500\b.*(in use|taken|busy|holds?|used)|(in use|taken|busy|holds?|used).*\b29500\b", on=0)  # fmt: skip
 firewall("a guard against floods answers calls of the peer's, and passes none on",
          "filter INPUT -i eth0 -s $PEER -p tcp -m conntrack --ctstate UNTRACKED -j SYNPROXY --sack-perm --timestamp "
          "--wscale 7 --mss 1460", "raw PREROUTING -i eth0 -s $PEER -p tcp --syn -j CT --notrack",
@@ -139,11 +141,16 @@ firewall("a guard against floods answers calls of the peer's, and passes none on
          says=r"SYNPROXY|nothing (comes|came|arrive)|connect(s|ed)\b.*\b(but|never|nothing)\b|silent|reset", on=0,
          )  # fmt: skip
 firewall("the peer's card was replaced, the list of hardware addresses was not",
-         "filter INPUT -i eth0 -s $PEER -m mac ! --mac-source 02:00:5e:10:00:01 -j DROP")  # fmt: skip
+         "filter INPUT -i eth0 -s $PEER -m mac ! --mac-source 02:00:5e:10:00:01 -j DROP",
+         says=r"hardware address|\bMAC\b")  # fmt: skip
 firewall("of each connection from the peer the first 40 packets pass: the inspector's licence has ended",
          "filter INPUT -i eth0 -s $PEER -p tcp ! --dport 22 -m connbytes --connbytes 41: --connbytes-dir both "
          "--connbytes-mode packets -j DROP", causes=(*_SILENT, "connection-cut", "link-slow"),
          says=r"stall|stopped|after \S+ ?([kM]i?B|bytes|packets)|connbytes|nothing (comes|came|arrive)")  # fmt: skip
+row("a netmask was mistyped: the peer's address is a broadcast of this host's", "ip address add 198.51.100.9/32 "
+    "broadcast $PEER dev eth0", "ip address del 198.51.100.9/32 dev eth0", *_SILENT, "address-overlap",
+    "duplicate-address", "all-ports-rejected", pair=True,
+    says=r"broadcast|198\.51\.100\.9|(connect|route|network)\b.*(permission denied|EACCES)")  # fmt: skip
 row("a rule sends one port by a VPN that is off", "set -e; ip link add vpn0 type bridge; ip link set vpn0 up; ip "
     "address add 10.218.0.2/24 dev vpn0; ip route add default dev vpn0 table 97; ip rule add ipproto tcp dport "
     "29500 lookup 97",
@@ -153,24 +160,14 @@ row("hardened against small segments: none may be smaller than a packet of 1500 
     "sysctl -q -w net.ipv4.tcp_min_snd_mss=1500", "sysctl -q -w net.ipv4.tcp_min_snd_mss=48", "mtu-blackhole",
     "ssh-silent", "ssh-timeout", "ssh-lost", says=r"min_snd_mss|\bMTU\b|\bMSS\b|(large|big) packets",
     pair=True)  # fmt: skip
-row("localhost is ::1 alone, and IPv6 is off", "cp /etc/hosts /run/homelab.hosts; sed '/^127/d' /run/homelab.hosts "
-    ">/etc/hosts", "cat /run/homelab.hosts >/etc/hosts", "name-loopback", "name-unresolvable", "loopback-silent",
-    "family-mixed", says=r"\blocalhost\b|::1")  # fmt: skip
-row("the host is called localhost", "uname -n >/run/homelab.name; echo localhost >/proc/sys/kernel/hostname",
-    "cat /run/homelab.name >/proc/sys/kernel/hostname", "name-loopback", "same-hostname",
-    says=r"\blocalhost\b|loopback", on=0)  # fmt: skip
 
 # Oddities: the engine and its client.
-engine("logs go to a collector that is off", {"log-driver": "gelf", "log-opts": {
-    "gelf-address": "udp://127.0.0.1:12201"}})  # fmt: skip
+loop("a janitor removes each container that does not run, each second", 1, "docker container prune -f",
+     "container-missing", says="no such container|removed|prune|vanish|disappear|gone")  # fmt: skip
 profile("a seccomp profile against malware: no memfd_create, no ptrace, no io_uring, no perf", "ERRNO", "memfd_create",
         "ptrace", "process_vm_readv", "io_uring_setup", "perf_event_open", "userfaultfd", "keyctl", "bpf")  # fmt: skip
 row("the engine is a swarm of one", "docker swarm init --advertise-addr 127.0.0.1",
     "docker swarm leave -f; docker network rm docker_gwbridge")  # fmt: skip
-row("a desktop's settings of docker's: passwords are kept by desktop.exe", f"mkdir -p {HOME}/.docker; echo "
-    "'{\"credsStore\": \"desktop.exe\", \"cliPluginsExtraDirs\": [\"/mnt/wsl/gone\"], \"detachKeys\": \"ctrl-a\", "
-    f"\"plugins\": {{\"-x-cli-hints\": {{\"enabled\": \"true\"}}}}}}' >{HOME}/.docker/config.json; chown -R muster "
-    f"{HOME}/.docker", f"rm -r {HOME}/.docker")  # fmt: skip
 row("the image was made anew here, with a label and a look at its health each second", f"docker tag {_IMAGE} "
     "muster-trainer:kept; at=$(docker create muster-trainer:cpu true); docker commit -c 'LABEL made=here' -c "
     f"'HEALTHCHECK --interval=1s CMD false' $at {_IMAGE}; docker rm $at", "docker ps -aq | xargs -r docker rm -f; "
@@ -185,33 +182,25 @@ row("the shell's file says that the home is elsewhere", f"install -d -o muster -
     f"cp /run/bashrc {HOME}/.bashrc; rm -rf /srv/scratch")  # fmt: skip
 shell("CDPATH and options of tar, gzip and grep are exported", f"export CDPATH={HOME}:/tmp TAR_OPTIONS=--verbose "
       "GZIP=-9 GREP_OPTIONS=--color=always POSIXLY_CORRECT=1 COLUMNS=20")  # fmt: skip
-shell("a merge conflict is left in the shell's file", "<<<<<<< HEAD\nexport EDITOR=vi\n=======\nexport "
-      "EDITOR=nano\n>>>>>>> laptop")  # fmt: skip
-row("each shell starts an agent of keys, says so, and passes signals over", f"cp {HOME}/.bashrc /run/bashrc; (echo "
-    f"'eval \"$(ssh-agent)\"; trap \"\" HUP INT TERM'; cat /run/bashrc) >{HOME}/.bashrc",
-    f"cp /run/bashrc {HOME}/.bashrc; pkill -x ssh-agent")  # fmt: skip
-row("Python's settings are those of somebody who looks for a bug", "echo PYTHONINSPECT=1 >/etc/environment; echo "
-    "PYTHONPROFILEIMPORTTIME=1 >>/etc/environment; echo PYTHONDEVMODE=1 >>/etc/environment",
-    ": >/etc/environment")  # fmt: skip
-_SITE = "$(python3 -S -c 'import site; print(site.getsitepackages()[0])')"
-row("each start of python3 takes two seconds more", f"mkdir -p {_SITE}; echo 'import time; time.sleep(2)' "
-    f">{_SITE}/slow.pth", f"rm {_SITE}/slow.pth")  # fmt: skip
+pam("what a login leaves behind is killed when the last login ends", "session optional pam_exec.so type=close_session "
+    "/usr/local/bin/logged-out", before="printf '#!/bin/sh\\n[ $(pgrep -c -u muster sshd-session) -gt 1 ] || pkill "
+    "-KILL -u muster --ns 1 --nslist pid\\n' >/usr/local/bin/logged-out; chmod 755 /usr/local/bin/logged-out",
+    after="rm /usr/local/bin/logged-out")  # fmt: skip
 pam("each login waits six seconds for a logind that does not answer", "session optional pam_exec.so /usr/bin/sleep 6",
     "ssh-slow", "ssh-silent", "ssh-timeout")  # fmt: skip
 
 # Oddities: programs, folders, names, the network.
-row("ip is an old one that knows no JSON", "mv /usr/bin/ip /usr/bin/ip.kept; printf '#!/bin/sh\\nfor at; do case $at "
-    "in -j*|--json) echo \"Option \\\\\"$at\\\\\" is unknown, try \\\\\"ip -help\\\\\".\" >&2; exit 255;; esac; done; "
-    "exec ip.kept \"$@\"\\n' >/usr/bin/ip; chmod 755 /usr/bin/ip", "mv /usr/bin/ip.kept /usr/bin/ip", "no-iproute2",
-    says=r"iproute2|\bip\b.*(unknown|JSON|old)")  # fmt: skip
-row("df hangs, as with a server of files that is gone", "mv /usr/bin/df /usr/bin/df.kept; printf '#!/bin/sh\\nexec "
-    "sleep 1987\\n' >/usr/bin/df; chmod 755 /usr/bin/df", "mv /usr/bin/df.kept /usr/bin/df; pkill -fx 'sleep 1987'",
-    says=r"\bdf\b")  # fmt: skip
-program("the GPU was sold, its driver stays", "/usr/bin/nvidia-smi", "#!/bin/sh\necho No devices were found\nexit 6",
-        "gpu-driver", "gpu-missing", "gpu-lost", "gpu-faulty", says="no devices")  # fmt: skip
 row("the home is a disk of RAM over the real one, as on a live system", "set -e; mkdir -p /mnt/live; mount -t tmpfs "
     "none /mnt/live; mkdir /mnt/live/up /mnt/live/work; mount -t overlay -o lowerdir=/home,upperdir=/mnt/live/up,"
     "workdir=/mnt/live/work none /home", "umount -l /home; umount -l /mnt/live; rmdir /mnt/live")  # fmt: skip
+away("there is no tar", "/usr/bin/tar", "command-missing", says=r"\btar\b")
+row("programs called json.py, socket.py and random.py lie in the home", "for at in json socket random; do echo 'raise "
+    f"SystemExit(\"my homework\")' >{HOME}/$at.py; done", f"rm {HOME}/json.py {HOME}/socket.py {HOME}/random.py",
+    "no-python", "probe-died", says=r"(json|socket|random)\.py|my homework|shadow")  # fmt: skip
+row("the host is called localhost, and localhost is ::1, and IPv6 is off", "uname -n >/run/homelab.name; cp /etc/hosts "
+    "/run/homelab.hosts; echo localhost >/proc/sys/kernel/hostname; echo '::1 localhost' >/etc/hosts",
+    "cat /run/homelab.name >/proc/sys/kernel/hostname; cat /run/homelab.hosts >/etc/hosts", "name-loopback",
+    "name-unresolvable", "family-mixed", "loopback-silent", says=r"\blocalhost\b|::1", on=0)  # fmt: skip
 row("the name server has an answer to every name, always the same", "cp /etc/resolv.conf /run/homelab.resolv; setsid "
     "python3 -c 'import socket\nat = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nat.bind((\"127.0.0.1\", 53))\n"
     "while True:\n    asked, caller = at.recvfrom(999)\n    name = asked[12:asked.index(b\"\\0\", 12) + 5]\n"
@@ -221,6 +210,9 @@ row("the name server has an answer to every name, always the same", "cp /etc/res
     f"{_QUIET}; echo nameserver 127.0.0.1 >/etc/resolv.conf",
     f"{_STOP}; cat /run/homelab.resolv >/etc/resolv.conf", "name-foreign", "peer-name-wrong",
     says=r"198\.51\.100\.9")  # fmt: skip
+firewall("a NAT has one port for all connections to the peer",
+         "nat POSTROUTING -o eth0 -p tcp -d $PEER -j MASQUERADE --to-ports 61000", causes=(*_SILENT, "few-ports"),
+         says=r"\b61000\b|\bS?NAT\b|masquerad|few (local )?ports")  # fmt: skip
 row("chains of a Kubernetes that is gone: ports of nodes are rejected, marked packets dropped", "set -e; cp "
     "/proc/sys/net/ipv4/ip_forward /run/homelab.forward; for at in KUBE-FIREWALL KUBE-NODEPORTS KUBE-FORWARD "
     "cali-INPUT; do iptables -N $at; done; iptables -A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP; iptables -A "
@@ -252,11 +244,5 @@ loop("nothing passes for a second of each six, as where Wi-Fi looks for other ch
      "iptables -I INPUT -i eth0 -j DROP; iptables -I OUTPUT -o eth0 -j DROP; sleep 1; iptables -D INPUT 1; iptables -D "
      "OUTPUT 1", "link-loss", "link-delay", more_mends="iptables -D INPUT -i eth0 -j DROP; iptables -D OUTPUT -o eth0 "
      "-j DROP", pair=True)  # fmt: skip
-row("buffers of TCP are a page each, and what a balancer of load left is on the loopback", "cd /proc/sys/net/ipv4; "
-    "cat tcp_rmem >/run/homelab.rmem; cat tcp_wmem >/run/homelab.wmem; echo 4096 4096 4096 >tcp_rmem; echo 4096 4096 "
-    "4096 >tcp_wmem; echo 1 >conf/all/arp_ignore; echo 2 >conf/all/arp_announce; ip address add "
-    "198.51.100.80/32 dev lo",
-    "cd /proc/sys/net/ipv4; cat /run/homelab.rmem >tcp_rmem; cat /run/homelab.wmem >tcp_wmem; echo 0 "
-    ">conf/all/arp_ignore; echo 0 >conf/all/arp_announce; ip address del 198.51.100.80/32 dev lo")  # fmt: skip
 
 HOMELAB, ROWS[_BEGIN:] = ROWS[_BEGIN:], []
