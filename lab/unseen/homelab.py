@@ -99,9 +99,9 @@ row("port 22 is a tarpit for strangers, sshd has moved to 2222", f"printf 'Port 
     f"while True:\n    threading.Thread(target=stick, args=(at.accept()[0],), daemon=True).start()' {_QUIET}; sleep 1",
     f"{_STOP}; sleep 0.2; rm {SSHD}; {AGAIN}", "ssh-silent", "ssh-timeout", "ssh-lost",
     says=r"banner|tarpit|endless|identif|greet|not (an )?ssh|no ssh|never (said|says)")  # fmt: skip
-pam("each login waits six seconds for a directory, and sshd five for the login",
-    "account optional pam_exec.so /usr/bin/sleep 6", "ssh-key", "ssh-timeout", *_HUNG_UP, before=f"printf "
-    f"'LoginGraceTime 5\\nPerSourcePenalties no\\n' >{SSHD}; {AGAIN}", after=f"rm {SSHD}; {AGAIN}",
+pam("each login waits ten seconds for a directory, and sshd four for the login",
+    "account optional pam_exec.so /usr/bin/sleep 10", "ssh-key", "ssh-timeout", *_HUNG_UP, before=f"printf "
+    f"'LoginGraceTime 4\\nPerSourcePenalties no\\n' >{SSHD}; {AGAIN}", after=f"rm {SSHD}; {AGAIN}",
     says="LoginGraceTime|grace|closed|hung up|reset")  # fmt: skip
 away("an upgrade of OpenSSH stopped halfway: sshd-auth is missing", "/usr/lib/openssh/sshd-auth", *_HUNG_UP,
      says="closed|reset|hung up")  # fmt: skip
@@ -134,7 +134,7 @@ row("a client's connection has the rendezvous's port as its own", "ss -K state t
     "python3 -c 'import socket, sys, time; kept = socket.create_connection((sys.argv[1], 22), source_address=(\"\", "
     f"29500)); time.sleep(9999)' $PEER {_QUIET}; sleep 1; kill -0 $(cat /run/homelab.pid)", _STOP, "port-busy",
     says=r"\b29500\b.*(in use|taken|busy|holds?|used)|(in use|taken|busy|holds?|used).*\b29500\b", on=0)  # fmt: skip
-firewall("a guard against floods answers calls of the peer's, and passes none on",
+firewall("a guard against floods answers the peer's calls, then resets them",
          "filter INPUT -i eth0 -s $PEER -p tcp -m conntrack --ctstate UNTRACKED -j SYNPROXY --sack-perm --timestamp "
          "--wscale 7 --mss 1460", "raw PREROUTING -i eth0 -s $PEER -p tcp --syn -j CT --notrack",
          causes=(*_SILENT, "connection-cut", "rendezvous-rejected", "all-ports-rejected", "data-ports-rejected"),
@@ -150,7 +150,8 @@ firewall("of each connection from the peer the first 40 packets pass: the inspec
 row("a netmask was mistyped: the peer's address is a broadcast of this host's", "ip address add 198.51.100.9/32 "
     "broadcast $PEER dev eth0", "ip address del 198.51.100.9/32 dev eth0", *_SILENT, "address-overlap",
     "duplicate-address", "all-ports-rejected", pair=True,
-    says=r"broadcast|198\.51\.100\.9|(connect|route|network)\b.*(permission denied|EACCES)")  # fmt: skip
+    says=r"broadcast|198\.51\.100\.9|(connect|route|network)\b.*(permission denied|EACCES)|network is unreachable",
+    )  # fmt: skip
 row("a rule sends one port by a VPN that is off", "set -e; ip link add vpn0 type bridge; ip link set vpn0 up; ip "
     "address add 10.218.0.2/24 dev vpn0; ip route add default dev vpn0 table 97; ip rule add ipproto tcp dport "
     "29500 lookup 97",
@@ -160,6 +161,10 @@ row("hardened against small segments: none may be smaller than a packet of 1500 
     "sysctl -q -w net.ipv4.tcp_min_snd_mss=1500", "sysctl -q -w net.ipv4.tcp_min_snd_mss=48", "mtu-blackhole",
     "ssh-silent", "ssh-timeout", "ssh-lost", says=r"min_snd_mss|\bMTU\b|\bMSS\b|(large|big) packets",
     pair=True)  # fmt: skip
+row("the host is called localhost, and localhost is ::1, and IPv6 is off", "uname -n >/run/homelab.name; cp /etc/hosts "
+    "/run/homelab.hosts; echo localhost >/proc/sys/kernel/hostname; echo '::1 localhost' >/etc/hosts",
+    "cat /run/homelab.name >/proc/sys/kernel/hostname; cat /run/homelab.hosts >/etc/hosts", "name-loopback",
+    "name-unresolvable", "family-mixed", "loopback-silent", says=r"\blocalhost\b|::1", on=0)  # fmt: skip
 
 # Oddities: the engine and its client.
 loop("a janitor removes each container that does not run, each second", 1, "docker container prune -f",
@@ -197,10 +202,6 @@ away("there is no tar", "/usr/bin/tar", "command-missing", says=r"\btar\b")
 row("programs called json.py, socket.py and random.py lie in the home", "for at in json socket random; do echo 'raise "
     f"SystemExit(\"my homework\")' >{HOME}/$at.py; done", f"rm {HOME}/json.py {HOME}/socket.py {HOME}/random.py",
     "no-python", "probe-died", says=r"(json|socket|random)\.py|my homework|shadow")  # fmt: skip
-row("the host is called localhost, and localhost is ::1, and IPv6 is off", "uname -n >/run/homelab.name; cp /etc/hosts "
-    "/run/homelab.hosts; echo localhost >/proc/sys/kernel/hostname; echo '::1 localhost' >/etc/hosts",
-    "cat /run/homelab.name >/proc/sys/kernel/hostname; cat /run/homelab.hosts >/etc/hosts", "name-loopback",
-    "name-unresolvable", "family-mixed", "loopback-silent", says=r"\blocalhost\b|::1", on=0)  # fmt: skip
 row("the name server has an answer to every name, always the same", "cp /etc/resolv.conf /run/homelab.resolv; setsid "
     "python3 -c 'import socket\nat = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nat.bind((\"127.0.0.1\", 53))\n"
     "while True:\n    asked, caller = at.recvfrom(999)\n    name = asked[12:asked.index(b\"\\0\", 12) + 5]\n"
