@@ -5,6 +5,7 @@ python -m benchmarks.preflight_unseen --rack NAME --score  the third that is for
 python -m benchmarks.preflight_unseen --rack NAME --only "the log driver is none"
 python -m benchmarks.preflight_unseen --rack NAME --list rented [--score]     the second list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list campus [--score]     the third list, drawn apart
+python -m benchmarks.preflight_unseen --rack NAME --list homelab [--score]    the fourth list, drawn apart
 
 The rack has an even number of hosts, each with the image that --image names. A line of JSON a row is appended to
 the file that --into names.
@@ -28,14 +29,19 @@ from typing import Any
 from deploy.preflight.findings import FAULT, UNKNOWN
 from lab.drawn import score
 from lab.rack import HOME, Rack
-from lab.unseen import campus, faults, oddities, rented
+from lab.unseen import campus, faults, homelab, oddities, rented
 from lab.unseen.row import ROWS, SEED, Row, of_score, to_look_at
 
 FAB, STEPS = Path(sys.executable).with_name("fab"), HOME / "lab/drawn/steps.py"
 DEADLINE_S, PATIENCE_S = 75, 20
-LISTS = (faults, oddities, rented, campus)
+LISTS = (faults, oddities, rented, campus, homelab)
 # What --list may say: the rows, and the seed that they are drawn with. The modules of the first list fill ROWS.
-DRAWN = {"first": (ROWS, SEED), "rented": (rented.RENTED, rented.SEED), "campus": (campus.CAMPUS, campus.SEED)}
+DRAWN = {
+    "first": (ROWS, SEED),
+    "rented": (rented.RENTED, rented.SEED),
+    "campus": (campus.CAMPUS, campus.SEED),
+    "homelab": (homelab.HOMELAB, homelab.SEED),
+}
 
 
 def mark(row: Row, trains: bool, verdict: dict[str, Any], hosts: list[str]) -> str:
@@ -107,7 +113,9 @@ class Pair:
         return started.returncode == 0, f"{started.returncode}: {words[-700:]}"
 
     def _mend(self, row: Row, host: str, peer: str) -> None:
-        clean = "docker ps -aq | xargs -r docker rm -f >/dev/null 2>&1; rm -rf /home/muster/.muster/runs/*"
+        # A deploy that lost the host leaves its lock there, which the next row's deploy would fail by.
+        left = "/home/muster/.muster/runs/* /home/muster/.muster/lock-*"
+        clean = f"docker ps -aq | xargs -r docker rm -f >/dev/null 2>&1; rm -rf {left}"
         self._root(host, peer, f"{row.mends}; true")
         for each in self.hosts:
             self._root(each, peer, f"{clean}; true")
