@@ -156,7 +156,8 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     findings = [*more, *(finding for check in CHECKS for finding in check(answers))]
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
     findings = _folded(_merged(sorted(findings, key=lambda finding: order[finding.level])))
-    findings = sureness.ranked(findings, answers)
+    # What is sure stands before what only looks like a cause.
+    findings = sorted(sureness.ranked(findings, answers), key=lambda finding: order[finding.level])
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
     findings = [remedies.past_rules(finding, answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
