@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config.inventory import Cluster
 from ..config.values import Mount
-from ..core import fields, printable
+from ..core import docker_faults, fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
 from ..core.results import HostsFailed
@@ -386,7 +386,7 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> 
 def _no_probe(fault: DeployError) -> tuple[str, str]:
     if isinstance(fault, SshFault) and fault.kind != "slow":
         return refusals.ssh(fault.kind), _words(fault)
-    python = "python3" in fault.message and "not found" in fault.message
+    python = docker_faults.named("no-python").proved_by(fault.message)
     return ("no-python" if python else "probe-died", _words(fault))
 
 

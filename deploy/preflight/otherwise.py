@@ -7,14 +7,13 @@ then what it looks like; and it is sure only if a second piece of evidence singl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from .findings import FAULT, UNKNOWN, Finding
 
 LOOKS = "; this looks like: "
-_FILTER = ("a firewall of either host, or between them", "a security group")
-_WAY = ("a way back that leads elsewhere, which rp_filter drops", "a limit of new connections")
+_FILTER = ("a firewall of either host or between them", "a security group")
+_WAY = ("a way back that rp_filter drops", "a limit of new connections")
 _LARGE = ("a rule that drops by length or by bytes", "offloads of a card (tso, gro)", "a middlebox that changes TCP")
 _RIGHTS = ("a seccomp profile", "AppArmor or SELinux", "a flag or a quota of the file system")
 _ANSWERER = ("another program at that address", "a middlebox that lets only the handshake pass")
@@ -22,6 +21,7 @@ _LOGIN = (
     "AllowUsers, DenyUsers or a Match block of its sshd_config",
     "an account that has expired or is locked",
     "a home or ~/.ssh that others may write to (StrictModes)",
+    "logins that are closed (/etc/nologin)",
 )
 _SHELL = ("a ForceCommand", "a start-up file that ends the shell", "an expired password, or another rule of PAM")
 _CLIENT = ("DOCKER_HOST or a docker context that leads elsewhere", "a setting in ~/.docker", "a proxy")
@@ -30,7 +30,12 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "all-ports-dropped": (*_FILTER, *_WAY),
     "rendezvous-dropped": (*_FILTER, *_WAY),
     "data-ports-dropped": (*_FILTER, *_WAY),
-    "all-ports-rejected": (*_FILTER, "a rule that sends the ports elsewhere (DNAT)", "a rule of routing: prohibit"),
+    "all-ports-rejected": (
+        *_FILTER,
+        "a rule that sends the ports elsewhere (DNAT)",
+        "a rule of routing (prohibit)",
+        "a seccomp profile",
+    ),
     "rendezvous-rejected": (*_FILTER, "a rule that sends the port elsewhere (DNAT)"),
     "data-ports-rejected": (*_FILTER, "a rule that sends the ports elsewhere (DNAT)"),
     "host-unreachable": (*_FILTER, "a wrong route or netmask", "the switch, or another VLAN"),
@@ -49,7 +54,8 @@ OTHERS: dict[str, tuple[str, ...]] = {
     ),
     "link-delay": ("a long way", "a queue that is full", "a busy host"),
     "local-ports-used": ("a source address that the host does not have",),
-    "port-busy": ("a socket that is bound and does not listen", "a security module"),
+    "port-busy": ("a security module",),
+    "port-forbidden": ("a seccomp profile", "AppArmor or SELinux"),
     # From the words of a tool.
     "disk-full": ("a quota of the disk", "no inodes left", "a limit of keys, of watches or of shared memory"),
     "home-readonly": _RIGHTS,
@@ -68,8 +74,13 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "docker-silent": ("an engine that waits for its disk", *_CLIENT),
     "ssh-key": _LOGIN,
     "ssh-shell": ("no shell (nologin)", *_SHELL),
-    "ssh-sessions": ("MaxSessions", "PAM: maxlogins, or a session that it cannot open"),
-    "ssh-lost": ("a restart of the host or of its SSH server", "large packets that get lost", "an idle limit"),
+    "ssh-sessions": ("MaxSessions", "PAM (maxlogins, or a session that it cannot open)"),
+    "ssh-lost": (
+        "a restart of the host or of its SSH server",
+        "large packets that get lost",
+        "a limit of the login's processes or memory (PAM)",
+        "an idle limit",
+    ),
 }
 
 
@@ -78,8 +89,3 @@ def unsure(finding: Finding, observed: str = "") -> Finding:
     text = f"{observed}{LOOKS}{finding.text}" if observed else finding.text
     level = UNKNOWN if finding.level == FAULT else finding.level
     return replace(finding, text=text, level=level, or_else=OTHERS.get(finding.cause, ()))
-
-
-def listed_or(words: Sequence[str]) -> str:
-    """`a, b or c`."""
-    return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

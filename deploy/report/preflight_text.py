@@ -9,7 +9,6 @@ from ..core.text import several
 from ..preflight.answers import Answers
 from ..preflight.checks import bandwidth
 from ..preflight.findings import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict
-from ..preflight.otherwise import listed_or
 
 MARKS = {"ok": "✓", FAULT: "✗", WARNING: "!", UNKNOWN: "?"}
 SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))
@@ -50,7 +49,7 @@ def _whole(finding: Finding, word: str) -> Iterator[str]:
     for number, seen in enumerate(finding.evidence):
         yield f"{INDENT}{'' if number else 'evidence:':<9} {seen}"
     if finding.or_else:
-        yield f"{INDENT}not sure: it may also be {listed_or(finding.or_else)}"
+        yield f"{INDENT}not sure, it may also be: {'; '.join(finding.or_else)}"
     if finding.symptom:
         yield f"{INDENT}would show as: {finding.symptom}"
     for text in finding.follows:

@@ -250,6 +250,10 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         decided = with_rules(answers, blame.cells[0]) or _closed_to_itself(answers, blame.cells[0][1], what)
         blame = replace(blame, hosts=decided or tuple(sorted(blame.cells[0], key=answers.hosts.index)))
         blame = replace(blame, outgoing=not blame.link and decided == (blame.cells[0][0],))
+    tried = [link for pair in blame.cells for link in answers.between(*pair) if not link.ok]
+    if how == "rejected" and all(link.outcome == "forbidden" for link in tried):
+        # The caller's own kernel says no: no packet of these calls was sent.
+        blame = Blame(tuple(dict.fromkeys(pair[0] for pair in blame.cells)), blame.cells, outgoing=True)
     if how in ("no-route", "card") and not blame.outgoing:
         blame = replace(blame, hosts=tuple(dict.fromkeys(pair[0] for pair in blame.cells)))
     cells = blame.cells
