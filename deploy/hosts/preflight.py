@@ -216,7 +216,7 @@ def _rehearsed(
         try:
             nodes = _nodes(hosts, presence.image, answers)
         except DeployError as failed:
-            return with_rehearsal(answers, findings, _unplanned(failed, hosts), "")
+            return with_rehearsal(answers, findings, unplanned(failed, [host.name for host in hosts.cluster.hosts]), "")
         job, backend = hosts.cluster.job, answers.request.backend
         done = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, job, backend, options.long, options.say)
     else:
@@ -224,12 +224,11 @@ def _rehearsed(
     return with_rehearsal(answers, findings, *done)
 
 
-def _unplanned(failed: DeployError, hosts: ReachedHosts) -> list[Finding]:
+def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
     """The findings where a deploy could not say what it would start: it would end with these words."""
     faults = failed.faults if isinstance(failed, HostsFailed) else {}
     every = {host: fault for host, fault in faults.items() if isinstance(fault, DeployError)}
-    every = every or {host.name: failed for host in hosts.cluster.hosts}
-    return [rehearsal.unstarted(host, fault) for host, fault in every.items()]
+    return [rehearsal.unstarted(host, fault) for host, fault in (every or dict.fromkeys(hosts, failed)).items()]
 
 
 def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
