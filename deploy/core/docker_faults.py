@@ -85,7 +85,7 @@ CAUSES = (
          "the image is for another kind of processor", "on {host}: uname -m (build the image for that processor)",
          in_logs=True, only=r"does not match the detected host platform"),
     _row("image-without-python",
-         r"no python in this image|exec python failed|exec: .{1,2}sh.{1,2}: executable file not found",
+         r"no python in this image|exec (?:python|sh) failed|exec: .{1,2}sh.{1,2}: executable file not found",
          "the image has no shell or no Python", "use an image that has a shell, Python and torch"),
     _row("no-python", r"python3?\b.{0,80}(?:not found|no such file)", "the host has no Python",
          f"{FAB} push --hosts {{host}} (the probe then runs in the image), or install python3 there (3.8 or newer)",

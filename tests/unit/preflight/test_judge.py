@@ -167,6 +167,7 @@ def test_a_host_whose_engine_is_away_has_no_other_software():
          "for ready process: error setting rlimit type 8: operation not permitted: unknown.", "memlock"),
         ("exec /usr/bin/python: exec format error", "architecture-differs"),
         ("[FATAL tini (7)] exec python failed: No such file or directory", "image-without-python"),
+        ("[FATAL tini (6)] exec sh failed: No such file or directory", "image-without-python"),
         ("no python in this image", "image-without-python"),
         ("muster-7b04: 1: python3: not found", "no-python"),
         ("docker: Error response from daemon: No such image: trainer:1.", "image-missing"),
