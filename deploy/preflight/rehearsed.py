@@ -33,6 +33,8 @@ _REMEDY = {
     "its libfabric found no RDMA provider, and took TCP": "Muster gives no EFA device to a run: accept TCP",
     "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",
 }
+# An all_reduce that is slower than both of these is no training.
+_SUMMED, _CRAWL_S, _CRAWL_MBIT = re.compile(r"all_reduce of (\d+) MB"), 10.0, 20.0
 _MISSED = re.compile(r"node (\d{1,5}) did not come")
 _REMOTE = re.compile(r"\[(?:::ffff:)?([0-9a-fA-F.:]{3,45})\]:\d")
 
@@ -167,7 +169,7 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
     faults = [_of_host(host, outcome, scene) for host, outcome in own.items()]
     if bad and not own:
         faults = [_between(bad, scene)]
-    return faults + list(_warnings(outcomes)) + list(_unused(outcomes, scene))
+    return faults + list(_crawling(outcomes, scene)) + list(_warnings(outcomes)) + list(_unused(outcomes, scene))
 
 
 def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
@@ -179,6 +181,20 @@ def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
     log = log_of(outcomes)
     way = f"; {nccl_log.summary(log)}" if log.network or log.ways else ""
     return f"{several(len(ranks), 'rank')} met, and summed {long >> 20} MB in {slowest:.2f} s{way}"
+
+
+def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
+    """All ranks summed, and took so long that a run's steps would take minutes, or end in its timeouts."""
+    ranks = [rank for outcome in outcomes.values() for rank in outcome.ranks if rank.get("seconds")]
+    slowest = max(ranks, key=lambda rank: rank["seconds"], default={})
+    size = _SUMMED.fullmatch(str(slowest.get("step", "")))
+    seconds = slowest.get("seconds", 0.0)
+    if len(scene.hosts) < 2 or not size or seconds < _CRAWL_S or 8 * int(size[1]) / seconds >= _CRAWL_MBIT:
+        return
+    text = f"the rehearsal's {size[0]} took {seconds:.0f} s between {listed(scene.hosts)}"
+    fix = f"{FAB} preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
+    symptom = "each step takes so long, or a rank gives up waiting"
+    yield otherwise.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
 
 
 def log_of(outcomes: Mapping[str, Outcome]) -> nccl_log.NcclLog:

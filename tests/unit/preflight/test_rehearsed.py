@@ -131,6 +131,13 @@ def test_where_nobody_shows_a_fault_it_says_that_it_could_not_tell():
     assert [(finding.level, set(finding.hosts)) for finding in told] == [("could not tell", set(HOSTS))]
 
 
+@pytest.mark.parametrize(("seconds", "causes"), [(0.2, []), (9.0, []), (31.0, ["link-slow"])])
+def test_a_sum_that_crawls_is_no_training_though_it_came(seconds, causes):
+    slow = answer(rank("all_reduce of 20 MB", right=True, seconds=seconds))
+    told = found(a=slow, b=slow, c=slow)
+    assert [(each.cause, each.level) for each in told] == [(cause, "could not tell") for cause in causes]
+
+
 def test_a_slow_engine_is_not_called_broken():
     assert found(b=Outcome({}, "b: `sh` sent nothing for 150 s", kind="slow"))[0].level == "could not tell"
 
