@@ -72,7 +72,7 @@ def try_fault(case, truth):
     where = right and (not expected.cause or trial.says_where(verdict, expected))
     return Trial(
         case.id, case.fault.words, case.count, truth, expected.cause, expected.where, verdict.cause,
-        ", ".join(verdict.hosts), right, where, bool(verdict.faults), round(seconds, 2), nc.alarms,
+        ", ".join(verdict.hosts), right, where, not verdict.ok, round(seconds, 2), nc.alarms,
         trial.torchrun_names(preflight_truth.output(case), expected),
         where and trial.says_all(verdict, expected), case.fault.later,
         tuple(preflight_ablation.lost(answers, expected, outside)) if right and expected.cause else (),

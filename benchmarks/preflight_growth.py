@@ -73,7 +73,7 @@ def _preflight(names: list[str], space: str, config: Path) -> float:
     )
     seconds = time.monotonic() - began
     try:
-        causes = {finding["cause"] for finding in json.loads(done.stdout)["findings"] if finding["level"] == "fault"}
+        causes = {finding["cause"] for finding in json.loads(done.stdout)["findings"] if finding["level"] != "warning"}
     except ValueError:
         raise RuntimeError(f"{done.returncode}: {done.stdout[-500:]}{done.stderr[-1500:]}") from None
     if causes != {NO_ENGINE}:

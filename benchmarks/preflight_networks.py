@@ -99,7 +99,7 @@ def build(lab: Lab, layout: Layout) -> None:
 def ours(layout: Layout, answers: Answers) -> str:
     """The interface on which Muster lets the hosts meet; empty if it refuses all."""
     verdict = judge(answers)
-    if verdict.faults and verdict.cause == "no-common-network":
+    if verdict.cause == "no-common-network":
         return ""
     chosen = {pick.interface for pick in answers.plan.data.values()}
     return chosen.pop() if len(chosen) == 1 else "/".join(sorted(chosen))

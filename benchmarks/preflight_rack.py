@@ -100,7 +100,7 @@ def of_recordings():
             verdict, hosts = gpu_hosts.tried(case, count, number % count)
             first = gpu_hosts.first(verdict, case.level)
             cause, where = (first.cause, first.hosts) if first else ("", ())
-            alarm = bool(verdict.faults) == (case.level == FAULT)
+            alarm = verdict.ok != (case.level == FAULT)
             right = cause == case.cause and alarm
             trials.append({
                 "name": case.name, "count": count,

@@ -257,5 +257,5 @@ def tried(case, count, place):
 
 
 def first(verdict, level):
-    """The first finding of a level, which for a fault is the cause."""
-    return next(iter(verdict.faults if level == FAULT else verdict.warnings), None) or verdict.first
+    """The first finding of a level; for a fault that is the cause, sure or not."""
+    return verdict.first if level == FAULT else next(iter(verdict.warnings), None) or verdict.first

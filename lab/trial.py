@@ -80,10 +80,10 @@ def preflight(lab, run) -> tuple[Verdict, float]:
 def says_the_cause(verdict: Verdict, expected: Expected) -> bool:
     """Whether the first cause is the right one; without a fault: whether there is no alarm."""
     if not expected.cause:
-        return not verdict.faults
+        return verdict.ok
     if expected.parts:
         return any(says_the_cause(verdict, part) for part in expected.parts)
-    return verdict.cause in (expected.cause, *expected.also) and bool(verdict.faults)
+    return verdict.cause in (expected.cause, *expected.also) and not verdict.ok
 
 
 def says_where(verdict: Verdict, expected: Expected) -> bool:
@@ -93,7 +93,8 @@ def says_where(verdict: Verdict, expected: Expected) -> bool:
     """
     if expected.parts:
         return any(says_the_cause(verdict, part) and says_where(verdict, part) for part in expected.parts)
-    named = {host for finding in verdict.faults if finding.cause == verdict.cause for host in finding.hosts}
+    problems = [*verdict.faults, *verdict.unknown]
+    named = {host for finding in problems if finding.cause == verdict.cause for host in finding.hosts}
     if expected.link:
         ends = {expected.link.source, expected.link.target}
         return bool(verdict.link or named) and set(verdict.link or named) <= ends

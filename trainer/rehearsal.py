@@ -160,8 +160,7 @@ def add_up(data, world):
     data.fill_(1)
     began = time.monotonic()
     dist.all_reduce(data)
-    right = bool((data == world).all())
-    if not right:
+    if not bool((data == world).all()):
         raise RuntimeError("all_reduce gave a wrong sum")
     return time.monotonic() - began
 
@@ -195,9 +194,8 @@ class Rank:
                 self.step("see the run's folder", try_view, os.path.join(self.plan["folder"], self.plan["expect"]))
             self.step("write to %s" % self.plan["folder"], try_folder, self.plan["folder"])
             for folder in self.plan["folders"]:
-                self.say({"step": "write to %s" % folder})
                 try:
-                    try_folder(folder)
+                    self.step("write to %s" % folder, try_folder, folder)
                 except OSError as failed:
                     self.say({"warning": [folder, failed.strerror or str(failed)]})
             self.step("load data with %d workers" % WORKERS, try_loader)
@@ -239,6 +237,43 @@ def words_of(failed):
     return ("%s: %s" % (type(failed).__name__, "; ".join(shown)))[:500]
 
 
+def looked_at(step, words):
+    """What this container shows of a failure's usual causes, in brackets: the words alone have several."""
+    shown, folder = [], step[len("write to ") :]
+    if step.startswith("write to ") and os.path.isdir(folder):
+        shown = folder_now(folder)
+    elif step.startswith("load") and re.search("(?i)bus|space|shared memory", words):
+        room = os.statvfs("/dev/shm")
+        shown = ["/dev/shm: %d of %d MB free" % tuple(n * room.f_frsize >> 20 for n in (room.f_bavail, room.f_blocks))]
+    if re.search("(?i)SIGKILL|killed|memory", words):
+        shown += counted(
+            "memory.events", "memory/memory.oom_control", "oom_kill", "the kernel has killed %s for memory"
+        )
+    if re.search("(?i)thread|temporarily", words):
+        shown += counted("pids.events", "pids/pids.events", "max", "the limit of processes was reached %s times")
+    return " [%s]" % "; ".join(shown) if shown else ""
+
+
+def folder_now(folder):
+    """What a folder is and has."""
+    room, of = os.statvfs(folder), os.stat(folder)
+    mb, inodes = room.f_bavail * room.f_frsize >> 20, ["%d inodes free" % room.f_favail] * bool(room.f_files)
+    who = "of uid %d, mode %o, this is uid %d" % (of.st_uid, of.st_mode & 0o7777, os.geteuid())
+    shown = [folder, "%d MB free" % mb, *inodes, who] + ["mounted read-only"] * bool(room.f_flag & os.ST_RDONLY)
+    return shown + ([] if os.access(folder, os.W_OK | os.X_OK) else ["no right to write there"])
+
+
+def counted(new, old, name, words):
+    """What the control group of this container has counted, in words; nothing if it cannot be read."""
+    for path in (new, old):
+        try:
+            with open("/sys/fs/cgroup/" + path) as file:
+                return [words % dict(line.split(" ", 1) for line in file)[name].strip()]
+        except (OSError, KeyError, ValueError):
+            continue
+    return []
+
+
 class Child:
     """A rank as this process sees it."""
 
@@ -247,7 +282,10 @@ class Child:
         self.status, self.rest, self.extra, self.warnings = None, b"", {}, []
         self.pipe, theirs = os.pipe()
         go, self.go = os.pipe()
-        self.words = os.memfd_create("words")
+        try:
+            self.words = os.memfd_create("words")
+        except OSError:  # some seccomp profiles forbid it, and a run does not need it: only last words are lost
+            self.words = os.open(os.devnull, os.O_RDWR)
         self.pid = os.fork()
         if not self.pid:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -294,7 +332,7 @@ class Child:
         if self.done == phase:
             return dict(result, right=True)
         if self.error:
-            result["error"] = self.error
+            result["error"] = self.error + looked_at(self.step, self.error)
         elif self.status is None:
             result["error"] = "TimeoutError: it did not end in time"
         elif os.WIFSIGNALED(self.status):
@@ -302,7 +340,8 @@ class Child:
         else:
             result["code"] = os.WEXITSTATUS(self.status)
         own = [line.strip() for line in lines if line.strip() and NCCL not in line]
-        return dict(result, words=own[-1][:500] if own else "")
+        more = looked_at(self.step, {9: "SIGKILL", 7: "bus error"}.get(result.get("signal"), ""))
+        return dict(result, words=(own[-1][: 500 - len(more)] if own else "") + more)
 
 
 def phase(children, name, limit_s):

@@ -17,7 +17,7 @@ class Cause(NamedTuple):
     """A cause, named as in docs/troubleshooting.md, and the words that show it.
 
     fix: with `{host}` for the host. here: the fix on this machine, if it differs. in_logs: only Docker prints these
-    words, so they mean the same in any log.
+    words, so they mean the same in any log. only: of these words, those that have no other cause; None: all of them.
     """
 
     name: str
@@ -26,6 +26,11 @@ class Cause(NamedTuple):
     fix: str
     here: str = ""
     in_logs: bool = False
+    only: re.Pattern[str] | None = None
+
+    def proved_by(self, output: str) -> bool:
+        """Whether a tool prints these words for this cause alone. `No space left` has several causes."""
+        return bool((self.only or self.words).search(output))
 
     def hint(self, host: str = "") -> str:
         """The next command for a host; without a name, for any host."""
@@ -42,56 +47,71 @@ class Cause(NamedTuple):
 
 
 class DockerFault(DeployError):
-    """Docker refused something on a host. `cause` says why."""
+    """Docker refused something on a host. `cause` says why, as its last `words` show it."""
 
-    def __init__(self, cause: Cause, message: str, hint: str) -> None:
+    def __init__(self, cause: Cause, message: str, hint: str, words: str = "") -> None:
         super().__init__(message, hint)
-        self.cause = cause
+        self.cause, self.words = cause, words
 
 
-def _row(name: str, words: str, what: str, fix: str, here: str = "", in_logs: bool = False) -> Cause:
-    return Cause(name, re.compile(words, re.IGNORECASE), what, fix, here, in_logs)
+_NOTHING = r"(?!)"
+
+
+def _row(
+    name: str, words: str, what: str, fix: str, here: str = "", in_logs: bool = False, only: str | None = None
+) -> Cause:
+    proof = None if only is None else re.compile(only, re.IGNORECASE)
+    return Cause(name, re.compile(words, re.IGNORECASE), what, fix, here, in_logs, proof)
 
 
 # The first match counts. The patterns have no unbounded gaps, because a host chooses the words.
 CAUSES = (
     _row("gpu-runtime",
-         r"could not select device driver|unresolvable CDI devices|unknown or invalid runtime|"
+         r"could not select device driver|unresolvable CDI devices|unknown or invalid runtime.{0,20}nvidia|"
          r"unknown runtime specified nvidia|nvidia-container-runtime.{0,80}not found|nvidia-docker: command not found",
          "Docker cannot hand GPUs to containers there",
          f"{FAB} bootstrap --hosts {{host}} (installs nvidia-container-toolkit and tells Docker of it)", in_logs=True),
     _row("gpu-driver", r"nvml error|driver/library version mismatch|nvidia-container-cli",
-         "the GPU driver does not answer containers", "on {host}: nvidia-smi; reboot, or reload the driver's module"),
+         "the GPU driver does not answer containers", "on {host}: nvidia-smi; reboot, or reload the driver's module",
+         only=r"nvml error|driver/library version mismatch"),
     _row("disk-full", r"no space left on device|disk quota exceeded", "the disk is full",
-         "on {host}: df -h /var/lib/docker; docker system df"),
-    _row("rdma-hidden", r"/dev/infiniband", "the host has no RDMA devices", "on {host}: sudo modprobe ib_uverbs"),
+         "on {host}: df -h /var/lib/docker; docker system df",
+         only=_NOTHING),
+    _row("rdma-hidden", r"/dev/infiniband", "the host has no RDMA devices", "on {host}: sudo modprobe ib_uverbs",
+         only=r"custom device .{0,3}/dev/infiniband"),
     _row("memlock", r"setting rlimit.{0,80}(?:RLIMIT_MEMLOCK|type 8)", "the engine cannot raise memlock",
          "on {host}: systemctl edit docker, LimitMEMLOCK=infinity"),
     _row("architecture-differs", r"exec format error|does not match the detected host platform",
          "the image is for another kind of processor", "on {host}: uname -m (build the image for that processor)",
-         in_logs=True),
+         in_logs=True, only=r"does not match the detected host platform"),
     _row("image-without-python",
-         r"no python in this image|exec python failed|exec: .{1,2}sh.{1,2}: executable file not found",
+         r"no python in this image|exec (?:python|sh) failed|exec: .{1,2}sh.{1,2}: executable file not found",
          "the image has no shell or no Python", "use an image that has a shell, Python and torch"),
     _row("no-python", r"python3?\b.{0,80}(?:not found|no such file)", "the host has no Python",
-         f"{FAB} push --hosts {{host}} (the probe then runs in the image), or install python3 there (3.8 or newer)"),
+         f"{FAB} push --hosts {{host}} (the probe then runs in the image), or install python3 there (3.8 or newer)",
+         only=r"\bpython3?: (?:command )?not found|command not found: python3?|exec: .{1,2}python3?.{1,2}: executable"),
     _row("open-files", r"too many open files", "the limit of open files is too low",
-         "docker run --ulimit nofile=1048576"),
+         "docker run --ulimit nofile=1048576",
+         only=_NOTHING),
     _row("mount-missing", r"bind source path does not exist(?:: (\S{1,200}))?|error mounting|invalid mount config",
          "a folder that the container mounts does not exist",
-         "on {host}: ls -ld FOLDER; create it, or mount another (--mount, or mounts in cluster.toml)", in_logs=True),
+         "on {host}: ls -ld FOLDER; create it, or mount another (--mount, or mounts in cluster.toml)", in_logs=True,
+         only=r"bind source path does not exist"),
     _row("image-missing", r"no such image|failed to extract layer|layer does not exist|"
          r"image .{0,200}not found locally", "the image is missing",
-         f"{FAB} push --hosts {{host}}", "build it: make image", in_logs=True),
+         f"{FAB} push --hosts {{host}}", "build it: make image", in_logs=True, only=r"no such image|not found locally"),
     _row("memory-low", r"cannot allocate memory|fatal error:.{0,80}(?:out of memory|failed to reserve)",
          "there is not enough memory",
-         "on {host}: free -h; ps aux --sort -rss | head"),
+         "on {host}: free -h; ps aux --sort -rss | head",
+         only=_NOTHING),
     _row("process-limits", r"failed to create new OS thread|pthread_create failed|newosproc|cannot fork|"
          r"fork: resource temporarily unavailable",
          "the limit of processes is too low",
-         "on {host}: ulimit -u; systemctl show user-$(id -u).slice docker -p TasksMax"),
+         "on {host}: ulimit -u; systemctl show user-$(id -u).slice docker -p TasksMax",
+         only=_NOTHING),
     _row("docker-silent", r"no answer within \d+ s", "the Docker engine does not answer",
-         "on {host}: sudo systemctl restart docker"),
+         "on {host}: sudo systemctl restart docker",
+         only=_NOTHING),
     _row("podman-command", r"this docker is Podman's own command",
          "`docker` there is Podman's own command, not Docker's",
          "on {host}: give Docker's own client Podman's socket: docs/install.md#podman"),
@@ -101,19 +121,29 @@ CAUSES = (
     _row("engine-rootless", r"this engine is rootless",
          "the engine is rootless: its containers' users have other ids, and cannot write the run's folder",
          "on {host}: use the engine that root runs: `docker context use default`, unset DOCKER_HOST"),
-    _row("docker-missing", r"docker: (?:command )?not found|command not found: docker", "Docker is not installed",
+    _row("docker-missing", r"docker: (?:command )?not found|command not found: docker", "there is no `docker` command",
          f"{FAB} bootstrap --hosts {{host}}"),
     _row("docker-down",
          r"cannot connect to the docker daemon|docker\.sock: connect: (?:no such file|connection refused)|"
          r"is a folder, not a socket",
-         "the Docker engine does not answer", "on {host}: sudo systemctl start docker", in_logs=True),
+         "the Docker engine does not answer", "on {host}: sudo systemctl start docker", in_logs=True,
+         only=r"docker daemon at unix:///(?:var/)?run/docker\.sock|docker\.sock: connect: (?:no such file|connection "
+         r"refused)|is a folder, not a socket"),
     _row("docker-permission", r"permission denied.{0,80}docker (?:daemon|api)|docker\.sock: connect: permission denied",
          "permission denied on the Docker socket", "on {host}: sudo usermod -aG docker $USER, then log in again",
          in_logs=True),
     _row("docker-refused", r"error response from daemon|OCI runtime", "Docker refuses",
-         "on {host}: docker info; journalctl -u docker | tail"),
+         "on {host}: docker info; journalctl -u docker | tail", only=_NOTHING),
 )  # fmt: skip
-_QUOTED = ("docker-down", "docker-silent", "docker-refused", "docker-wrapped", "memory-low", "process-limits")
+_QUOTED = (
+    "docker-missing",
+    "docker-down",
+    "docker-silent",
+    "docker-refused",
+    "docker-wrapped",
+    "memory-low",
+    "process-limits",
+)
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
@@ -132,4 +162,4 @@ def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> Doc
     cause = read(output) or named(otherwise)
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
     quoted = cause.name in _QUOTED
-    return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, cause.hint(host))
+    return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, cause.hint(host), last)

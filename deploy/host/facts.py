@@ -122,6 +122,7 @@ class HostFacts:
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
     path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
     `claims_closed`: the folder of claims that nobody may write to; empty: all may. `network`: the login's namespace.
+    `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead.
     """
 
     home: str
@@ -145,6 +146,7 @@ class HostFacts:
     claims_closed: str = ""
     network: str = ""
     iproute: bool = True
+    iproute_words: str = ""
     user: str = ""
     room: int | None = None
     kernel: tuple[str, ...] = ()
@@ -198,6 +200,7 @@ def parse(answer: str, now: float) -> HostFacts:
         network=field("network", fields.text(100), ""),
         closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
+        iproute_words=field("no-iproute2", fields.words(500), ""),
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
         inodes=None if (inodes := field("inodes", digits(0, 1 << 62), -1)) < 0 else inodes,
         closed_why=field("home-words", fields.words(500), "").rpartition(": ")[2],
@@ -238,9 +241,9 @@ def _kilobytes(kilobytes: int) -> int | None:
 
 
 def engine_fault(last_words: str) -> DockerFault:
-    """Why a host's engine does not answer, from the last line of its `docker version`; no line: there is no Docker."""
+    """Why a host's engine does not answer, from the last line of its `docker version`."""
     crashed = re.match(r"runtime(?:/cgo)?: |fatal error: |panic: ", last_words)
-    return docker_faults.fault(last_words or "docker: not found", "docker-refused" if crashed else "docker-down")
+    return docker_faults.fault(last_words or "it said nothing", "docker-refused" if crashed else "docker-down")
 
 
 def parse_gpu(row: str) -> Gpu | None:

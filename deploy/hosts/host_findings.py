@@ -22,14 +22,15 @@ _INODES_LEAST = 100
 
 def engine(host: str, fault: DeployError) -> Finding:
     """The finding for a host that could not be looked at: SSH, or its engine."""
-    words = fault.message if fault.message.startswith(host) else f"{host}: {fault.message}"
+    text, hint = fault.message.removeprefix(f"{host}: "), fault.hint
     if isinstance(fault, DockerFault):
-        cause, fix = fault.cause.name, fault.cause.hint(host)
-    elif isinstance(fault, SshFault):
-        cause, fix = refusals.ssh(fault.kind), fault.hint
-    else:
-        cause, fix = "docker-down", f"on {host}: {fault.hint}" if fault.hint else ""
-    return Finding(cause, "hosts", (host,), words, (), "the run does not start there", fix)
+        if not fault.words or fault.cause.name == "docker-missing":
+            return refusals.of_fault(host, fault.cause.name, text, fault.cause.hint(host))
+        return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)
+    if isinstance(fault, SshFault):
+        return refusals.of_fault(host, refusals.ssh(fault.kind), text, hint)
+    # What it answered cannot be read.
+    return refusals.of_fault(host, "probe-died", text, f"on {host}: {hint}" if hint else "")
 
 
 def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
@@ -86,7 +87,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             fix = f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go"
             yield Finding("inodes-full", "resources", (host,), text, (), "`No space left on device`", fix)
         if not facts.iproute:
-            text = f"{host}: it has no `ip` command, so nobody can know its addresses and its routes"
+            text = f"{host}: its `ip` command lists no addresses: {facts.iproute_words or 'it said nothing'}"
             fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
             yield Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
         if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:

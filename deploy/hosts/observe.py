@@ -45,9 +45,11 @@ def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]
 
     def ask(session: Session) -> Route:
         peer = peers[session.host.name]
-        route = host_facts.parse_route(session.run(commands.routes([peer])).out.strip())
+        answer = session.run(commands.routes([peer])).out.strip()
+        route = host_facts.parse_route(answer)
         if route is None:
-            raise DeployError(f"no route to {peer}", f"on that host: ip route get {peer}")
+            words = answer[:_MOST_TEXT] if answer and not answer.startswith("[") else "no route"
+            raise DeployError(f"`ip route get {peer}` shows no way: {words}", f"on that host: ip route get {peer}")
         return route
 
     return on_all(sessions, ask)

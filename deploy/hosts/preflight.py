@@ -9,9 +9,10 @@ from typing import Any
 
 from ..config.inventory import Cluster
 from ..config.values import Mount
-from ..core import fields, printable
+from ..core import docker_faults, fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
+from ..core.results import HostsFailed
 from ..engine import images as engine_images
 from ..host import commands as host_commands
 from ..host import run_user
@@ -27,7 +28,7 @@ from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
-from ..ssh.session import Session, open_all
+from ..ssh.session import Session, SshFault, open_all
 from . import container, host_findings, meeting, observe, plan, probes, rehearsal
 from . import options as deploy_options
 from .container import NodeContainer, Work
@@ -154,7 +155,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
         if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
             # What let the first calls through may have closed since: a limit of bytes, of connections, of time.
             later, second = _called_again(hosts, presence, options)
-            return (later, since_rehearsal(second)) if second.faults else (answers, verdict)
+            return (answers, verdict) if second.ok else (later, since_rehearsal(second))
     return answers, verdict
 
 
@@ -212,12 +213,22 @@ def _rehearsed(
         return replace(verdict, not_rehearsed=NOT_YET)
     options.say("rehearsing")
     if presence.everywhere:
-        nodes = _nodes(hosts, presence.image, answers)
+        try:
+            nodes = _nodes(hosts, presence.image, answers)
+        except DeployError as failed:
+            return with_rehearsal(answers, findings, unplanned(failed, [host.name for host in hosts.cluster.hosts]), "")
         job, backend = hosts.cluster.job, answers.request.backend
         done = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, job, backend, options.long, options.say)
     else:
         done = rehearsal.bare(hosts.sessions, answers, options.python, options.long, options.say)
     return with_rehearsal(answers, findings, *done)
+
+
+def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
+    """The findings where a deploy could not say what it would start: it would end with these words."""
+    faults = failed.faults if isinstance(failed, HostsFailed) else {}
+    every = {host: fault for host, fault in faults.items() if isinstance(fault, DeployError)}
+    return [rehearsal.unstarted(host, fault) for host, fault in (every or dict.fromkeys(hosts, failed)).items()]
 
 
 def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
@@ -228,8 +239,8 @@ def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: Preflig
 
 def since_rehearsal(second: Verdict) -> Verdict:
     """The verdict of a second look. What is silent now has answered before the rehearsal: no firewall does that."""
-    first = second.faults[0]
-    if first.cause not in _SILENT:
+    first = second.first
+    if first is None or first.cause not in _SILENT:
         return second
     text = (
         f"{first.text}; before the rehearsal they answered: a slow link whose queue the rehearsal has filled, or a "
@@ -237,7 +248,7 @@ def since_rehearsal(second: Verdict) -> Verdict:
     )
     look = "tc -s qdisc; sudo iptables -vnL | grep -i -e quota -e limit"
     fix = f"on {' and '.join(first.hosts)}: {look}; else: {first.fix}"
-    late = replace(first, level=UNKNOWN, text=text, fix=fix)
+    late = replace(first, level=UNKNOWN, text=text, fix=fix, or_else=())
     others = tuple(finding for finding in second.findings if finding is not first)
     return replace(second, findings=(late, *others))
 
@@ -288,7 +299,8 @@ def gate(
         )
         options = PreflightOptions(request, choose=not after_push, say=say)
         answers, verdict = on_hosts(hosts, presence, options)
-        if presence.everywhere and not after_push and any(finding.cause in NO_CONTAINER for finding in verdict.faults):
+        problems = [*verdict.faults, *verdict.unknown]
+        if presence.everywhere and not after_push and any(finding.cause in NO_CONTAINER for finding in problems):
             # An interrupted push may have left a broken image. The coming push repairs it, or reports the fault.
             presence = replace(presence, everywhere=False)
             answers, verdict = on_hosts(hosts, presence, options)
@@ -371,7 +383,9 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> 
 
 
 def _no_probe(fault: DeployError) -> tuple[str, str]:
-    python = "python3" in fault.message and "not found" in fault.message
+    if isinstance(fault, SshFault) and fault.kind != "slow":
+        return refusals.ssh(fault.kind), _words(fault)
+    python = docker_faults.named("no-python").proved_by(fault.message)
     return ("no-python" if python else "probe-died", _words(fault))
 
 

@@ -20,6 +20,7 @@ from ..core.results import Results
 from ..host import commands
 from ..host.facts import HostFacts
 from ..preflight import Answers, Finding, prediction
+from ..preflight.findings import UNKNOWN
 from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary
 from ..run import environment
@@ -128,7 +129,7 @@ def _asked(
 ) -> Rehearsed:
     try:
         if started.faults:
-            return [_unstarted(host, fault) for host, fault in started.faults.items()], ""
+            return [unstarted(host, fault) for host, fault in started.faults.items()], ""
         outcomes = rehearsal.rehearse(list(started.values.values()), questions, say)
         _await_ends(started.values.values())
     finally:
@@ -163,6 +164,7 @@ def _gpus(facts: Mapping[str, Any]) -> int:
     return max(1, (facts.get("cuda") or {}).get("count", 0) or len((facts.get("gpus") or {}).get("rows", ())))
 
 
-def _unstarted(host: str, fault: DeployError) -> Finding:
+def unstarted(host: str, fault: DeployError) -> Finding:
+    """The finding of a host where the rehearsal did not even begin: the words of what failed."""
     text = f"{host}: the rehearsal did not start: {fault.message.removeprefix(f'{host}: ')}"
-    return Finding("proof-failed", "proof", (host,), text, (), "the run does not start there", fault.hint)
+    return Finding("proof-failed", "proof", (host,), text, (), "the run does not start there", fault.hint, UNKNOWN)

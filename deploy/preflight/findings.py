@@ -21,7 +21,8 @@ class Finding:
     cause: a slug, the name of its entry in docs/troubleshooting.md. hosts: what to repair. link: (from, to), where it
     is about one. symptom: how training would show it. fix: a command to copy, or what to do. follows: what else was
     seen and is explained by this. cells: the pairs (from, to) whose failed calls it explains. odd: for a verdict
-    that knows no cause, what is odd, by slug. explains: how much of what failed it explains, in words.
+    that knows no cause, what is odd, by slug. explains: how much of what failed it explains, in words. or_else: what
+    else has the same outcome, where the cause is inferred and nothing singles it out (otherwise.py).
     """
 
     cause: str
@@ -38,6 +39,7 @@ class Finding:
     cells: tuple[tuple[str, str], ...] = ()
     odd: tuple[str, ...] = ()
     explains: str = ""
+    or_else: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError for a cause that has no entry."""

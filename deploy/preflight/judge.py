@@ -155,8 +155,11 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
     findings = [*more, *(finding for check in CHECKS for finding in check(answers))]
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
-    findings = _folded(_merged(sorted(findings, key=lambda finding: order[finding.level])))
-    findings = sureness.ranked(findings, answers)
+    # What only looks like a cause explains its consequences as a sure one does.
+    likely = sorted(findings, key=lambda each: order[FAULT if each.or_else and each.level == UNKNOWN else each.level])
+    findings = _folded(_merged(likely))
+    # What is sure stands before what only looks like a cause.
+    findings = sorted(sureness.ranked(findings, answers), key=lambda finding: order[finding.level])
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
     findings = [remedies.past_rules(finding, answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)

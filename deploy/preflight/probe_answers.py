@@ -215,7 +215,7 @@ _RANK = record(
     {"local": whole(0, 1024), "step": words(300)},
     {
         "right": flag,
-        "error": words(500),
+        "error": words(1500),
         "signal": whole(1, 64),
         "code": whole(0, 255),
         "words": words(500),

@@ -1,12 +1,24 @@
-"""Why preflight could not examine a host: from the error text of SSH, the engine or `docker run` to a cause. Pure."""
+"""Why preflight could not examine a host: from the error text of SSH, the engine or `docker run` to a finding. Pure.
+
+A text says what was seen. What it looks like is sure only if the tool has these words for this cause alone.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ..core import docker_faults
 from ..core.program import FAB
 from ..ssh.faults import Kind
+from . import otherwise
+from .findings import Finding
+
+NOT_STARTED, NO_CONTAINER = "the run does not start there", 125
+# Kinds of SSH faults in which the server gives no reason.
+_INFERRED, _NO_KEY = ("ssh-lost", "ssh-sessions", "ssh-shell"), "accepts none of your keys"
+# How our own scripts begin what they have looked at themselves.
+_OURS = ("this docker ", "this engine ", "no answer within", "docker: not found")
 
 SSH: dict[Kind, str] = {
     "resolve": "ssh-name",
@@ -35,10 +47,35 @@ def ssh(kind: str) -> str:
     return next((slug for known, slug in SSH.items() if known == kind), "ssh")
 
 
-def start(words: str) -> str:
-    """The cause that the last words of a probe, or of its container, show."""
+def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
+    """The finding for a host that gave no answer. `text`: what was seen, which says no more than that."""
+    text = text if text.startswith(host) else f"{host}: {text}"
+    finding = Finding(slug, "hosts", (host,), text, (), NOT_STARTED, hint or fix(slug, host))
+    # A time limit of ours shows no fault.
+    late = "sent nothing for" in text or slug in ("ssh-slow", "docker-silent")
+    inferred = slug in _INFERRED or (slug == "ssh-key" and _NO_KEY in text)
+    return otherwise.unsure(finding) if late or inferred else finding
+
+
+def of_words(host: str, group: str, what: str, words: str, instead: str = "probe-died", hint: str = "") -> Finding:
+    """What a tool's last words show. `what`: what the tool did, as in `rack-2: docker run ended with code 125`.
+
+    Its words come first, then the cause that they look like; only words that have no other cause make it sure.
+    `instead`: the cause where they show none, with its `hint`.
+    """
     cause = docker_faults.read(words)
-    return cause.name if cause else "probe-died"
+    name = cause.name if cause else instead
+    seen = f"{host}: {what}: {words or 'it said nothing'}"
+    finding = Finding(
+        name, group, (host,), seen, (), NOT_STARTED, fix(name, host) if cause else hint or fix(name, host)
+    )
+    if cause is None or name == "docker-refused":
+        return otherwise.unsure(finding)
+    if cause.what in words or words.startswith(_OURS):
+        return finding if cause.proved_by(words) else otherwise.unsure(finding)
+    if cause.proved_by(words):
+        return replace(finding, text=f"{seen}: {cause.what}")
+    return otherwise.unsure(replace(finding, text=cause.what), seen)
 
 
 def fix(cause: str, host: str) -> str:
@@ -51,7 +88,16 @@ def fix(cause: str, host: str) -> str:
     return known.hint(host) if known else ""
 
 
-def last_words(stderr: str) -> str:
-    """The last words of a command that ended, without the command; empty for other text."""
-    ended = re.search(r"(?:`|the probe) ended with code -?\d+: (.*)", stderr, re.DOTALL)
-    return ended[1].strip() if ended else ""
+def ended(message: str) -> tuple[int, str] | None:
+    """The exit code and the last words of a command that ended, without the command; None for other text."""
+    found = re.search(r"(?:`|the probe) ended with code (-?\d+): (.*)", message, re.DOTALL)
+    return (int(found[1]), found[2].strip()) if found else None
+
+
+def how(what: str, code: int) -> str:
+    """How a program in a container ended, in words: 125 is Docker's own code."""
+    return (
+        f"{what}: `docker run` started no container (code 125)"
+        if code == NO_CONTAINER
+        else f"{what} ended with code {code}"
+    )

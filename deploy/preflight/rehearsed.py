@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ..core import docker_faults
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
 from ..core.text import several
-from . import nccl_log, refusals
+from . import nccl_log, otherwise, refusals
 from .findings import UNKNOWN, WARNING, Finding, listed
 
 # Words of a rank that lost another one, or waited for it.
@@ -32,8 +33,9 @@ _REMEDY = {
     "its libfabric found no RDMA provider, and took TCP": "Muster gives no EFA device to a run: accept TCP",
     "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",
 }
+# An all_reduce that is slower than both of these is no training.
+_SUMMED, _CRAWL_S, _CRAWL_MBIT = re.compile(r"all_reduce of (\d+) MB"), 10.0, 20.0
 _MISSED = re.compile(r"node (\d{1,5}) did not come")
-_ENDED = re.compile(r"ended with code (-?\d{1,3})(?:: (.*))?", re.DOTALL)
 _REMOTE = re.compile(r"\[(?:::ffff:)?([0-9a-fA-F.:]{3,45})\]:\d")
 
 
@@ -92,46 +94,67 @@ class _Sign(NamedTuple):
     cause: str
     symptom: str
     fix: str
+    only: re.Pattern[str]
 
 
-def _sign(words: str, step: str, cause: str, symptom: str, fix: str) -> _Sign:
-    return _Sign(re.compile(words, re.IGNORECASE), step, cause, symptom, fix)
+def _sign(words: str, step: str, cause: str, symptom: str, fix: str, only: str = r"(?!)") -> _Sign:
+    return _Sign(re.compile(words, re.IGNORECASE), step, cause, symptom, fix, re.compile(only, re.IGNORECASE))
 
 
+_FULL_SHM = r"/dev/shm: [0-7] of \d+ MB free"
 _SHM = '`shm_size = "16g"` under [job] of cluster.toml; what fills it: df -h /dev/shm in a container'
-# The first one that fits counts: the words of the failure, and the beginning of the step.
+# The first one that fits counts: the words of the failure, and the beginning of the step. `only`: the words that make
+# it sure. In brackets stands what the rehearsal has looked at when it failed (trainer/rehearsal.py, looked_at).
 _SIGNS = (
     _sign(r"engine does not see", "see", "mount-missing", "nothing that a run writes is on the host's disk",
           "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); "
-          "sudo systemctl restart docker"),
-    _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", _SHM),
+          "sudo systemctl restart docker", only=r"engine does not see"),
+    _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", _SHM, only=_FULL_SHM),
     _sign(r"no space left|allocate shared memory", "load", "shm-small", "`Bus error` in data loaders",
-          _SHM),
+          _SHM, only=_FULL_SHM),
+    _sign(r"no space left.{0,300}; 0 inodes free", "write", "inodes-full", "the first checkpoint fails",
+          "on {host}: df -i {runs}; {fab} clean --hosts {host} shows what runs left", only="0 inodes free"),
     _sign(r"no space left|quota exceeded", "write", "disk-full", "the first checkpoint fails",
-          "on {host}: df -h {runs}; {fab} clean --hosts {host} shows what runs left"),
+          "on {host}: df -h {runs}; df -i {runs}; {fab} clean --hosts {host} shows what runs left",
+          only=r"\[.{0,200}; [01] MB free|quota exceeded"),
     _sign(r"read-only file system|permission denied|not permitted", "write", "home-readonly", "nothing can be saved",
-          "on {host}: ls -ld {runs}; mount | grep -w ro"),
+          "on {host}: ls -ld {runs}; mount | grep -w ro", only=r"; mounted read-only|; no right to write"),
     _sign(r"start new thread|resource temporarily unavailable", "", "process-limits",
           "`can't start new thread`, or a data loader that dies",
-          "a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax"),
-    _sign(r"too many open files", "", "open-files", "`Too many open files`", "on {host}: docker info; ulimit -n"),
+          "a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax",
+          only=r"limit of processes was reached [1-9]"),
+    _sign(r"too many open files", "", "open-files", "`Too many open files`", "on {host}: docker info; ulimit -n",
+          only=r"errno 24"),
     _sign(r"cuda.{0,40}out of memory", "", "gpu-busy", "`CUDA out of memory`",
-          "{fab} gpus --hosts {host} shows who has its GPUs"),
+          "{fab} gpus --hosts {host} shows who has its GPUs", only=r"cuda.{0,40}out of memory"),
     _sign(r"SIGKILL|signal: killed|cannot allocate memory|memoryerror", "", "memory-low",
           "exit code 137 (SIGKILL) without a message",
-          "on {host}: free -h; dmesg | grep -i oom; more with `memory` in cluster.toml{memory}"),
+          "on {host}: free -h; dmesg | grep -i oom; more with `memory` in cluster.toml{memory}",
+          only=r"the kernel has killed [1-9]\d* for memory"),
     _sign(r"address already in use", "meet", "port-busy", "all nodes hang, as clients of that process",
-          "on {host}: sudo ss -ltnp shows who listens there; end it, or choose another port with --port"),
+          "on {host}: sudo ss -ltnp shows who listens there; end it, or choose another port with --port",
+          only=r":\d+: address already in use"),
     _sign(r"unable to find (?:address|interface)|no socket interface", "", "interface-missing",
-          "`Unable to find address`", "on {host}: ip addr; name its interface in cluster.toml"),
+          "`Unable to find address`", "on {host}: ip addr; name its interface in cluster.toml",
+          only=r"unable to find (?:address|interface)|no socket interface"),
 )  # fmt: skip
+_LIKELY = {
+    "shm-small": "no room in shared memory",
+    "disk-full": "a full disk",
+    "home-readonly": "a folder that the run may not write to",
+    "process-limits": "a limit of processes or threads",
+    "open-files": "a limit of open files",
+    "memory-low": "too little memory",
+    "port-busy": "a port that another program has",
+}
 _SIGNALS = {
     4: ("SIGILL", "its processor lacks an instruction that this build of torch uses"),
     6: ("SIGABRT", "a library ended it"),
-    7: ("SIGBUS", "/dev/shm, or the disk behind a mapped file, has no room"),
-    9: ("SIGKILL", "the kernel ended it, most likely for memory"),
+    7: ("SIGBUS", "it used memory with nothing behind it"),
+    9: ("SIGKILL", "the kernel ended it, or somebody did"),
     11: ("SIGSEGV", "it crashed in a library, such as the driver's"),
     15: ("SIGTERM", "somebody ended it"),
+    31: ("SIGSYS", "a seccomp profile forbids a system call that it makes"),
 }
 
 
@@ -146,7 +169,7 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
     faults = [_of_host(host, outcome, scene) for host, outcome in own.items()]
     if bad and not own:
         faults = [_between(bad, scene)]
-    return faults + list(_warnings(outcomes)) + list(_unused(outcomes, scene))
+    return faults + list(_crawling(outcomes, scene)) + list(_warnings(outcomes)) + list(_unused(outcomes, scene))
 
 
 def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
@@ -158,6 +181,20 @@ def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
     log = log_of(outcomes)
     way = f"; {nccl_log.summary(log)}" if log.network or log.ways else ""
     return f"{several(len(ranks), 'rank')} met, and summed {long >> 20} MB in {slowest:.2f} s{way}"
+
+
+def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
+    """All ranks summed, and took so long that a run's steps would take minutes, or end in its timeouts."""
+    ranks = [rank for outcome in outcomes.values() for rank in outcome.ranks if rank.get("seconds")]
+    slowest = max(ranks, key=lambda rank: rank["seconds"], default={})
+    size = _SUMMED.fullmatch(str(slowest.get("step", "")))
+    seconds = slowest.get("seconds", 0.0)
+    if len(scene.hosts) < 2 or not size or seconds < _CRAWL_S or 8 * int(size[1]) / seconds >= _CRAWL_MBIT:
+        return
+    text = f"the rehearsal's {size[0]} took {seconds:.0f} s between {listed(scene.hosts)}"
+    fix = f"{FAB} preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
+    symptom = "each step takes so long, or a rank gives up waiting"
+    yield otherwise.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
 
 
 def log_of(outcomes: Mapping[str, Outcome]) -> nccl_log.NcclLog:
@@ -222,12 +259,9 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
         text = f"{host}: the rehearsal did not begin in time: {outcome.fault}"
         fix = f"on {host}: time docker run --rm IMAGE true; uptime"
         return Finding("proof-failed", "proof", (host,), text, (), "a start that takes minutes", fix, UNKNOWN)
-    ended = _ENDED.search(outcome.fault)
-    code, last = (int(ended[1]), (ended[2] or "").strip()) if ended else (-1, "")
-    cause = refusals.start(last)
-    if cause != "probe-died":
-        text = f"{host}: the run's container does not start: {last}"
-        return Finding(cause, "proof", (host,), text, (), "the run does not start there", refusals.fix(cause, host))
+    code, last = refusals.ended(outcome.fault) or (-1, "")
+    if docker_faults.read(last):
+        return refusals.of_words(host, "proof", refusals.how("the run's container", code), last)
     if code > SIGNALLED:
         words = _died({"signal": code - SIGNALLED, "words": last})
         return _finding(host, f"{host}: the run's container died: {words}", words, "", (), scene)
@@ -236,18 +270,21 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
     return _finding(host, text, last, step, (), scene)
 
 
-def _finding(host: str, text: str, words: str, step: str, evidence: Sequence[str], scene: Scene) -> Finding:
+def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str], scene: Scene) -> Finding:
+    """What failed, in its own words; then what that looks like, as sure only where it was looked at as well."""
     sign = next((sign for sign in _SIGNS if step.startswith(sign.step) and sign.words.search(words)), None)
     if sign is None:
         fix = f"on {host}: these are its last words; `{FAB} preflight --hosts {host}` tries that host alone"
-        return Finding(
-            "proof-failed", "proof", (host,), text, tuple(evidence), "training fails there the same way", fix
-        )
+        symptom = "training fails there the same way"
+        return Finding("proof-failed", "proof", (host,), seen, tuple(evidence), symptom, fix, UNKNOWN)
     memory = scene.memory.get(host, "")
     fix = sign.fix.format(
         host=host, fab=FAB, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
     )
-    return Finding(sign.cause, "proof", (host,), text, tuple(evidence), sign.symptom, fix)
+    sure = bool(sign.only.search(words))
+    text = seen if sure else f"{seen}{otherwise.LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
+    finding = Finding(sign.cause, "proof", (host,), text, tuple(evidence), sign.symptom, fix)
+    return finding if sure else otherwise.unsure(finding)
 
 
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
@@ -268,13 +305,13 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
         fix = f"on {first}: allow TCP {port} from {listed(absent)}; on {absent[0]}: {_nc(scene)}"
         link = (absent[0], first) if len(absent) == 1 else None
         symptom = "all nodes hang, then `timed out while trying to connect`"
-        return Finding("proof-failed", "proof", absent, text, evidence, symptom, fix, link=link)
+        return Finding("proof-failed", "proof", absent, text, evidence, symptom, fix, UNKNOWN, link)
     pairs = {frozenset((host, peer)) for host, outcome in outcomes.items() for peer in _named(host, outcome, scene)}
     if len(pairs) == 1:
         side, other = sorted(next(iter(pairs)), key=list(scene.hosts).index)
         text = f"`{step}` fails between {_at(side, scene)} and {_at(other, scene)}: either end may be the cause"
         fix = f"on {side} and on {other}: sudo iptables -S; sudo nft list ruleset (TCP 1024-65535 between them)"
-        return Finding("proof-failed", "proof", (side, other), text, evidence, "a hang", fix, link=(side, other))
+        return Finding("proof-failed", "proof", (side, other), text, evidence, "a hang", fix, UNKNOWN, (side, other))
     text = f"`{step}` fails between {listed(bad)}, and none of them shows a fault of its own"
     fix = f"{FAB} preflight with two of the hosts at a time shows which pair it is"
     return Finding("proof-failed", "proof", tuple(bad), text, evidence, "a hang, until the timeout", fix, UNKNOWN)

@@ -3,15 +3,19 @@
 An observation is a call that failed, and how. A cause explains it if it is about these two hosts, about such calls, and
 if calls fail in this way because of it. A cause is sure if it explains most of what it is about, and no other finding
 explains all of that too. Otherwise the verdict is `not-known`: it names every cause that is left, the likeliest first.
+
+How calls fail is one piece of evidence, and each way has several causes. So such a cause stays sure only if a second
+piece singles it out (singled_out); otherwise the finding says what was seen, and what that looks like.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..core.program import FAB
-from . import traffic
+from . import observations, otherwise, traffic
 from .answers import Answers, Link
 from .findings import FAULT, UNKNOWN, WARNING, Finding, listed
 
@@ -41,6 +45,8 @@ FAILS = {
 }
 # What many packets have shown is likelier than what one call has.
 MEASURED = ("link-loss", "link-delay", "link-slow")
+# What other checks infer from how a call of a host ended.
+INFERRED = frozenset({*FAILS, "local-ports-used"})
 # By the first word of a cause, the calls that it is about.
 ABOUT = {"rendezvous": {"rendezvous", "store", "hint"}, "data": {"data"}}
 
@@ -90,7 +96,73 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
     unexplained = every - {cell for finding in ordered for cell in finding.cells}
     if unexplained and not any(finding.level in (FAULT, UNKNOWN) for finding in ordered):
         ordered += _not_known(answers, unexplained)
-    return ordered
+    return [_described(finding, answers, seen) for finding in ordered]
+
+
+def _described(finding: Finding, answers: Answers, seen: Observations) -> Finding:
+    """The finding; if it is inferred from calls alone: what was seen of them, then what that looks like."""
+    inferred = finding.level == FAULT and finding.cause in INFERRED
+    undecided = finding.cause == "not-known" and bool(finding.odd)
+    if not (inferred or undecided) or (inferred and singled_out(finding, answers)):
+        return finding
+    mine = explained(finding, seen) or claimed(finding, seen)
+    seen_here = observations.sentence(answers, finding.cells, {link.outcome for link in mine})
+    return otherwise.unsure(finding, seen_here)
+
+
+def singled_out(finding: Finding, answers: Answers) -> bool:
+    """Whether a second piece of evidence, beside the calls that failed, says the same as a cause inferred from them."""
+    about = [link for link in answers.links if (link.source, link.target) in finding.cells and not link.ok]
+    tried = [link for link in answers.links if (link.source, link.target) in finding.cells]
+    if finding.cause == "link-delay":
+        return any(link.ms for link in tried)
+    if finding.cause == "link-slow":
+        # A rate is measured where a payload has passed whole.
+        return any(link.ok and link.both_s for link in tried)
+    if finding.cause == "no-route":
+        ways = [answers.listens.get(link.source, {}).get("ways", {}).get(link.address) for link in about]
+        return any(isinstance(way, dict) for way in ways)
+    if finding.cause in ("arp-unanswered", "arp-wrong"):
+        # What ARP does not answer is closed on every port.
+        return {link.outcome for link in tried} <= {"no-arp", "wrong-card", *AIMLESS, *LOST}
+    if finding.cause == "wrong-machine":
+        return any(link.outcome in ("stranger", "other-run") or link.host for link in about)
+    if finding.cause == "mtu-blackhole" and _sizes_differ(finding, answers):
+        return True
+    if any(_closed_to_itself(answers, host, link) for host in finding.hosts for link in about):
+        return True
+    rules = [
+        rule for host in finding.hosts for rule in answers.control.get(host, {}).get("firewall", {}).get("grown", ())
+    ]
+    return any(_may_drop(rule, link.port) for rule in rules for link in about)
+
+
+def _sizes_differ(finding: Finding, answers: Answers) -> bool:
+    """Whether the interfaces of these hosts take packets of different sizes."""
+    hosts = {host for cell in finding.cells for host in cell if host in answers.hosts_with_facts}
+    picks = {host: answers.plan.data[host].interface for host in hosts}
+    sizes = {answers.facts[host]["interfaces"].get(name, {}).get("mtu", 0) for host, name in picks.items()}
+    return len(sizes - {0}) > 1
+
+
+def _closed_to_itself(answers: Answers, host: str, link: Link) -> bool:
+    """Whether the called host does not reach these ports itself either: then its own firewall closes them."""
+    own = [each for each in answers.between(host, host) if ("data" in link.kinds) == ("self" in each.kinds)]
+    return host == link.target and bool(own) and not any(each.ok for each in own)
+
+
+def _may_drop(rule: str, port: int) -> bool:
+    """Whether a rule whose count grew may have lost calls to this port: it may be about other packets."""
+    if re.search(r" -p (?!tcp\b)\w+", rule):
+        return False
+    named = re.search(r"--d(?:estination-)?ports? (\S+)", rule)
+    if not named or f"! {named[0]}" in rule:
+        return True
+    ranges = [part.partition(":") for part in named[1].split(",")]
+    return any(
+        not low.isdigit() or int(low) <= port <= int(high if high.isdigit() else 65535 if colon else low)
+        for low, colon, high in ranges
+    )
 
 
 def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:

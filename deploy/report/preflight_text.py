@@ -44,10 +44,12 @@ def _ready(verdict: Verdict) -> str:
 
 
 def _whole(finding: Finding, word: str) -> Iterator[str]:
-    unsure = "could not tell: " if finding.level == UNKNOWN else ""
+    unsure = "could not tell: " if finding.level == UNKNOWN and not finding.or_else else ""
     yield f"{word:<8}{unsure}{finding.text}"
     for number, seen in enumerate(finding.evidence):
         yield f"{INDENT}{'' if number else 'evidence:':<9} {seen}"
+    if finding.or_else:
+        yield f"{INDENT}not sure, it may also be: {'; '.join(finding.or_else)}"
     if finding.symptom:
         yield f"{INDENT}would show as: {finding.symptom}"
     for text in finding.follows:

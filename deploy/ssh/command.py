@@ -37,6 +37,7 @@ SLOWEST, SLOWEST_OVER_S = 8 << 10, 300.0
 AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
 # Of a stream that `tell` or `take` consumes, we keep the end.
 _TAIL = 64 * 1024
+_MOST_SAID = 200
 # We ask for a byte every 10 s; after this many seconds without any byte the link is dead.
 PULSE_S, DEAD_AFTER_S = 10.0, 30.0
 # While much is sent. A host's window of 2 MB lasts as long as that at 1 GB/s.
@@ -323,7 +324,11 @@ def _pump(transport: Transport, channel: Channel, streams: tuple[Stream, Stream]
 
 def _no_shell(where: Where, code: int, output: bytes) -> None:
     text = " ".join(output.decode(errors="replace").split())
-    detail = f": it said {text[:200]!r}" if text else f": it ended with code {code} and said nothing"
+    # What the login prints first is a greeting: the reason comes last.
+    said = text if len(text) <= _MOST_SAID else f"... {text[-_MOST_SAID:]}"
+    detail = (
+        f": it ended with code {code} and said {said!r}" if text else f": it ended with code {code} and said nothing"
+    )
     raise fault("no-sh" if code == 127 else "no-shell", where, detail)
 
 

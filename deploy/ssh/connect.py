@@ -35,6 +35,8 @@ _LONGEST_PAUSE_S = 2.0
 _FOR_A_PERSON = ("second-factor", "password-only", "key-rejected")
 # How often the connect timeout a whole login may take.
 _LOGIN = 3
+# So many keys may be more than a server lets a client try.
+_MANY_KEYS = 3
 # Judges a server's key; the second is the server's address, where we are connected to it straight. Raises.
 Judge = Callable[[PKey, str | None], None]
 
@@ -232,5 +234,7 @@ def _auth_kind(failed: AuthFailure) -> tuple[Kind, str]:
         return "password-only", " and ".join(allowed)
     offered = f"offered {', '.join(keys.offered)}" if keys.offered else "there is none to offer"
     if any("shut down" in str(error) for error in refusals):
-        offered += "; it hung up after some (MaxAuthTries): name the one key with IdentityFile and IdentitiesOnly yes"
+        few = len(keys.offered) < _MANY_KEYS
+        many = " (MaxAuthTries?): name the one key with IdentityFile and IdentitiesOnly yes"
+        offered += "; then it hung up" + ("" if few else many)
     return "key-rejected", "; ".join([offered, *keys.left_out])

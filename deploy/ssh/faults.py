@@ -64,11 +64,11 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "check the spelling, or give its IP; `{ssh} -G {target}` shows what SSH's settings make of it",
     ),
     "refused": (
-        "{at} refuses the connection: no SSH server listens there{detail}",
+        "{at} refuses the connection: no SSH server listens there, or a firewall rejects it{detail}",
         "start sshd there (`systemctl start ssh`), or give its port: --hosts {address}:PORT",
     ),
     "unreachable": (
-        "no route to {at}",
+        "{at} cannot be reached: there is no route, nobody has that address, or a firewall rejects the call",
         "`ip route get {address}` shows the way from here; is a VPN or jump host missing?",
     ),
     "timeout": (
@@ -85,13 +85,13 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "on its console: `journalctl -u ssh | tail`; wait a minute, or raise MaxStartups in its sshd_config",
     ),
     "forbidden": (
-        "the jump host before {at} does not forward connections ({detail})",
-        "set `AllowTcpForwarding yes` in the jump host's sshd_config",
+        "the jump host before {at} forbids this connection ({detail})",
+        "in the jump host's sshd_config: `AllowTcpForwarding yes`, and no PermitOpen or Match that leaves it out",
     ),
     "key-rejected": (
         "{at} accepts none of your keys for {user}: {detail}",
-        "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config; with a "
-        f"token or Kerberos: `{FAB} login --hosts {{target}}`",
+        "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config; if the "
+        f"key is there: `journalctl -u ssh | tail` on its console; with a token: `{FAB} login --hosts {{target}}`",
     ),
     "password-only": (
         "{at} takes no keys from {user}, only {detail}",
@@ -113,10 +113,14 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "make a longer one there (`ssh-keygen -A` makes an ed25519 key), or lower RequiredRSASize in ~/.ssh/config",
     ),
     "no-shell": (
-        "{user} has no shell on {at} that runs commands{detail}",
-        "give it one there: `chsh -s /bin/sh {user}`; or use another user: --hosts USER@{address}",
+        "{at} lets {user} in, but the command that Muster sent did not begin{detail}",
+        "`{ssh} {target} true` shows the same; without a shell there: `chsh -s /bin/sh {user}`; or use another user: "
+        "--hosts USER@{address}",
     ),
-    "no-sh": ("{at} has no `sh` to run commands with{detail}", "install a shell there (the package dash or bash)"),
+    "no-sh": (
+        "{at} lets {user} in, but the command that Muster sent, `sh`, did not begin{detail}",
+        "`{ssh} {target} command -v sh`: is it there (the package dash or bash), and in the PATH?",
+    ),
     "sessions": (
         "{at} lets {user} in, but opens no session for a command{detail}",
         "on that host: `sudo sshd -T | grep -i maxsessions` should say at least 1",
@@ -134,7 +138,7 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "`{ssh} {target} uptime` shows whether it is back; containers that were started there keep running",
     ),
     "protocol": (
-        "{at} and Muster have no method in common: {detail}",
+        "{at} and Muster did not agree on a connection: {detail}",
         "`{ssh} -v {target}` shows what each side offers",
     ),
 }

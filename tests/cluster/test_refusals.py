@@ -104,7 +104,7 @@ def test_every_host_without_an_engine_that_answers_is_named_with_its_cause(user)
         done = user.deploy()
     assert done.returncode == 1
     assert "2 of 2 hosts failed" in done.stderr
-    assert f"{first}: Docker is not installed" in done.stderr
+    assert f"{first}: there is no `docker` command" in done.stderr
     assert f"{second}: the Docker engine does not answer" in done.stderr
     assert user.is_clean()
 

@@ -291,7 +291,7 @@ def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_pa
         transfer.push([gone, bare], base, FolderLook(folder), "muster-test:run", lambda *progress: None)
     faults = failed.value.faults
     assert "the Docker engine does not answer" in faults["gone"].message
-    assert "Docker is not installed" in faults["bare"].message
+    assert "there is no `docker` command" in faults["bare"].message
 
 
 def test_images_that_a_user_made_stay_even_without_a_name_and_from_one_of_ours(push, host, folder):

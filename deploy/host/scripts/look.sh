@@ -41,10 +41,14 @@ $limit nvidia-smi --query-gpu=index,name,memory.total,uuid --format=csv,noheader
 [ ! -e /proc/driver/nvidia/version ] || for column in driver_version compute_cap; do
     $limit nvidia-smi --query-gpu=$column --format=csv,noheader 2>/dev/null | sort -u | sed "s/^/$column /"
 done
-command -v ip >/dev/null || echo no-iproute2
-printf '%s\n' "addresses $(ip -j addr 2>/dev/null | tr -d '\n')"
+addresses=$(ip -j addr 2>/dev/null) || echo "no-iproute2 $(ip -j addr 2>&1 | tail -n 1)"
+printf '%s\n' "addresses $(printf %s "$addresses" | tr -d '\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
-command -v docker >/dev/null || { echo "engine-error docker: not found"; exit 0; }
+command -v docker >/dev/null || {
+    at=$(ls -d /usr/bin/docker /usr/local/bin/docker /snap/bin/docker 2>/dev/null | head -n 1)
+    echo "engine-error docker: not found in PATH ($PATH)${at:+; but there is $at}"
+    exit 0
+}
 engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
 [ -n "$engine" ] || [ "$code" -ne 124 ] || engine="$silent within $patience s"
 # A client that crashes says why above its stacks, or between them.
@@ -52,6 +56,7 @@ engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
     why=$(echo "$engine" | grep -m 1 -E 'pthread_create failed|new OS thread|newosproc') ||
         why=$(echo "$engine" | grep -m 1 -E '^(runtime: [^g]|fatal error: |panic: )') || why=$(echo "$engine" | tail -n 1)
     socket=${DOCKER_HOST:-unix:///var/run/docker.sock}
+    [ -n "$why" ] || why="\`docker version\` ended with code $code and said nothing"
     [ ! -d "${socket#unix://}" ] || why="${socket#unix://} is a folder, not a socket: the engine cannot listen there"
     echo "engine-error $why"
     exit 0

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.program import FAB
+from .. import otherwise
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones, subject
 from ..probe.facts import GPU_FIELDS
@@ -20,6 +21,7 @@ from . import cuda
 BUSY_MIB, FREE_MIB = 500, 1024
 SLOW_S = 3.0
 DRIVER = re.compile(r"NVML|driver|Driver/library")
+OF_DRIVER = re.compile(r"(?i)version mismatch|communicate with the NVIDIA driver|driver not loaded")
 LOST = re.compile(r"Unable to determine the device handle|GPU is lost|fallen off the bus")
 NOT_FOUND = "nvidia-smi: not found"
 # Codes of cuInit; findings show others as numbers.
@@ -113,7 +115,12 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
     elif LOST.search(error):
         yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it happens again: reseat or replace the GPU")
     elif error and error != NOT_FOUND and DRIVER.search(error):
-        yield broken("gpu-driver", first, RELOAD.format(host=host))
+        told = broken("gpu-driver", first, RELOAD.format(host=host))
+        yield told if OF_DRIVER.search(error) else otherwise.unsure(told)
+    elif message.get("devices") and code != 0 and error and error != NOT_FOUND:
+        told = broken("gpu-runtime", "", f"on {host}: nvidia-smi, and the same in a container")
+        told = replace(told, text="GPUs that a container may not use")
+        yield otherwise.unsure(told, f"{host}: nvidia-smi says: {first}")
     elif message.get("devices") and code != 0:
         fix = "install nvidia-container-toolkit, docker run --gpus all"
         yield broken("gpu-runtime", "has GPUs, but no nvidia-smi where training runs", fix)

@@ -213,7 +213,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     common = [host for host in answers.hosts_with_facts if all(host in ends for ends in bad)]
     hosts = tuple(common if len(common) == 1 else sorted({host for ends in bad for host in ends}))
     shown = tuple(f"{first} and {other}: {_shown(rate)} both ways" for (first, other), rate in slow.items())
-    text = f"{listed(hosts)}: a link of {_shown(worst)}"
+    text = f"{listed(hosts)}: a payload passes at {_shown(worst)}"
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.
     waits = any(traffic.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends))

@@ -97,7 +97,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
         fix = f"{FAB} deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
     cells = tuple(dict.fromkeys((link.source, link.target) for link in links))
-    return Finding(cause, "links", hosts, text, _evidence(links), SILENT, fix, cells=cells)
+    return Finding(cause, "links", hosts, text, _no_way(answers, links) + _evidence(links), SILENT, fix, cells=cells)
 
 
 def _translated(answers: Answers, hosts: Sequence[str]) -> dict[str, str]:
@@ -250,6 +250,10 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         decided = with_rules(answers, blame.cells[0]) or _closed_to_itself(answers, blame.cells[0][1], what)
         blame = replace(blame, hosts=decided or tuple(sorted(blame.cells[0], key=answers.hosts.index)))
         blame = replace(blame, outgoing=not blame.link and decided == (blame.cells[0][0],))
+    tried = [link for pair in blame.cells for link in answers.between(*pair) if not link.ok]
+    if how == "rejected" and all(link.outcome == "forbidden" for link in tried):
+        # The caller's own kernel says no: no packet of these calls was sent.
+        blame = Blame(tuple(dict.fromkeys(pair[0] for pair in blame.cells)), blame.cells, outgoing=True)
     if how in ("no-route", "card") and not blame.outgoing:
         blame = replace(blame, hosts=tuple(dict.fromkeys(pair[0] for pair in blame.cells)))
     cells = blame.cells
@@ -269,7 +273,10 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         "links",
         blame.hosts,
         _text(answers, table, blame, what, how),
-        _evidence(list(dict.fromkeys(links))) + _grown(answers, blame.hosts) + _good(answers, blame.cells),
+        _no_way(answers, links)
+        + _evidence(list(dict.fromkeys(links)))
+        + _grown(answers, blame.hosts)
+        + _good(answers, blame.cells),
         symptom if needed else "none with gloo, which opens connections from the larger address to the smaller one",
         _fix(answers, blame, what, how),
         "fault" if needed else WARNING,
@@ -327,7 +334,7 @@ def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targ
         return f"{listed(blame.link)} do not answer each other's ARP: no packet passes between them"
     who = f"the gateway {by}, by which {sources} sends to {targets}," if by else targets
     not_ = "do not" if not by and " and " in targets else "does not"
-    return f"{who} {not_} answer ARP{'' if by else f' from {sources}'}: nobody has this address there"
+    return f"{who} {not_} answer ARP{'' if by else f' from {sources}'}"
 
 
 def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
@@ -420,6 +427,15 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
     for link in answers.links:
         if link.ok and link.source != link.target and {link.source, link.target} & hosts:
             return (f"{link.describe()} in {link.ms:g} ms",)
+    return ()
+
+
+def _no_way(answers: Answers, links: Sequence[Link]) -> tuple[str, ...]:
+    """What a caller's own kernel says of the way to a called address, if it has none."""
+    for link in links:
+        way = answers.listens.get(link.source, {}).get("ways", {}).get(link.address)
+        if isinstance(way, dict):
+            return (f"{link.source}: its kernel says of the way to {link.address}: {way['error']}",)
     return ()
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...core.program import FAB
+from .. import otherwise
 from ..answers import Answers
 from ..findings import WARNING, Finding, listed
 from ..targets import NO_PORT
@@ -34,14 +35,17 @@ def check(answers: Answers) -> Iterator[Finding]:
             "`Permission denied` on the first node; the others wait until the timeout",
             f"on {host}: sudo sysctl -w net.ipv4.ip_unprivileged_port_start=1024",
         )
+    elif failed and failed["error"] != "in use":
+        yield _closed(host, port, failed["error"])
     elif failed:
-        who = failed["holder"] or "a process that only root can see"
-        state = "is in use" if failed["error"] == "in use" else f"cannot be listened on: {failed['error']}"
+        seen = int(port) in answers.facts[host].get("listening", (int(port),))
+        unseen = "a process that only root can see" if seen else "a socket that is bound to it and does not listen"
+        who = failed["holder"] or unseen
         yield Finding(
             "port-busy",
             "ports",
             (host,),
-            f"{host}: port {port} {state}, by {who}",
+            f"{host}: port {port} is in use, by {who}",
             (f"bind to {port} on {host}: {failed['error']}",),
             "all nodes hang silently, as clients of that process; with a static rendezvous, one node prints EADDRINUSE",
             _free(host, port, who),
@@ -50,6 +54,14 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _range(answers)
     yield from _used_up(answers)
     yield from _of_other_runs(answers)
+
+
+def _closed(host: str, port: str, error: str) -> Finding:
+    """A port that cannot be listened on for another reason than that somebody has it."""
+    cause = "port-forbidden" if error == "forbidden" else "port-busy"
+    text, symptom = f"{host}: the probe cannot listen on port {port}: {error}", "the first node ends at its start"
+    fix = f"on {host}: sysctl net.ipv4.ip_unprivileged_port_start; docker info shows its security options"
+    return otherwise.unsure(Finding(cause, "ports", (host,), text, (), symptom, fix))
 
 
 def _of_other_runs(answers: Answers) -> Iterator[Finding]:
@@ -77,12 +89,16 @@ def _between(answers: Answers) -> Iterator[Finding]:
     """Where nodes train on without a lost one, each reaches each other one on two ports more."""
     ports = ", ".join(map(str, answers.request.ports))
     for host in answers.hosts_with_facts:
-        busy = [port for port in answers.request.ports if str(port) in answers.listens.get(host, {}).get("failed", {})]
+        failed = answers.listens.get(host, {}).get("failed", {})
+        busy = [port for port in answers.request.ports if str(port) in failed]
         links = [link for link in answers.links if "between" in link.kinds and link.target == host and not link.ok]
         # Where nothing passes between two hosts, other checks say why.
         links = [link for link in links if link.port not in busy and _passes(answers, link.source, host)]
         symptom = "a node that the others do not reach on these ports counts as lost"
         for port in busy:
+            if (error := failed[str(port)]["error"]) != "in use":
+                yield _closed(host, str(port), error)
+                continue
             text = f"{host}: port {port} of --min-nodes is in use"
             fix = f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or deploy again"
             yield Finding("port-busy", "ports", (host,), text, (), symptom, fix)

@@ -6,23 +6,15 @@ from collections.abc import Iterator
 
 from .. import refusals
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, Finding
+from ..findings import Finding
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """One fault for each host that did not answer."""
+    """One finding for each host that did not answer."""
     for host, (slug, words) in answers.faults.items():
         text, _, hint = words.partition("\n")
-        if slug == "probe-died" and (last := refusals.last_words(words)):
-            slug, text, hint = refusals.start(last), f"the probe could not run: {last}", ""
-        # A time limit of ours shows no fault.
-        late = "sent nothing for" in text
-        yield Finding(
-            slug,
-            "hosts",
-            (host,),
-            text if text.startswith(host) else f"{host}: {text}",
-            symptom="the run does not start there",
-            fix=hint or refusals.fix(slug, host),
-            level=UNKNOWN if late else FAULT,
-        )
+        ended = refusals.ended(words) if slug == "probe-died" else None
+        if ended:
+            yield refusals.of_words(host, "hosts", refusals.how("the probe", ended[0]), ended[1])
+        else:
+            yield refusals.of_fault(host, slug, text, hint)

@@ -59,9 +59,8 @@ def examine(
     answers = replace(answers, often=_often(talk, answers))
     answers = replace(answers, links=targets.settled(answers))
     talk.ask(lambda host: {"do": "quit"}, 0)
-    lost = {host: ("probe-died", words) for host, words in talk.lost.items()}
     seconds = round(time.monotonic() - began, 2)
-    return replace(answers, faults={**(faults or {}), **lost}, seconds=seconds)
+    return replace(answers, faults={**(faults or {}), **talk.lost}, seconds=seconds)
 
 
 def _on_the_best_network(talk: _Talk, answers: Answers) -> Answers:
@@ -260,7 +259,8 @@ class _Talk:
     """Asks all hosts one question at a time, and a host that failed none."""
 
     def __init__(self, shells: Sequence[ProbeStream], say: Callable[[str], None]) -> None:
-        self.shells, self.lost, self.say = {shell.name: shell for shell in shells}, dict[str, str](), say
+        self.shells, self.say = {shell.name: shell for shell in shells}, say
+        self.lost: dict[str, tuple[str, str]] = {}
         self.times: dict[str, tuple[float, float]] = {}
 
     def ask(
@@ -281,7 +281,9 @@ class _Talk:
                     by_host[host] = answer
                     self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
             except DeployError as failed:
-                self.lost[host] = failed.message
+                # A connection that broke is no probe that ended.
+                broken = getattr(failed, "kind", "") == "lost"
+                self.lost[host] = "ssh-lost" if broken else "probe-died", failed.message
 
         hosts = [host for host in self.shells if host not in self.lost and (not only or host in only)]
         threads = [threading.Thread(target=ask_host, args=(host,), daemon=True) for host in hosts]

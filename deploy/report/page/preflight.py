@@ -67,7 +67,7 @@ def build(answers: Answers, verdict: Verdict) -> str:
         },
         findings=[_finding(finding) for finding in (*verdict.faults, *verdict.unknown)],
         warnings=verdict.warnings,
-        reach=reach(answers, bool(verdict.faults)),
+        reach=reach(answers, not verdict.ok),
         rates=heat(answers),
         columns=COLUMNS,
         machines=[_machine(answers, host) for host in answers.hosts],
@@ -80,7 +80,9 @@ def _head(verdict: Verdict) -> dict[str, str]:
     if not cause:
         text = "The nodes will find each other" + (", with warnings." if verdict.warnings else ".")
         return {"word": "Ready", "mark": MARKS["ok"], "state": "done", "text": text, "style": "finding"}
-    word, state = ("Not ready", "failed") if verdict.faults else ("Could not tell", "unknown")
+    # Where the cause alone is not sure, what was seen is.
+    seen = bool(verdict.faults or cause.or_else)
+    word, state = ("Not ready", "failed") if seen else ("Could not tell", "unknown")
     return {"word": word, "mark": MARKS[cause.level], "state": state, "text": cause.text, "style": "trouble"}
 
 
@@ -88,10 +90,15 @@ def _finding(finding: Finding) -> dict[str, Any]:
     """A finding: the reason, the command to copy, the host for it, and where to read more."""
     known = ONE_COMMAND.fullmatch(finding.fix)
     where, command, note = known.groups("") if known else ("", finding.fix, "")
-    rows = {"Evidence": finding.evidence, "Would show as": (finding.symptom,), "So also": finding.follows}
+    rows = {
+        "Evidence": finding.evidence,
+        "Not sure: or": finding.or_else,
+        "Would show as": (finding.symptom,),
+        "So also": finding.follows,
+    }
     return {
         "text": finding.text,
-        "unsure": finding.level == UNKNOWN,
+        "unsure": finding.level == UNKNOWN and not finding.or_else,
         "rows": [(name, list(filter(None, lines))) for name, lines in rows.items() if any(lines)],
         **{"where": where, "command": command, "note": note, "more": f"{DOCS}#{finding.cause}"},
     }

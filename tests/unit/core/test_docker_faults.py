@@ -72,7 +72,8 @@ def test_the_same_words_give_the_same_hint_through_every_door(words, name):
     }
     for door, act in doors.items():
         assert fault(act).hint == hint, door
-    assert refusals.start(words) == name
+    assert docker_faults.read(words).name == name
+    assert refusals.of_words("gpu-b", "hosts", "docker", words).cause == name
     assert refusals.fix(name, "gpu-b") == docker_faults.named(name).hint("gpu-b")
 
 

@@ -150,7 +150,7 @@ def test_a_host_tells_whether_a_run_could_keep_anything_and_what_its_gpus_driver
     ("words", "message", "hint"),
     [
         ("permission denied while trying to connect to the Docker daemon socket", "permission denied", "usermod"),
-        ("sh: 8: docker: not found", "not installed", "bootstrap"),
+        ("sh: 8: docker: not found", "no `docker` command", "bootstrap"),
         ('context "cloud": context not found: open /home/u/x: no such file', "does not answer", "systemctl"),
         ("no answer within 15 s", "does not answer", "systemctl restart"),
         ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "does not answer", "systemctl"),

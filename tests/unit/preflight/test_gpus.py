@@ -16,8 +16,10 @@ def test_a_recorded_fault_is_named_with_its_host(case):
         verdict, hosts = gpu_hosts.tried(case, count, place)
         finding = gpu_hosts.first(verdict, case.level)
         assert finding, "nothing was said"
-        assert (finding.cause, finding.level, finding.hosts) == (case.cause, case.level, hosts)
-        assert [other.cause for other in verdict.faults] == [case.cause] * (case.level == FAULT)
+        assert (finding.cause, finding.hosts) == (case.cause, hosts)
+        # Words of nvidia-smi that have several causes are only likely.
+        assert finding.level == case.level or finding.or_else
+        assert [each.cause for each in (*verdict.faults, *verdict.unknown)] == [case.cause] * (case.level == FAULT)
         assert finding.fix
 
 

@@ -111,7 +111,7 @@ def test_independent_causes_are_each_named():
     seen = answers(outcome=lambda s, t, k: "dropped" if t == "a" and k == "meet" else "ok")
     seen = dataclasses.replace(seen, clocks={"a": (0.0, 0.0), "b": (-60.0, 0.0), "c": (0.0, 0.0)})
     verdict = judge(seen)
-    assert [finding.cause for finding in verdict.faults] == ["rendezvous-dropped", "clock-skew"]
+    assert [finding.cause for finding in verdict.findings] == ["clock-skew", "rendezvous-dropped"]
 
 
 def test_answers_survive_being_recorded():
@@ -167,6 +167,7 @@ def test_a_host_whose_engine_is_away_has_no_other_software():
          "for ready process: error setting rlimit type 8: operation not permitted: unknown.", "memlock"),
         ("exec /usr/bin/python: exec format error", "architecture-differs"),
         ("[FATAL tini (7)] exec python failed: No such file or directory", "image-without-python"),
+        ("[FATAL tini (6)] exec sh failed: No such file or directory", "image-without-python"),
         ("no python in this image", "image-without-python"),
         ("muster-7b04: 1: python3: not found", "no-python"),
         ("docker: Error response from daemon: No such image: trainer:1.", "image-missing"),
@@ -183,7 +184,7 @@ def test_what_an_engine_says_when_it_starts_nothing_is_a_cause(words, cause):
     links = tuple(link for link in seen.links if "b" not in (link.source, link.target))
     verdict = judge(dataclasses.replace(seen, faults={"b": ("probe-died", message)}, facts=alone, links=links))
     assert (verdict.cause, verdict.hosts) == (cause, ("b",))
-    assert words in verdict.faults[0].text
+    assert words in verdict.first.text
     assert verdict.fix
 
 

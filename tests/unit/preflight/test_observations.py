@@ -392,6 +392,6 @@ def test_what_is_silent_only_since_the_rehearsal_is_not_said_to_be_sure():
     seen = of_two(answers(outcome=lambda s, t, k: "dropped"))
     sure = judge(seen)
     (late, *_) = hosts_preflight.since_rehearsal(sure).findings
-    assert (sure.faults[0].cause, late.cause, late.level) == ("host-unreachable", "host-unreachable", UNKNOWN)
+    assert (sure.cause, late.cause, late.level) == ("host-unreachable", "host-unreachable", UNKNOWN)
     assert "before the rehearsal they answered" in late.text
     assert "limit of bytes" in late.text

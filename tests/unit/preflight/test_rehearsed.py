@@ -6,6 +6,7 @@ from deploy.preflight.rehearsed import Outcome, Scene, findings, summary
 from lab import nccl_logs
 
 HOSTS = ("a", "b", "c")
+LOAD = "load data with 2 workers"
 SCENE = Scene(
     HOSTS,
     "gloo",
@@ -34,30 +35,58 @@ def test_a_rehearsal_that_went_well_finds_nothing_and_says_what_it_showed():
     assert summary({host: answer() for host in HOSTS}, 20 << 20) == "3 ranks met, and summed 20 MB in 0.25 s"
 
 
+FOLDER = "write to /muster/run"
+FULL = "OSError: [Errno 28] No space left on device"
+CLOSED = "PermissionError: [Errno 1] Operation not permitted"
+KILLED = "RuntimeError: worker is killed by signal: Killed."
+NO_THREAD = "RuntimeError: can't start new thread"
+BUS = "RuntimeError: worker is killed by signal: Bus error"
+
+
 @pytest.mark.parametrize(
     ("failed", "cause"),
     [
-        (rank("write to /muster/run", error="OSError: [Errno 28] No space left on device"), "disk-full"),
-        (rank("write to /muster/run", error="OSError: [Errno 30] Read-only file system"), "home-readonly"),
-        (rank("load data with 2 workers", error="RuntimeError: worker is killed by signal: Bus error"), "shm-small"),
-        (rank("load data with 2 workers", signal=7), "shm-small"),
-        (rank("load data with 2 workers", error="RuntimeError: worker is killed by signal: Killed."), "memory-low"),
-        (rank("start 64 threads", error="RuntimeError: can't start new thread"), "process-limits"),
+        (rank(FOLDER, error=f"{FULL} [/muster/run; 0 MB free; 9 inodes free]"), "disk-full"),
+        (rank(FOLDER, error=f"{FULL} [/muster/run; 700 MB free; 0 inodes free]"), "inodes-full"),
+        (rank(FOLDER, error=f"{CLOSED} [/muster/run; 7 MB free; mounted read-only]"), "home-readonly"),
+        (rank(LOAD, error=f"{BUS} [/dev/shm: 1 of 64 MB free]"), "shm-small"),
+        (rank(LOAD, error=f"{KILLED} [the kernel has killed 1 for memory]"), "memory-low"),
+        (rank("all_reduce", signal=9, words="[the kernel has killed 2 for memory]"), "memory-low"),
+        (rank("start 64 threads", error=f"{NO_THREAD} [the limit of processes was reached 3 times]"), "process-limits"),
         (rank("compute on GPU 0", error="OutOfMemoryError: CUDA out of memory. Tried ..."), "gpu-busy"),
         (rank("meet", error="OSError: [Errno 98] 10.0.0.1:29500: Address already in use"), "port-busy"),
         (rank("form a group (gloo)", error="RuntimeError: Unable to find address for: eth9"), "interface-missing"),
-        (rank("all_reduce", signal=9), "memory-low"),
         (
             rank("see the run's folder", error="RuntimeError: the engine does not see the host's folder"),
             "mount-missing",
         ),
-        (rank("all_reduce", signal=11), "proof-failed"),
     ],
 )
-def test_what_fails_is_a_fault_of_its_host_with_the_cause_that_its_words_show(failed, cause):
+def test_what_fails_is_a_fault_of_its_host_with_the_cause_that_was_looked_at_as_well(failed, cause):
     told = found(b=answer(failed), a=answer(rank(error="RuntimeError: Connection closed by peer")))
     assert [(finding.cause, finding.hosts, finding.level) for finding in told] == [(cause, ("b",), "fault")]
     assert "report" not in told[0].fix
+
+
+@pytest.mark.parametrize(
+    ("failed", "cause"),
+    [
+        (rank(FOLDER, error=f"{FULL} [/muster/run; 70000 MB free; 9000 inodes free]"), "disk-full"),
+        (rank(FOLDER, error=f"{CLOSED} [/muster/run; 70000 MB free; of uid 1000, mode 700, this is uid 1000]"),
+         "home-readonly"),
+        (rank(LOAD, error=f"{BUS} [/dev/shm: 900 of 1000 MB free]"), "shm-small"),
+        (rank(LOAD, signal=7), "shm-small"),
+        (rank(LOAD, error=f"{KILLED} [the kernel has killed 0 for memory]"), "memory-low"),
+        (rank("all_reduce", signal=9), "memory-low"),
+        (rank("start 64 threads", error=NO_THREAD), "process-limits"),
+        (rank("all_reduce", signal=11), "proof-failed"),
+    ],
+)  # fmt: skip
+def test_words_that_have_several_causes_are_quoted_and_only_look_like_one(failed, cause):
+    (told,) = found(b=answer(failed), a=answer(rank(error="RuntimeError: Connection closed by peer")))
+    assert (told.cause, told.hosts, told.level) == (cause, ("b",), "could not tell")
+    assert failed.get("error", "SIG") in told.text
+    assert bool(told.or_else) == (cause != "proof-failed")
 
 
 @pytest.mark.parametrize(
@@ -102,16 +131,23 @@ def test_where_nobody_shows_a_fault_it_says_that_it_could_not_tell():
     assert [(finding.level, set(finding.hosts)) for finding in told] == [("could not tell", set(HOSTS))]
 
 
+@pytest.mark.parametrize(("seconds", "causes"), [(0.2, []), (9.0, []), (31.0, ["link-slow"])])
+def test_a_sum_that_crawls_is_no_training_though_it_came(seconds, causes):
+    slow = answer(rank("all_reduce of 20 MB", right=True, seconds=seconds))
+    told = found(a=slow, b=slow, c=slow)
+    assert [(each.cause, each.level) for each in told] == [(cause, "could not tell") for cause in causes]
+
+
 def test_a_slow_engine_is_not_called_broken():
     assert found(b=Outcome({}, "b: `sh` sent nothing for 150 s", kind="slow"))[0].level == "could not tell"
 
 
-def test_without_torch_nothing_is_rehearsed_and_a_torch_that_does_not_load_is_a_fault():
+def test_without_torch_nothing_is_rehearsed_and_a_torch_that_does_not_load_is_told_in_its_own_words():
     absent = Outcome({"phase": "alone", "torch": "", "error": "No module named torch"})
     broken = Outcome({"phase": "alone", "torch": "?", "error": "OSError: libcudart.so.12: cannot open shared object"})
     assert [(finding.cause, finding.level) for finding in found(b=absent)] == [("no-proof", "warning")]
     told = found(b=broken)
-    assert [(finding.hosts, finding.level) for finding in told] == [(("b",), "fault")]
+    assert [(finding.hosts, finding.level) for finding in told] == [(("b",), "could not tell")]
     assert "libcudart" in told[0].text
 
 

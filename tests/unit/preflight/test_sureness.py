@@ -1,5 +1,7 @@
 """A cause is sure if it explains what failed, and nothing else explains it as well."""
 
+import pytest
+
 from deploy.preflight import Finding, Verdict, judge
 from deploy.preflight.findings import FAULT, UNKNOWN, WARNING
 from deploy.preflight.sureness import ranked
@@ -13,9 +15,12 @@ def finding(cause, level=FAULT, cells=(ENDS,), group="links"):
                    cells=cells)  # fmt: skip
 
 
-def first(findings, how):
-    """What comes first where data calls from c to b end like this."""
-    seen = answers(outcome=lambda s, t, k: how if (s, t, k) == (*ENDS, "data") else "ok")
+DROPS = {"b": {"firewall": {"read": True, "rules": [], "grown": ["filter: -A INPUT -p tcp -j DROP"]}}}
+
+
+def first(findings, how, control=DROPS):
+    """What comes first where data calls from c to b end like this. `control`: what firewalls have counted."""
+    seen = answers(outcome=lambda s, t, k: how if (s, t, k) == (*ENDS, "data") else "ok", control=control)
     return Verdict(tuple(ranked(findings, seen))).first
 
 
@@ -25,12 +30,31 @@ def test_a_cause_that_explains_what_failed_is_sure_and_says_how_much():
     assert said.explains == "explains 1 of 1 pairs of hosts with failed calls"
 
 
+@pytest.mark.parametrize(
+    "control",
+    [
+        {},
+        {"b": {"firewall": {"read": True, "grown": ["filter: -A INPUT -p udp -j DROP"]}}},
+        {"b": {"firewall": {"read": True, "grown": ["filter: -A INPUT -p tcp --dport 22 -j DROP"]}}},
+        {"a": {"firewall": {"read": True, "grown": ["filter: -A INPUT -p tcp -j DROP"]}}},
+    ],
+)
+def test_without_a_second_piece_of_evidence_it_says_what_was_seen_and_what_that_looks_like(control):
+    said = first([finding("data-ports-dropped")], "dropped", control)
+    assert (said.cause, said.level) == ("data-ports-dropped", UNKNOWN)
+    assert said.text.startswith("calls from c to b on ports ")
+    assert "get no answer" in said.text.partition("; this looks like: ")[0]
+    assert said.text.endswith("; this looks like: words of data-ports-dropped")
+    assert said.or_else
+
+
 def test_of_two_causes_that_explain_alike_none_is_sure_and_both_are_named():
     said = first([finding("data-ports-dropped"), finding("link-loss", WARNING)], "dropped")
     assert (said.cause, said.level, said.odd) == ("not-known", UNKNOWN, ("data-ports-dropped", "link-loss"))
     assert said.fix == "fix of data-ports-dropped; or fix of link-loss"
     assert "words of link-loss" in said.text
     assert "alike" in said.explains
+    assert said.text.startswith("calls from c to b on ports ")
 
 
 def test_a_cause_whose_calls_fail_otherwise_is_no_rival():

@@ -1,0 +1,131 @@
+"""What is inferred says first what was seen, quotes the tool, and is sure only by words or facts of one meaning."""
+
+import pytest
+
+from deploy.core import docker_faults
+from deploy.core.errors import DeployError
+from deploy.core.results import HostsFailed
+from deploy.hosts import host_findings
+from deploy.hosts import preflight as hosts_preflight
+from deploy.preflight import judge, observations, refusals
+from deploy.preflight.causes import CAUSES
+from deploy.preflight.findings import FAULT, UNKNOWN
+from deploy.preflight.otherwise import LOOKS, OTHERS
+from deploy.report import preflight_text
+from lab.answers import HOSTS, answers
+from tests.hosts import FACTS
+
+DAEMON = "docker: Error response from daemon: "
+
+
+def of_words(words):
+    return refusals.of_words("b", "hosts", refusals.how("the probe", 125), words)
+
+
+def test_every_alternative_belongs_to_a_cause():
+    assert set(OTHERS) <= CAUSES
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (f"{DAEMON}write /var/lib/docker/x: no space left on device", "disk-full"),
+        ("fatal error: failed to reserve page summary memory", "memory-low"),
+        ("runtime/cgo: pthread_create failed: Resource temporarily unavailable", "process-limits"),
+        ("fork/exec /usr/bin/runc: exec format error", "architecture-differs"),
+        ("python3: error while loading shared libraries: libz.so.1: no such file", "no-python"),
+        (f"{DAEMON}failed to extract layer sha256:82cf: not found", "image-missing"),
+        (f"{DAEMON}error mounting /x to rootfs: permission denied", "mount-missing"),
+        ("Cannot connect to the Docker daemon at tcp://127.0.0.1:2399. Is the docker daemon running?", "docker-down"),
+        (f"{DAEMON}unknown or invalid runtime name: kata", "docker-refused"),
+        ("some words that nobody knows", "probe-died"),
+    ],
+)
+def test_words_with_several_causes_are_quoted_and_not_sure(words, cause):
+    told = of_words(words)
+    assert (told.cause, told.level) == (cause, UNKNOWN)
+    assert told.text.startswith(f"b: the probe: `docker run` started no container (code 125): {words}")
+    assert (LOOKS in told.text) == bool(told.or_else)
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (f"{DAEMON}invalid mount config for type bind: bind source path does not exist: /data", "mount-missing"),
+        (f"{DAEMON}No such image: trainer:1", "image-missing"),
+        (f'{DAEMON}could not select device driver "" with capabilities: [[gpu]]', "gpu-runtime"),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?", "docker-down"),
+        ("muster-7b04: 1: python3: not found", "no-python"),
+    ],
+)
+def test_words_that_a_tool_has_for_one_cause_make_it_sure_and_are_quoted(words, cause):
+    told = of_words(words)
+    assert (told.cause, told.level, told.or_else) == (cause, FAULT, ())
+    assert words in told.text
+
+
+@pytest.mark.parametrize(
+    ("words", "level"),
+    [
+        ('error during connect: Get "http://10.0.0.9:2375": context deadline exceeded', UNKNOWN),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?", FAULT),
+        ("docker: not found in PATH (/bin)", FAULT),
+        ("this engine is rootless", FAULT),
+        ("no answer within 15 s", UNKNOWN),
+    ],
+)
+def test_an_engine_is_told_in_its_clients_words(words, level):
+    told = host_findings.engine("b", docker_faults.fault(words, "docker-down"))
+    assert told.level == level
+    assert words in told.text
+
+
+@pytest.mark.parametrize(
+    ("slug", "text", "sure"),
+    [
+        ("ssh-key", "b:22 accepts none of your keys for u: offered id_ed25519", False),
+        ("ssh-key", "b:22 takes no keys from u, only password", True),
+        ("ssh-shell", "b:22 lets u in, but the command that Muster sent did not begin: it said 'no'", False),
+        ("ssh-host-key-changed", "THE HOST KEY HAS CHANGED", True),
+        ("probe-died", "`sh` sent nothing for 30 s", False),
+    ],
+)
+def test_what_a_server_gives_no_reason_for_is_not_sure(slug, text, sure):
+    assert (refusals.of_fault("b", slug, text, "").level == FAULT) == sure
+
+
+def test_calls_are_told_with_their_hosts_ports_and_how_many_and_what_passes():
+    seen = answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("c", "b", "data") else "ok")
+    sentence = observations.sentence(seen, {("c", "b")})
+    assert sentence.startswith("calls from c to b on ports ")
+    assert "get no answer (" in sentence
+    assert "port 29500 there answers" in sentence
+    assert observations.sentence(seen, {("a", "b")}) == ""
+
+
+def test_a_call_that_the_callers_own_kernel_forbids_is_about_the_caller():
+    verdict = judge(answers(outcome=lambda s, t, k: "forbidden" if s == "c" else "ok"))
+    assert (verdict.hosts, verdict.first.level) == (("c",), UNKNOWN)
+    assert "forbidden by the caller's own system" in verdict.first.text
+
+
+def test_a_user_reads_what_was_seen_then_what_it_may_be():
+    verdict = judge(answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "a", "meet") else "ok"))
+    lines = list(preflight_text.lines_of(verdict, "gloo"))
+    cause = next(line for line in lines if line.startswith("cause"))
+    assert cause.startswith("cause   calls from b to a on port 29500 get no answer")
+    assert any("not sure, it may also be: a firewall" in line for line in lines)
+
+
+def test_an_ip_command_that_does_not_start_is_told_with_its_words():
+    facts = {"b": FACTS.__class__(**{**FACTS.__dict__, "iproute": False, "iproute_words": "ip: libz.so.1: too short"})}
+    (told,) = host_findings.homes(facts)
+    assert (told.cause, told.level) == ("no-iproute2", FAULT)
+    assert "libz.so.1" in told.text
+
+
+def test_what_ends_a_deploys_plan_is_a_finding_of_the_host_that_it_names():
+    failed = HostsFailed({"b": DeployError("`ip route get 10.0.0.1` shows no way: RTNETLINK answers: No route")}, 2)
+    (told,) = hosts_preflight.unplanned(failed, HOSTS)
+    assert (told.cause, told.hosts, told.level) == ("proof-failed", ("b",), UNKNOWN)
+    assert "RTNETLINK" in told.text

@@ -1,0 +1,22 @@
+"""What a rehearsal looks at when it fails, so that its words alone decide nothing."""
+
+from trainer.rehearsal import counted, looked_at
+
+
+def test_a_write_that_fails_tells_the_folders_room_owner_and_mode(tmp_path):
+    tmp_path.chmod(0o750)
+    told = looked_at(f"write to {tmp_path}", "PermissionError: [Errno 1] Operation not permitted")
+    assert told.startswith(f" [{tmp_path}; ")
+    assert " MB free" in told
+    assert "mode 750, this is uid" in told
+    assert "mounted read-only" not in told
+
+
+def test_a_loader_that_fails_for_memory_tells_the_room_of_shared_memory():
+    assert "/dev/shm: " in looked_at("load data with 2 workers", "RuntimeError: Bus error")
+
+
+def test_what_needs_no_look_and_what_is_not_there_say_nothing(tmp_path):
+    assert looked_at("meet", "OSError: Address already in use") == ""
+    assert looked_at(f"write to {tmp_path}/gone", "FileNotFoundError") == ""
+    assert counted("no-such-file", "no-such-file-either", "oom_kill", "%s times") == []
