@@ -15,11 +15,12 @@ from typing import Any
 from ..core.program import FAB
 from . import collectives
 from . import store as explain_store
-from .blame import SURROUNDINGS, by_script
+from .blame import SURROUNDINGS, by_script, raised_in, sign_by_words
 from .kinds import kind_of
 from .read import read
 from .reading import Hit, Line, Reading, Root
 from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
+from .signs_general import kind_by
 
 DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
@@ -185,7 +186,11 @@ def _of_little(
         return replace(latest, what=f"{latest.what}; lines of training follow it, and nothing says how it ended")
     alive = [hit for hit in hits if _still(hit, readings)]
     worse = any(reading.victims or reading.roots or reading.badly for reading in readings)
-    hints = [hit for hit in alive if hit.weight == Weight.HINT and not (worse and hit.quiet and _serious(hit))]
+    hints = [
+        hit
+        for hit in alive
+        if hit.weight == Weight.HINT and not (hit.quiet and _serious(hit) and (worse or _error_after(hit, readings)))
+    ]
     waits = [hit for hit in alive if hit.sign is not None and hit.weight == Weight.VICTIM and hit.sign.cause]
     if waits:
         return _waited(waits, silent)
@@ -196,9 +201,10 @@ def _of_little(
         where = f"{', '.join(silent)} went silent before: look there" if silent else "its own output is needed"
         what = f"these are words of nodes that lost a peer, not of the one that failed; {where}"
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else f"{FAB} logs --hosts ...")
-    if root is not None:
+    if root is not None and root.exitcode in _SIGNALS:
         return _of_root(root)
-    return _of_nothing(readings)
+    told = _of_errors(readings)
+    return told or (_of_root(root) if root is not None else _of_nothing(readings))
 
 
 def _of_root(root: Root) -> Explanation:
@@ -211,6 +217,20 @@ def _of_root(root: Root) -> Explanation:
         return Explanation(cause, f"{who}: {sign.what}", sign.maybe, lines, sign.next)
     what = f"{who} failed first; its own error is not in this output"
     return Explanation("", what, evidence=lines, next=f"{FAB} logs --hosts ... --rank N")
+
+
+def _of_errors(readings: Sequence[Reading]) -> Explanation | None:
+    """The explanation from lines that look like an error, by words in wide use or by an exception in their middle."""
+    errors = [line for reading in readings for line in dict.fromkeys((*reading.errors, reading.last_error)) if line]
+    for line in errors:
+        sign = kind_by(line.text)
+        if sign is not None:
+            return Explanation(sign.cause, sign.what, sign.maybe, (line,), sign.next)
+    for line in errors:
+        error = raised_in(line.text)
+        if error:
+            return _of(Hit(sign_by_words(error), line, error=error), [], None)
+    return None
 
 
 def _is(names: str) -> str:
@@ -238,6 +258,12 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
 def _serious(hit: Hit) -> bool:
     """Whether a message that ends other runs was only a warning here: then it is no cause beside other faults."""
     return hit.sign is not None and hit.sign.weight > Weight.HINT
+
+
+def _error_after(hit: Hit, readings: Iterable[Reading]) -> bool:
+    """Whether an error follows a warning: then the warning was survived."""
+    lasts = [reading.last_error for reading in readings if hit in reading.hits]
+    return any(last is not None and last.number > hit.line.number for last in lasts)
 
 
 def _still(hit: Hit, readings: Iterable[Reading]) -> bool:

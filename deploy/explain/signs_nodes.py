@@ -195,7 +195,7 @@ HOST = (
          "a file could not be mapped: a limit of mappings or of address space, most often, or memory is full",
          "sysctl vm.max_map_count; ulimit -v; free -h", "host-memory"),
     sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
-         r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OUT_OF_MEMORY|"
+         r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OOM-killed|OUT_OF_MEMORY|"
          r"srun: error: .{0,80}Out Of Memory|std::bad_alloc|MemoryError\b|Cannot allocate memory|"
          r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded (?:job )?memory limit|"
          r"ray\.exceptions\.OutOfMemoryError|"
