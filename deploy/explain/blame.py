@@ -7,7 +7,7 @@ import re
 from .reading import Hit
 from .signs_general import kind_by
 from .signs_kinds import Sign
-from .words import BY_THE_WAY, ELSEWHERE, WRAPPERS
+from .words import ANY_CLASS, BY_THE_WAY, ELSEWHERE, WRAPPERS
 
 # Exceptions that a script raises, or makes a library raise. The environment may be the cause of others.
 _SCRIPTS = re.compile(
@@ -39,6 +39,10 @@ _RAISED = re.compile(
 )
 # A program that catches an exception and prints only its words.
 _CAUGHT = re.compile(r"\b(?:Exception|Error) (?:while|during|when) [^:]{1,80}: (\S.{0,400})")
+_BAD = re.compile(
+    r"\.\w*(?:Bad|Invalid|Fail|Missing|NotFound|Mismatch|Timeout|Expired|Abort|Unsupported|Denied|Refused|Lost|OutOf|"
+    r"Broken|Corrupt|Unidentified|Disconnected)\w*$"
+)
 _LIBRARIES = re.compile(r"site-packages|dist-packages|/lib(?:64)?/python\d|<frozen|<string>|\\lib\\")
 
 
@@ -71,3 +75,9 @@ def raised_in(text: str) -> str:
         return f"{raised[0][1]}: {raised[0][2]}".strip()
     caught = _CAUGHT.search(text)
     return f"Exception: {caught[1]}" if caught and not BY_THE_WAY.search(text) else ""
+
+
+def bad_end(text: str) -> str:
+    """The exception of any class that this last line of an output is, if the name of the class says that it is bad."""
+    ends = ANY_CLASS.match(text)
+    return text if ends and ends[2] and _BAD.search(ends[1]) and not WRAPPERS.search(ends[1]) else ""

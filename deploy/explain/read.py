@@ -198,7 +198,8 @@ class _Reader:
             return
         if ERROR.search(part.whole) and not QUIET.search(part.whole):
             seen.last_error = line
-            if len(seen.errors) < _MOST_ERRORS:
+            victim = sign is not None and sign.weight == Weight.VICTIM
+            if not victim and len(seen.errors) < _MOST_ERRORS:
                 seen.errors.append(line)
         seen.traced = seen.traced or bool(FRAME.search(part.whole))
         if sign is None and (not error or WRAPPERS.search(exception[1] if exception else "")):

@@ -43,7 +43,7 @@ _OUTSIDE = (
             + r" load (?:\w+ ){0,4}(?:weights|checkpoint|state[_ ]?dict)|(?:corrupt\w*|truncated|incomplete|"
             r"invalid header|bad magic|unexpected end).{0,100}(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|"
             r"ckpt)\b)|(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|ckpt)\b).{0,100}(?:corrupt|truncated|"
-            "incomplete|invalid header|not a valid)",
+            "incomplete|invalid header|malformed|not a valid)",
             "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
     general("arguments", "(?i)unrecogni[sz]ed (?:argument|option)|specified arguments are not used|no such "
             "option|(?:missing|unknown) (?:command[- ]line )?(?:option|flag)|invalid choice",

@@ -213,7 +213,7 @@ HOST = (
             r"KeyboardInterrupt",
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
     general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
-            r"exit status 3221225477|double free or corruption|free\(\): invalid|"
+            r"exit status 3221225477|double free or corruption|free\(\): invalid|free invalid pointer|"
             r"corrupted (?:size|double)|malloc\(\): |Fatal Python error",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
     general("architecture-differs", ended("SIGILL", 4) + r"|Illegal instruction",

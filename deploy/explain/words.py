@@ -34,10 +34,14 @@ BADLY = re.compile(
     r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"
     r"ChildFailedError|FAILED\b|core dumped"
 )
-ERROR = re.compile(
+# That something cannot be done ends a run, or is said of something that the run does without.
+_UNABLE = r"(?:^|: )(?:Unable to|Could not|Cannot) "
+_WRONG = (
     r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b|"
-    r"\bException (?:while|during)\b|: E \w+/|\bE\d{3,4} \d\d:|(?:^|: )(?:Unable to|Could not|Cannot) "
+    r"\bException (?:while|during)\b|: E \w+/|\bE\d{3,4} \d\d:"
 )
+WRONG = re.compile(_WRONG)
+ERROR = re.compile(f"{_WRONG}|{_UNABLE}")
 NOT = re.compile(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
 EXCEPTION = re.compile(
     r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"

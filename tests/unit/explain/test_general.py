@@ -6,6 +6,7 @@ import pytest
 
 from deploy.explain.blame import raised_in
 from deploy.explain.cause import explain
+from deploy.explain.signs import SIGNS
 from deploy.explain.signs_general import ROWS, kind_by
 from deploy.explain.words import facts
 
@@ -55,6 +56,10 @@ def test_the_kind_of_an_error_is_told_by_words_in_wide_use(cause, error):
 
 def test_each_kind_has_an_example():
     assert {row.cause for row in ROWS} <= {cause for cause, _ in KINDS}
+
+
+def test_no_kind_is_one_that_the_signs_do_not_know():
+    assert {row.cause for row in ROWS} <= {sign.cause for sign in SIGNS}
 
 
 def test_a_sign_is_believed_before_words_in_wide_use():
@@ -146,6 +151,11 @@ def test_an_exception_is_found_in_the_middle_of_a_line(line, error):
     assert raised_in(line) == error
 
 
+def test_an_output_may_end_with_an_exception_whose_class_is_named_otherwise():
+    assert explain({"a": "loading\nzipfile.BadZipFile: File is not a zip file\n"}).cause == "exception"
+    assert explain({"a": "loading\ntorch.Tensor: of 3 numbers\n"}).cause == ""
+
+
 def test_words_of_an_exception_may_begin_on_the_next_line():
     text = "ImportError: \nA module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.0\n"
     assert explain({"a": text}).cause == "library-mismatch"
@@ -158,3 +168,43 @@ def test_words_in_wide_use_are_looked_for_in_linear_time(piece):
     kind_by(text)
     raised_in(text)
     assert time.process_time() - start < 0.5
+
+
+_AT_THE_START = """\
+2025-01-02 03:04:05.1: E external/xla/cuda_fft.cc:467] Unable to register cuFFT factory: one has been registered
+2025-01-02 03:04:05.1: W tensorflow/dso_loader.cc:64] Could not load dynamic library 'libnvinfer.so.7'; \
+dlerror: libnvinfer.so.7: cannot open shared object file: No such file or directory
+node-a:77:77 [0] NCCL INFO Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object file
+Could not find the bitsandbytes CUDA binary at PosixPath('/x/libbitsandbytes_cuda121.so')
+Loading the data
+step 1
+step 2
+"""
+_AT_THE_END = """\
+Exception in thread Thread-7 (_pin_memory_loop):
+Traceback (most recent call last):
+  File "/usr/lib/python3.10/threading.py", line 1016, in _bootstrap_inner
+    self.run()
+ConnectionResetError: [Errno 104] Connection reset by peer
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (
+            "Root Cause (first observed failure):\n[0]:\n  rank : 3 (local_rank: 3)\n  exitcode : -9 (pid: 7)\n",
+            "killed",
+        ),
+        ("RuntimeError: cannot build the table of words\n", "exception"),
+        ("[ERROR] the launcher ended with exit code 1\n", ""),
+    ],
+)
+def test_the_usual_noise_at_the_start_and_the_end_is_no_cause(end, cause):
+    assert explain({"a": _AT_THE_START + end + _AT_THE_END}).cause == cause
+
+
+def test_what_could_not_be_done_is_a_cause_only_at_the_end():
+    last = "Could not load library libcudnn_cnn_infer.so.8\n"
+    assert explain({"a": last}).cause == "library-mismatch"
+    assert explain({"a": last + "going on\n" * 9}).cause == ""
