@@ -1,10 +1,13 @@
-"""Whether an exception that no sign describes is the script's own fault. Pure."""
+"""What an error is that no sign describes: a kind of fault by words in wide use, or the script's own. Pure."""
 
 from __future__ import annotations
 
 import re
 
 from .reading import Hit
+from .signs_general import kind_by
+from .signs_kinds import Sign
+from .words import ANY_CLASS, BY_THE_WAY, ELSEWHERE, WRAPPERS
 
 # Exceptions that a script raises, or makes a library raise. The environment may be the cause of others.
 _SCRIPTS = re.compile(
@@ -24,6 +27,22 @@ SURROUNDINGS = re.compile(
     r"time[d-]? ?out|out of memory|certificate|ssl|proxy|rendezvous|quota|no space|permission|denied|docker|"
     r"infiniband)\b"
 )
+# An argument's bad value may be named after a GPU or a backend; only what no argument can cause counts here.
+_OUTSIDE = re.compile(
+    r"(?i)\b(?:connect(?!or)\w*|sockets?|network (?!\w+ (?:layer|type))|time[d-]? ?out|out of memory|certificate|ssl|"
+    r"rendezvous|quota|no space|permission|denied)\b"
+)
+# A class in the middle of a line: behind a prefix that no launcher has, or in a text that JSON quotes.
+_RAISED = re.compile(
+    r"(?:^|\\n|[\s\"'>:\]|(.])((?:\w{1,60}\.){0,8}[A-Z]\w{1,60}(?:Error|Exception))(?:: |:?$|\\n|(?=  ?File \"))"
+    r"(.{0,400})"
+)
+# A program that catches an exception and prints only its words.
+_CAUGHT = re.compile(r"\b(?:Exception|Error) (?:while|during|when) [^:]{1,80}: (\S.{0,400})")
+_BAD = re.compile(
+    r"\.\w*(?:Bad|Invalid|Fail|Missing|NotFound|Mismatch|Timeout|Expired|Abort|Unsupported|Denied|Refused|Lost|OutOf|"
+    r"Broken|Corrupt|Unidentified|Disconnected)\w*$"
+)
 _LIBRARIES = re.compile(r"site-packages|dist-packages|/lib(?:64)?/python\d|<frozen|<string>|\\lib\\")
 
 
@@ -33,8 +52,32 @@ def by_script(hit: Hit) -> bool:
         return False
     if _SHAPES.match(hit.error):
         return True
+    if _SCRIPTS.match(hit.error):
+        return not _OUTSIDE.search(hit.error)
     if SURROUNDINGS.search(hit.error):
         return False
-    if _SCRIPTS.match(hit.error):
-        return True
     return bool(hit.frame) and not _LIBRARIES.search(hit.frame)
+
+
+def sign_by_words(error: str) -> Sign | None:
+    """The kind of fault that the words of an exception mean; of a class that scripts raise only one from outside."""
+    if _SHAPES.match(error):
+        return None
+    return kind_by(error, outside_only=bool(_SCRIPTS.match(error)))
+
+
+def raised_in(text: str) -> str:
+    """The exception that stands somewhere in a line which looks like an error; empty if there is none."""
+    if ELSEWHERE.search(text) or SURROUNDINGS.search(text):
+        return ""
+    raised = [match for match in _RAISED.finditer(text) if not WRAPPERS.search(match[1])]
+    if raised:
+        return f"{raised[0][1]}: {raised[0][2]}".strip()
+    caught = _CAUGHT.search(text)
+    return f"Exception: {caught[1]}" if caught and not BY_THE_WAY.search(text) else ""
+
+
+def bad_end(text: str) -> str:
+    """The exception of any class that this last line of an output is, if the name of the class says that it is bad."""
+    ends = ANY_CLASS.match(text)
+    return text if ends and ends[2] and _BAD.search(ends[1]) and not WRAPPERS.search(ends[1]) else ""

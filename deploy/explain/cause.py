@@ -15,17 +15,21 @@ from typing import Any
 from ..core.program import FAB
 from . import collectives
 from . import store as explain_store
-from .blame import SURROUNDINGS, by_script
+from .blame import SURROUNDINGS, bad_end, by_script, raised_in, sign_by_words
 from .kinds import kind_of
 from .read import read
 from .reading import Hit, Line, Reading, Root
 from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
+from .signs_general import kind_by
+from .words import WRONG
 
 DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
 _NEAR = 120
 # Ranks on one host: torchrun gives each a GPU.
 _ON_A_HOST = 8
+# Lines at the end of an output, which may say why it ended.
+_LATE = 3
 _SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -6: "crashed", -4: "architecture-differs", -8: "crashed"}
 # A message that names the rank it is about, or whose it is.
 _NAMED_RANK = re.compile(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
@@ -184,21 +188,24 @@ def _of_little(
         latest = _of(past[-1], hits, root)
         return replace(latest, what=f"{latest.what}; lines of training follow it, and nothing says how it ended")
     alive = [hit for hit in hits if _still(hit, readings)]
-    worse = any(reading.victims or reading.roots or reading.badly for reading in readings)
-    hints = [hit for hit in alive if hit.weight == Weight.HINT and not (worse and hit.quiet and _serious(hit))]
+    worse = any(r.victims or r.roots or r.badly or r.traced or r.errors for r in readings)
+    hints = [hit for hit in alive if hit.weight == Weight.HINT and not (hit.quiet and _serious(hit) and worse)]
     waits = [hit for hit in alive if hit.sign is not None and hit.weight == Weight.VICTIM and hit.sign.cause]
     if waits:
         return _waited(waits, silent)
     if hints and not all(reading.ended_well for reading in readings):
         return _of(hints[0], hits, root)
+    if root is not None and root.exitcode in _SIGNALS:
+        return _of_root(root)
+    told = _of_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
+    if told is not None:
+        return told
     victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]
     if victims:
         where = f"{', '.join(silent)} went silent before: look there" if silent else "its own output is needed"
         what = f"these are words of nodes that lost a peer, not of the one that failed; {where}"
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else f"{FAB} logs --hosts ...")
-    if root is not None:
-        return _of_root(root)
-    return _of_nothing(readings)
+    return _of_root(root) if root is not None else _of_nothing(readings)
 
 
 def _of_root(root: Root) -> Explanation:
@@ -211,6 +218,27 @@ def _of_root(root: Root) -> Explanation:
         return Explanation(cause, f"{who}: {sign.what}", sign.maybe, lines, sign.next)
     what = f"{who} failed first; its own error is not in this output"
     return Explanation("", what, evidence=lines, next=f"{FAB} logs --hosts ... --rank N")
+
+
+def _of_errors(readings: Sequence[Reading], victims: Sequence[Line]) -> Explanation | None:
+    """The explanation from lines that look like an error, by words in wide use or by an exception in their middle."""
+    errors = [line for reading in readings for line in _errors(reading) if line not in victims]
+    for line in errors:
+        sign = kind_by(line.text)
+        if sign is not None:
+            return Explanation(sign.cause, sign.what, sign.maybe, (line,), sign.next)
+    raised = [(line, raised_in(line.text)) for line in errors]
+    raised += [(reading.last, bad_end(reading.last.text)) for reading in readings if reading.last is not None]
+    for line, error in raised:
+        if error:
+            return _of(Hit(sign_by_words(error), line, error=error), [], None)
+    return None
+
+
+def _errors(reading: Reading) -> list[Line]:
+    """The lines of a stream that look like an error; that something could not be done is one only at the end."""
+    lines = dict.fromkeys(line for line in (*reading.errors, reading.last_error) if line is not None)
+    return [line for line in lines if WRONG.search(line.text) or line.number > reading.number - _LATE]
 
 
 def _is(names: str) -> str:

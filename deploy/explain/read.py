@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
+from .blame import sign_by_words
 from .collectives import wait_of
 from .launchers import Report, ended
 from .lines import LONGEST, LogLine, prefix_of, time_of, undress, without
@@ -25,6 +26,7 @@ from .words import (
     ERROR,
     EXCEPTION,
     FRAME,
+    IN_A_THREAD,
     LOUD,
     NOT,
     QUIET,
@@ -33,10 +35,11 @@ from .words import (
     WORD,
     WORDS,
     WRAPPERS,
+    facts,
 )
 
 CHUNK = 1 << 17
-_MOST_WAITS, _MOST_PREFIXES = 4096, 16
+_MOST_WAITS, _MOST_PREFIXES, _MOST_ERRORS = 4096, 16, 8
 _MOST_HITS, _MOST_CALLS, _MOST_SHAPES, _SAME_SHAPE = 400, 100, 20_000, 4
 _BEFORE = 16 << 10
 _BEHIND = 80  # lines before an exception in which we look for its time and place
@@ -83,6 +86,7 @@ def _with_first(chunks: Iterator[bytes]) -> Iterator[tuple[bool, bytes]]:
 
 @lru_cache(maxsize=2048)  # hosts of one run print the same lines
 def _sign_of(line: str) -> Sign | None:
+    line = facts(line)
     return next((sign for sign in SIGNS if sign.pattern.search(line)), None)
 
 
@@ -96,6 +100,7 @@ class _Reader:
         self._hit_counts: dict[tuple[int, str], int] = {}
         self._report = Report()
         self._aside: dict[str, int] = {}
+        self._threads: dict[str, int] = {}
         self._inner: bool | None = None
         self._before: list[bytes] = []
         self._prefixes: dict[str, re.Pattern[str]] = {}
@@ -181,20 +186,25 @@ class _Reader:
             seen.badly = number
         sign = _sign_of(part.whole)
         exception = EXCEPTION.match(part.text) or self._after_frames(part, lines, index)
-        error = f"{exception[1]}: {exception[2] or ''}".strip() if exception else ""
+        error = f"{exception[1]}: {self._words_of(exception, lines, index)}".strip() if exception else ""
         if BY_THE_WAY.search(part.text):
             self._aside[part.rank] = number + _BEHIND
         elif TO_THE_POINT.search(part.text):
             self._aside.pop(part.rank, None)
+        if IN_A_THREAD.match(part.text):
+            self._threads[part.rank] = number + _BEHIND
         self._store(part.whole, line)
+        if self._by_the_way(part, number, bool(error)):
+            return
         if ERROR.search(part.whole) and not QUIET.search(part.whole):
             seen.last_error = line
+            victim = sign is not None and sign.weight == Weight.VICTIM
+            if not victim and len(seen.errors) < _MOST_ERRORS:
+                seen.errors.append(line)
         seen.traced = seen.traced or bool(FRAME.search(part.whole))
         if sign is None and (not error or WRAPPERS.search(exception[1] if exception else "")):
             return
         if sign is None and ELSEWHERE.search(error):
-            return
-        if self._by_the_way(part, number, bool(error)):
             return
         if sign is not None and sign.weight == Weight.VICTIM:
             seen.victims += 1
@@ -210,6 +220,14 @@ class _Reader:
             if before.rank in ("", part.rank) and before.text:
                 return exception if before.text.startswith("  ") else None
         return None
+
+    def _words_of(self, exception: re.Match[str], lines: list[bytes], index: int) -> str:
+        """The words of an exception; those of the next line where they begin with one."""
+        words = exception[2] or ""
+        if words or not exception[0].rstrip().endswith(":") or index + 1 >= len(lines):
+            return words
+        after = self._plain(undress(lines[index + 1][:LONGEST].decode(errors="replace"))).text.strip()
+        return "" if after.startswith(("File ", "Traceback", "--", "==")) else after
 
     def _store(self, text: str, line: Line) -> None:
         """Note failed calls to a store, and whether it was the store of the rendezvous."""
@@ -231,10 +249,14 @@ class _Reader:
         time, frame = _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)
         if sign is None and frame.endswith("/subprocess.py") and NO_PROGRAM.pattern.match(error):
             sign = NO_PROGRAM
+        if sign is None:
+            sign = sign_by_words(error)
         caught: tuple[str, ...] = ()
         if sign is not None and (match := sign.pattern.search(part.whole)):
             caught = tuple(group for group in match.groups() if group)
-        quiet = sign is not None and bool(QUIET.search(part.whole)) and not LOUD.search(part.whole)
+        warned = sign is not None and bool(QUIET.search(part.whole)) and not LOUD.search(part.whole)
+        thread = self._threads.pop(part.rank, 0) if error else 0
+        quiet = warned or line.number <= thread
         self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet))
 
     def _reported(self, part: LogLine, line: Line) -> bool:

@@ -29,7 +29,8 @@ class Line:
 class Hit:
     """A sign in the log; `sign` is None for an exception that no sign describes.
 
-    frame: the innermost file of its traceback. time: in seconds of the year. quiet: a warning.
+    frame: the innermost file of its traceback. time: in seconds of the year. quiet: a warning, or raised in a
+    thread, which ends no process.
     """
 
     sign: Sign | None
@@ -45,8 +46,13 @@ class Hit:
     def weight(self) -> Weight:
         """How much the sign says; a warning says little, whatever its words."""
         if self.sign is None:
-            return Weight.GENERAL
+            return Weight.HINT if self.quiet else Weight.GENERAL
         return min(self.sign.weight, Weight.HINT) if self.quiet else self.sign.weight
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether it says that a good end was none: a crash, or a wait for a rank that never came."""
+        return self.sign is not None and bool(self.sign.cause) and not self.quiet
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ class Reading:
 
     calls: failed calls to a store; at_rendezvous: to that of the rendezvous. victims: lines of ranks that lost a peer.
     waits: of ranks in a collective.
-    number: of lines. last: the last line; last_error: the last line that looks like an error.
+    number: of lines. last: the last line; errors: the first lines that look like an error; last_error: the last one.
     traced: whether a traceback is in it. progress, well, badly:
     the last line of training, of a good end, of a bad end; 0 if there is none.
     """
@@ -97,6 +103,7 @@ class Reading:
     victims: int = 0
     number: int = 0
     last: Line | None = None
+    errors: list[Line] = field(default_factory=list)
     last_error: Line | None = None
     last_time: float | None = None
     traced: bool = False
@@ -107,7 +114,8 @@ class Reading:
     @property
     def ended_well(self) -> bool:
         """Whether the stream reports a good end and nothing bad after it."""
-        return self.well > max(self.badly, max((hit.line.number for hit in self.fatal), default=0))
+        last = max((hit.line.number for hit in self.hits if hit in self.fatal or hit.contradicts), default=0)
+        return self.well > max(self.badly, last)
 
     @property
     def fatal(self) -> list[Hit]:

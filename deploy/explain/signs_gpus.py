@@ -94,6 +94,8 @@ GPU = (
          r"numpy\.dtype size changed|GLIBCXX_\S+' not found",
          "a compiled library is missing, or was built for another torch, CUDA or system",
          "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
+    hint("library-mismatch", r"compiled using NumPy 1\.x cannot be run",
+         "a compiled library was built for an older NumPy", "pip list | grep -i numpy"),
     general("", r"(CUDNN_STATUS_\w+|CUBLAS_STATUS_\w+|CUSOLVER_STATUS_\w+)",
             "a CUDA library failed: {0}; its memory, its version, or a fault of an earlier kernel", BLOCKING),
     # Errors 900 to 908 of CUDA, and HIP's: what a program may not do while it records a graph.

@@ -195,7 +195,7 @@ HOST = (
          "a file could not be mapped: a limit of mappings or of address space, most often, or memory is full",
          "sysctl vm.max_map_count; ulimit -v; free -h", "host-memory"),
     sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
-         r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OUT_OF_MEMORY|"
+         r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OOM-killed|OUT_OF_MEMORY|"
          r"srun: error: .{0,80}Out Of Memory|std::bad_alloc|MemoryError\b|Cannot allocate memory|"
          r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded (?:job )?memory limit|"
          r"ray\.exceptions\.OutOfMemoryError|"
@@ -213,7 +213,7 @@ HOST = (
             r"KeyboardInterrupt",
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
     general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
-            r"exit status 3221225477|double free or corruption|free\(\): invalid|"
+            r"exit status 3221225477|double free or corruption|free\(\): invalid|free invalid pointer|"
             r"corrupted (?:size|double)|malloc\(\): |Fatal Python error",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
     general("architecture-differs", ended("SIGILL", 4) + r"|Illegal instruction",

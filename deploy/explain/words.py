@@ -34,7 +34,14 @@ BADLY = re.compile(
     r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"
     r"ChildFailedError|FAILED\b|core dumped"
 )
-ERROR = re.compile(r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b")
+# That something cannot be done ends a run, or is said of something that the run does without.
+_UNABLE = r"(?:^|: )(?:Unable to|Could not|Cannot) "
+_WRONG = (
+    r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b|"
+    r"\bException (?:while|during)\b|: E \w+/|\bE\d{3,4} \d\d:"
+)
+WRONG = re.compile(_WRONG)
+ERROR = re.compile(f"{_WRONG}|{_UNABLE}")
 NOT = re.compile(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
 EXCEPTION = re.compile(
     r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"
@@ -45,6 +52,7 @@ ANY_CLASS = re.compile(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
 FRAME = re.compile(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
 # What follows is said by the way: of a destructor, or of the code that reports errors.
 BY_THE_WAY = re.compile(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
+IN_A_THREAD = re.compile(r"^Exception in thread \S")
 TO_THE_POINT = re.compile(r"\bOriginal exception was:")
 # An error that says that the error is elsewhere.
 ELSEWHERE = re.compile(
@@ -59,13 +67,28 @@ WRAPPERS = re.compile(
     r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
     r"WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
     r"UnexpectedStatusException|\bAlgorithmError|ExecuteUserScriptError|"
+    r"CreateContainer\w*Error|RunContainerError|"
     r"python\.PythonException|Py4JJavaError|"
     r"Warning$"
 )
 QUIET = re.compile(
-    r"Warning\b|\bWARNING\b|\[W\b|^W\d{4} |\bINFO\b|\bDEBUG\b|\[I\b|\bretrying\b|(?i:will (?:retry|fall ?back))"
+    r"Warning\b|\bWARN(?:ING)?\b|\[W\b|\b[WI]\d{3,4} \d\d:|: [WI] \w+/|\bINFO\b|\bDEBUG\b|\[I\b|\b[Rr]etrying\b|"
+    r"(?i:will (?:retry|be ignored|fall ?back)|falling back|skipping\b|\bignoring\b)"
 )
 LOUD = re.compile(
-    r"NCCL WARN|IDENTIFICATION|SIGHUP|SIGINT|death signal|"
+    r"NCCL WARN|\.(?:cc|cu|h):\d+ WARN|IDENTIFICATION|SIGHUP|SIGINT|death signal|"
+    r"\bWarning {1,8}(?:Failed|Evicted|BackOff|OOM|NodeNotReady|Preempt)|"  # the level of an event of Kubernetes
     r"server socket has failed to listen on any|Traceback|^\w*Error: "
 )
+# From these words on, a sentence is advice or a guess of its program, and no fact.
+_ADVICE = re.compile(
+    r"(?i)\b(?:please|make sure|ensure|try(?: to)?|consider|e\.g\.|such as|for example|possibl[ey]|potential(?:ly)?|"
+    r"perhaps|probably|(?:may|might|could|can) (?:also )?(?:be|have|indicate|mean|happen|occur|cause)|"
+    r"if (?:you|the|this|it|that)|common (?:cause|reason)s?|verify|double[- ]check)\b(?:[^.]|\.(?=\S))*"
+)
+
+
+def facts(text: str) -> str:
+    """A text without what it advises or guesses; whole where nothing else would be left."""
+    left = _ADVICE.sub("", text)
+    return left if left.strip() else text

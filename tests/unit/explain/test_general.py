@@ -1,0 +1,210 @@
+"""Errors that no sign describes: their kind by words in wide use, and what of a text is a fact."""
+
+import time
+
+import pytest
+
+from deploy.explain.blame import raised_in
+from deploy.explain.cause import explain
+from deploy.explain.signs import SIGNS
+from deploy.explain.signs_general import ROWS, kind_by
+from deploy.explain.words import facts
+
+KEY = "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nKeyError: 'image'\n"
+TRACE = 'Traceback (most recent call last):\n  File "/lib/python3.11/site-packages/odd/io.py", line 3, in read\n    x\n'
+# Words that no row of the other tables has.
+KINDS = [
+    ("access-denied", "odd.hub.CommError: You have no permissions to access the project"),
+    ("access-denied", "OddHTTPError: 403 Client Error: Forbidden for url: https://models.example.org/x"),
+    ("download", "odd.errors.HubHTTPError: 429 Client Error: Too Many Requests for url."),
+    ("download", "OSError: Failed to download the shard odd-3"),
+    ("checkpoint-mismatch", "odd.LoadException: the checkpoint has a different number of heads"),
+    ("checkpoint-broken", "OSError: Unable to load weights from odd checkpoint file for './m.bin'"),
+    ("arguments", "ValueError: Some specified arguments are not used by the OddParser: ['--x']"),
+    ("gpu-count", "MisconfigurationException: You requested gpus: [0, 1] But your machine only has: [0]"),
+    ("file-permission", "odd.OpenException: open /data/x: Operation not permitted"),
+    ("disk-faulty", "odd.IoException: write: Stale file handle"),
+    ("disk-quota", "odd.IoException: quota of the file system is used up"),
+    ("disk-full", "odd.IoException: failed to write the file"),
+    ("peer-name-unresolvable", "odd.ConnException: getaddrinfo of node-3 gave nothing"),
+    ("preempted", "odd.JobException: the pod was evicted"),
+    ("time-limit", "odd.JobException: job time limit"),
+    ("scheduler", "odd.JobException: There are not enough slots in the system"),
+    ("gpu-memory", "RuntimeError: NPU out of memory. Tried to allocate 2 GiB"),
+    ("host-memory", "odd.MemException: the host is low on memory"),
+    ("gpu-arch", "nvcc fatal: Unsupported gpu architecture 'compute_89'"),
+    ("compiler-missing", "error: command '/usr/bin/gcc' failed with exit status 1"),
+    ("library-mismatch", "Error: Could not load library libodd_cnn.so.8"),
+    ("module-missing", "RuntimeError: odd is not installed"),
+    ("gpu-missing", "RuntimeError: No supported accelerator was found"),
+    ("port-busy", "odd.BindException: port 8000 is already in use"),
+    ("node-missing", "odd.StartException: Timed out waiting for all workers"),
+    ("loss-nan", "FloatingPointError: Loss became infinite or NaN at iteration=0!"),
+    ("cuda-fork", "RuntimeError: Odd can't create new processes if CUDA is already initialized."),
+    ("shm-small", "ERROR: Unexpected bus error encountered in worker."),
+    ("memlock", "odd.RdmaException: RLIMIT_MEMLOCK is 64 KiB"),
+    ("collective-timeout", "RuntimeError: HcclAllreduce timed out"),
+    ("command-missing", "odd-switchroot: failed to execute: /bin/bash: No such file or directory"),
+    ("container-missing", "slurmstepd: error: pyxis: failed to import docker image"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "error"), KINDS, ids=[f"{n}-{cause}" for n, (cause, _) in enumerate(KINDS)])
+def test_the_kind_of_an_error_is_told_by_words_in_wide_use(cause, error):
+    assert explain({"a": f"starting\n{error}\n"}).cause == cause
+
+
+def test_each_kind_has_an_example():
+    assert {row.cause for row in ROWS} <= {cause for cause, _ in KINDS}
+
+
+def test_no_kind_is_one_that_the_signs_do_not_know():
+    assert {row.cause for row in ROWS} <= {sign.cause for sign in SIGNS}
+
+
+def test_a_sign_is_believed_before_words_in_wide_use():
+    text = "odd.IoException: failed to write the file\nOSError: [Errno 122] Disk quota exceeded\n"
+    assert explain({"a": text}).cause == "disk-quota"
+
+
+@pytest.mark.parametrize("words", [
+    "odd.RunError: The run failed. After fixing it (an error such as OOM), start anew.",
+    "odd.RunError: it stands still. Please check that no firewall, permission denied or full disk is the reason.",
+    "odd.RunError: no reason. This might be caused by a version mismatch of CUDA and out of memory.",
+    "odd.RunError: no reason. If the checkpoint does not match, pip install odd==2.",
+])  # fmt: skip
+def test_what_an_error_advises_or_guesses_is_no_fact(words):
+    assert explain({"a": f"{TRACE}{words}\n"}).cause in ("", "exception")
+
+
+def test_a_text_of_advice_alone_is_kept():
+    assert facts("Please log in.").startswith("Please") or facts("Please log in.") == "."
+    assert facts("CUDA is gone. Please reboot. Xid 79.") == "CUDA is gone. . Xid 79."
+
+
+@pytest.mark.parametrize("error", [
+    "ValueError: You selected an invalid accelerator name: `ddp`. Available names are: cpu, cuda, hpu.",
+    "KeyError: 'gpu'",
+    "AttributeError: 'Driver' object has no attribute 'port'",
+])  # fmt: skip
+def test_a_bad_value_that_is_named_after_a_gpu_is_the_scripts_fault(error):
+    assert explain({"a": f"{TRACE}{error}\n"}).cause == "script-error"
+
+
+def test_a_server_on_this_host_is_no_download():
+    told = explain({"a": f"{TRACE}odd.ClientException: http://localhost:8000/health: connection refused\n"})
+    assert told.cause != "download"
+
+
+def test_a_warning_that_an_error_follows_is_no_cause():
+    warning = "2026-01-02 03:04:05: W odd/loader.cc:64] libodd.so.11: cannot open shared object file: No such file\n"
+    assert explain({"a": warning}).cause == "library-mismatch"
+    assert explain({"a": f"{warning}node-3: something failed here\n"}).cause == ""
+
+
+@pytest.mark.parametrize(
+    "level", ["[rank0]:W1228 15:58:31.02 5278 x.py:24] ", "WARN odd.Loader: ", "[rank0]:[W1122 06:40:00 x.cpp:1] "]
+)
+def test_lines_of_any_logger_that_warn_are_quiet(level):
+    told = explain({"a": f"{level}libodd.so.1: cannot open shared object file: No such file or directory\n{KEY}"})
+    assert told.cause == "script-error"
+
+
+def test_an_event_of_kubernetes_is_no_mere_warning():
+    event = "Warning  Failed  113s  kubelet  Error: container create failed: container init was OOM-killed\n"
+    rows = "train-0  0/1  CreateContainerError  0  2m29s\n"
+    assert explain({"a": rows + event}).cause == "host-memory"
+    assert explain({"a": rows}).cause == ""
+
+
+def test_a_good_end_is_none_if_a_rank_waits_after_it():
+    text = (
+        "{'train_runtime': 119.8}\n[E ProcessGroupNCCL.cpp:828] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=2778, OpType=_ALLGATHER_BASE, Timeout(ms)=1800000) ran for 1801649 milliseconds\n"
+    )
+    explained = explain({"a": text})
+    assert (explained.cause, explained.ended_well) == ("collective-timeout", False)
+
+
+def test_an_exception_of_a_thread_counts_only_if_no_other_ends_the_process():
+    thread = f"Exception in thread NetStatThr:\n{TRACE}odd.NetException: gone\n"
+    typed = f"Exception in thread Thread-3:\n{TRACE}TypeError: gone\n"
+    assert explain({"a": typed}).cause == "script-error"
+    assert "KeyError" in explain({"a": typed + KEY}).what
+    assert "KeyError" in explain({"a": thread + KEY}).what
+
+
+def test_an_exception_of_a_destructor_is_no_cause_even_if_no_other_is_there():
+    text = f"Exception ignored in: <function Odd.__del__ at 0x7f>\n{TRACE}AttributeError: 'Odd' has no 'comm'\n"
+    assert explain({"a": text}).cause == ""
+
+
+@pytest.mark.parametrize(("line", "error"), [
+    ("12:30 job-3 | Trainer died with ValueError: bad shape", "ValueError: bad shape"),
+    ('{"severity":"ERROR","message":"Traceback ...\\nodd.io.ReadError: cut off"}', 'odd.io.ReadError: cut off"}'),
+    ("Exception while training: cannot identify image file 'x'", "Exception: cannot identify image file 'x'"),
+    ("RayTaskError(ValueError): odd.Elsewhere ValueError: bad", "ValueError: bad"),
+    ("train-0  0/1  CreateContainerError   0  2m29s", ""),
+    ("the 3 Errors: none", ""),
+])  # fmt: skip
+def test_an_exception_is_found_in_the_middle_of_a_line(line, error):
+    assert raised_in(line) == error
+
+
+def test_an_output_may_end_with_an_exception_whose_class_is_named_otherwise():
+    assert explain({"a": "loading\nzipfile.BadZipFile: File is not a zip file\n"}).cause == "exception"
+    assert explain({"a": "loading\ntorch.Tensor: of 3 numbers\n"}).cause == ""
+
+
+def test_words_of_an_exception_may_begin_on_the_next_line():
+    text = "ImportError: \nA module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.0\n"
+    assert explain({"a": text}).cause == "library-mismatch"
+
+
+@pytest.mark.parametrize("piece", ["x ", "a.", "error 4", "could not ", "checkpoint ", "https://", "no a b c ", "A"])
+def test_words_in_wide_use_are_looked_for_in_linear_time(piece):
+    text = (piece * 4096)[:4096]
+    start = time.process_time()
+    kind_by(text)
+    raised_in(text)
+    assert time.process_time() - start < 0.5
+
+
+_AT_THE_START = """\
+2025-01-02 03:04:05.1: E external/xla/cuda_fft.cc:467] Unable to register cuFFT factory: one has been registered
+2025-01-02 03:04:05.1: W tensorflow/dso_loader.cc:64] Could not load dynamic library 'libnvinfer.so.7'; \
+dlerror: libnvinfer.so.7: cannot open shared object file: No such file or directory
+node-a:77:77 [0] NCCL INFO Plugin load (libnccl-net.so) returned 2 : libnccl-net.so: cannot open shared object file
+Could not find the bitsandbytes CUDA binary at PosixPath('/x/libbitsandbytes_cuda121.so')
+Loading the data
+step 1
+step 2
+"""
+_AT_THE_END = """\
+Exception in thread Thread-7 (_pin_memory_loop):
+Traceback (most recent call last):
+  File "/usr/lib/python3.10/threading.py", line 1016, in _bootstrap_inner
+    self.run()
+ConnectionResetError: [Errno 104] Connection reset by peer
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (
+            "Root Cause (first observed failure):\n[0]:\n  rank : 3 (local_rank: 3)\n  exitcode : -9 (pid: 7)\n",
+            "killed",
+        ),
+        ("RuntimeError: cannot build the table of words\n", "exception"),
+        ("[ERROR] the launcher ended with exit code 1\n", ""),
+    ],
+)
+def test_the_usual_noise_at_the_start_and_the_end_is_no_cause(end, cause):
+    assert explain({"a": _AT_THE_START + end + _AT_THE_END}).cause == cause
+
+
+def test_what_could_not_be_done_is_a_cause_only_at_the_end():
+    last = "Could not load library libcudnn_cnn_infer.so.8\n"
+    assert explain({"a": last}).cause == "library-mismatch"
+    assert explain({"a": last + "going on\n" * 9}).cause == ""
