@@ -29,6 +29,8 @@ def refusal(
     word = _bare(match["word"])
     before = typed[typed.index(word) - 1] if word in typed[1:] else ""
     name, equals, value = word.partition("=")
+    if (task, name) == ("up", "--env"):
+        return UsageError("up has no option --env", f"the script has this shell's variables: NAME=VALUE {FAB} up ...")
     if name.startswith("-"):
         meant = near(name, options)
         help = f"{FAB} --help {task}" if task else f"{FAB} --list"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -99,18 +99,21 @@ def parse(answer: str) -> HostLogs:
     return HostLogs(tuple(members), frozenset(logs))
 
 
-def choose_run(hosts: Mapping[str, HostLogs], wanted: str) -> RunId:
-    """The run that was named, or the only one that is running, or the only one. Raises UsageError with all runs."""
+def choose_run(hosts: Mapping[str, HostLogs], wanted: str, here: Collection[str] = frozenset()) -> RunId:
+    """The run that was named, or the only one that is running, or the only one. Raises UsageError with these runs.
+
+    Of several that run, the only one of `here` is meant: the runs of this folder.
+    """
     members = [member for host in hosts.values() for member in host.members]
     available = {member.run for member in members} | {run for host in hosts.values() for run, _ in host.rank_logs}
     running = {member.run for member in members if member.runs}
     if wanted in available:
         return RunId(wanted)
-    for choice in (running, {member.run for member in members}, available):
+    for choice in (running, running & set(here), {member.run for member in members}, available):
         if not wanted and len(choice) == 1:
             return next(iter(choice))
     what = f"{wanted} is not on these hosts" if wanted else "which run?"
-    runs = sorted(available)
+    runs = sorted(available if wanted else running or available)
     example = runs[-1] if runs and not wanted else "ID"
     raise UsageError(f"{what}: they have {', '.join(runs) or 'no runs'}", f"name the run: --run {example}")
 

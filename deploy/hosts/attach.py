@@ -32,7 +32,7 @@ from ..run.outcome import Result, may_have_written
 from ..run.progress import WAIT_LOST_S, State
 from ..run.story import Happening
 from ..ssh.session import Session, open_all
-from . import ended, observe, plan, resume
+from . import ended, observe, plan, recorded, resume
 from . import nodes as host_nodes
 from . import options as deploy_options
 from .backend import HostsBackend, RunHandle
@@ -195,7 +195,7 @@ def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, dict[str, 
     if wanted not in runs:
         plan.refuse_foreign(wanted, containers)
         ended.refuse(wanted, sessions)
-    chosen = plan.choose_run(runs, wanted)
+    chosen = plan.choose_run(runs, wanted, recorded.without_end())
     return chosen, runs[chosen], away
 
 

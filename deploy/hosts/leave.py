@@ -20,7 +20,7 @@ from ..host import audit, commands
 from ..host.facts import Container
 from ..report.console import Console
 from ..ssh.session import Session, open_all
-from . import ended, observe, plan
+from . import ended, observe, plan, recorded
 from .container import container_name
 from .options import Options
 
@@ -76,7 +76,7 @@ def chosen(run: str, sessions: Sequence[Session]) -> tuple[RunId, Mapping[str, C
     if wanted not in runs:
         plan.refuse_foreign(wanted, containers)
         ended.refuse(wanted, sessions)
-    name = plan.choose_run(runs, wanted)
+    name = plan.choose_run(runs, wanted, recorded.without_end())
     return name, runs[name]
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..config.inventory import Cluster
 from ..config.values import is_text
@@ -27,6 +27,7 @@ from ..host import logs as host_logs
 from ..host.logs import ConsoleCount, HostLogs
 from ..report.console import Console
 from ..ssh.session import Session, SshFault, on_all, open_all
+from . import recorded
 
 # With --follow, a line waits this long for an earlier line of another host.
 _PATIENCE_S = 1.0
@@ -52,14 +53,15 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
 
     Raises DeployError with every host that does not answer, UsageError for a run or a rank that no host has.
     """
+    choice = replace(choice, rank="") if choice.rank == "all" else choice
     if choice.rank and not re.fullmatch(r"[0-9]{1,9}", choice.rank):
-        raise UsageError(f"--rank {choice.rank}: not a number", "ranks are numbered from 0")
+        raise UsageError(f"--rank {choice.rank}: not a number", "ranks are numbered from 0; all: every rank")
     refuse_pattern(choice.grep)
     wanted = asked_run("--run", choice.run)
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
         hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()
-        run = host_logs.choose_run(hosts, wanted)
+        run = host_logs.choose_run(hosts, wanted, recorded.without_end())
         readers, ranks = _readers(sessions, hosts, run, choice)
         merge = Merge([reader.source for reader in readers], _PATIENCE_S if choice.follow else None)
         matched = False

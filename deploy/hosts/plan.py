@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.errors import DeployError
@@ -149,17 +149,22 @@ def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> N
                 raise DeployError(what, f"only {container.user} can stop or remove it")
 
 
-def choose_run(runs: Mapping[RunId, Mapping[str, Container]], wanted: str) -> RunId:
-    """The run that was named, or the only one that is running, or the only one. Raises DeployError with all runs."""
+def choose_run(
+    runs: Mapping[RunId, Mapping[str, Container]], wanted: str, here: Collection[str] = frozenset()
+) -> RunId:
+    """The run that was named, or the only one that is running, or the only one. Raises DeployError with these runs.
+
+    Of several that run, the only one of `here` is meant: the runs of this folder.
+    """
     if wanted in runs:
         return RunId(wanted)
     running = [run for run, nodes in runs.items() if any(node.code is None for node in nodes.values())]
-    if not wanted and len(running) == 1:
-        return running[0]
-    if not wanted and len(runs) == 1:
-        return next(iter(runs))
-    available = f"they have {', '.join(runs)}" if runs else "they have no runs"
+    for choice in (running, [run for run in running if run in here], list(runs)):
+        if not wanted and len(choice) == 1:
+            return choice[0]
+    shown = list(runs if wanted else running or runs)
+    available = f"they have {', '.join(shown)}" if runs else "they have no runs"
     what = f"{wanted} is not on these hosts" if wanted else "which run?"
-    example = list(runs)[-1] if runs and not wanted else "ID"
+    example = shown[-1] if runs and not wanted else "ID"
     hint = f"name the run: --run {example}" if runs else f"{FAB} runs lists the runs on this machine"
     raise DeployError(f"{what}: {available}", hint)

@@ -95,7 +95,8 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         hosts = ReachedHosts(cluster, sessions, facts.values, findings, faults)
         # Ranks of another launcher run in an image only if the user names one.
         bare = not (needed or image or cluster.job.image)
-        presence = ImagePresence("", {}, False) if bare else _presence(hosts, _names(name, cluster.job.folder))
+        images = _names(name, cluster.job.folder or Path())
+        presence = ImagePresence("", {}, False) if bare else _presence(hosts, images)
         names = [host.name for host in cluster.hosts]
         differing = tuple(host_findings.differing(presence.image, presence.by_host, names))
         return on_hosts(replace(hosts, findings=findings + differing), presence, options)
@@ -340,10 +341,9 @@ def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, 
     return shown
 
 
-def _names(image: str, folder: Path | None) -> list[str]:
-    """The names that an image may have on the hosts: those of `fab push`, with and without the folder, and its own."""
-    pushed = [deploy_options.tag_of(image, pushed_folder) for pushed_folder in ([folder, None] if folder else [None])]
-    return [*pushed, image]
+def _names(image: str, folder: Path) -> list[str]:
+    """The names that an image may have on the hosts: those of a push, with the folder and without, and its own."""
+    return [*(deploy_options.tag_of(image, pushed_folder) for pushed_folder in (folder, None)), image]
 
 
 def _presence(hosts: ReachedHosts, images: Sequence[str]) -> ImagePresence:

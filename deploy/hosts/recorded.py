@@ -73,6 +73,11 @@ def newest_of(runs: Container[str]) -> RunId | None:
     return RunId(newest.name) if newest and newest.name in runs else None
 
 
+def without_end() -> frozenset[str]:
+    """The runs of this folder whose end is not known here: of several on the hosts, these are meant."""
+    return frozenset(path.name for path in record.without_end(folders.RUNS, record.HOSTS))
+
+
 def ended_here(options: Options) -> bool:
     """Whether no hosts are named, and the run has ended and its logs are here: somebody followed it, or fetched it."""
     run_dir = _here(options)

@@ -27,7 +27,7 @@ from ..run.progress import State
 from ..ssh.session import Session, on_all, open_all
 from . import ended as known_end
 from . import nodes as host_nodes
-from . import observe, plan, resume
+from . import observe, plan, recorded, resume
 from .options import Options
 
 # Writing a checkpoint may take a while. After this time we report the nodes that still run, and do not kill them.
@@ -57,7 +57,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
         if wanted not in plan.runs_of(containers.values):
             plan.refuse_foreign(wanted, containers.values)
             known_end.refuse(wanted, sessions)
-        run = plan.choose_run(plan.runs_of(containers.values), wanted)
+        run = plan.choose_run(plan.runs_of(containers.values), wanted, recorded.without_end())
         for host, fault in faults.items():
             console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")
         nodes = plan.runs_of(containers.values)[run]
@@ -72,6 +72,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
     console.note(f"{run}: {result.message or result.verdict}")
     if result.hint:
         console.note(result.hint)
+    console.note(f"its files: {FAB} fetch --hosts {','.join(nodes)} --run {run}")
     console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
     return DONE
 

@@ -20,7 +20,7 @@ from ..report.console import Console
 from ..run import folders, hang, record
 from ..run.hang import RankDoing
 from ..ssh.session import Session, on_all, open_all
-from . import ended, observe, plan
+from . import ended, observe, plan, recorded
 from .container import container_name
 
 _LOOK_S = 30.0
@@ -36,7 +36,7 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
         if wanted not in runs:
             plan.refuse_foreign(wanted, containers.values)
             ended.refuse(wanted, sessions)
-        chosen = plan.choose_run(runs, wanted)
+        chosen = plan.choose_run(runs, wanted, recorded.without_end())
         _refuse_over(chosen, runs[chosen])
         members = [session for session in sessions if session.host.name in runs[chosen]]
         answers = on_all(members, lambda session: _ask(session, chosen))

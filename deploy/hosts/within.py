@@ -21,7 +21,7 @@ from ..host import commands
 from ..host import logs as host_logs
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
-from . import ended
+from . import ended, recorded
 
 # What an engine says of a program that is not there, or cannot be run; its words name no host.
 _NOT_STARTED = (126, 127)
@@ -83,7 +83,7 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
         hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()
         if wanted and not any(member.run == wanted for on_host in hosts.values() for member in on_host.members):
             ended.refuse(wanted, list(sessions.values()))
-        chosen = host_logs.choose_run(hosts, wanted)
+        chosen = host_logs.choose_run(hosts, wanted, recorded.without_end())
         members = host_logs.members_of(hosts, chosen)
         of_host = host_logs.ranks_of(members)
         living = {

@@ -24,6 +24,11 @@ _VARIABLE = re.compile(r"KeyError: '([A-Za-z_]\w{0,200})'")
 _ROOTS = ("", "src/")
 # What to write into, where one of these names the packages.
 _LISTS = {"uv.lock": "pyproject.toml, and run uv lock", "pyproject.toml": "`dependencies` in pyproject.toml"}
+# Paths that a script may mean on its hosts, and folders that are an image's own or the run's.
+_ON_HOSTS = re.compile(r"/[\w./@+-]{1,200}")
+_OF_IMAGES = frozenset(
+    "bin boot dev etc lib lib64 muster opt proc root run sbin sys tmp usr var venv workspace".split()
+)
 _FILES = 8  # that one hint names
 _MOST = 200  # words; a host chooses the text
 
@@ -87,14 +92,34 @@ def _of_variable(words: str, folder: Path, choice: Choice) -> str:
 
 def named(words: str) -> Iterator[str]:
     """What may be a path in the folder, in the lines that miss a file. Pure."""
-    lines = (line for line in words.splitlines() if _MISSING.search(line))
-    paths = [next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line)]
-    for word in paths[:_MOST]:
+    for word in _in_lines(words):
         top = f"{WORKSPACE}/"
         path = word[word.rindex(top) + len(top) :] if word.startswith("/") and top in word else word
         path = os.path.normpath(path)
         if path != "." and not path.startswith(("/", "..")) and "\0" not in path:
             yield PurePosixPath(path).as_posix()
+
+
+def _in_lines(words: str) -> list[str]:
+    """The words of the lines that miss something."""
+    lines = (line for line in words.splitlines() if _MISSING.search(line))
+    return [next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line)][:_MOST]
+
+
+def of_hosts(words: str, options: str) -> str:
+    """The option that mounts what these `words` of a run on hosts miss; empty if it lies in the image or a mount.
+
+    `options`: those of the deploy, as typed.
+    """
+    for word in _in_lines(words):
+        parts = PurePosixPath(os.path.normpath(word)).parts
+        if not _ON_HOSTS.fullmatch(word) or len(parts) < 3 or parts[1] in _OF_IMAGES:
+            continue
+        # /data/imagenet/train is part of /data/imagenet; /home/me is not the data of /home/me/data.
+        top = "/" + "/".join(parts[1 : min(len(parts) - 1, 4 if parts[1] == "home" else 3)])
+        if f":{top}" not in options:
+            return f"the container has no {word}; if the hosts have it: --mount {top}:{top}"
+    return ""
 
 
 def _is_data_beside(name: str, path: str) -> bool:

@@ -187,7 +187,7 @@ def hint(words: str) -> str:
     """The next step after uv's words."""
     low = words.lower()
     if "excludes" in low and "of the base image" in low:
-        return "loosen that line, or name a base with that version: --image pytorch/pytorch:TAG"
+        return "loosen that line, or name a base with that version and Python 3.11: --image pytorch/pytorch:TAG"
     if "name an image with torchvision" in low:
         return f"--image pytorch/pytorch:{official.USUAL.tag}, or another that has torch and torchvision"
     if "no space left" in low:

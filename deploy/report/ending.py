@@ -33,8 +33,10 @@ def end(
     `fetch` is the command that copies the run's files from its hosts; `sent`: the folder that was sent, and by which
     choice.
     """
-    if sent and result.verdict == "failed" and (hint := _hint(result.message, *sent)):
-        result = replace(result, hint=hint)
+    if sent and result.verdict == "failed":
+        options = str(record.own(run_dir).get("again") or "")
+        hint = _hint(result.message, *sent) or (missed.of_hosts(result.message, options) if fetch else "")
+        result = replace(result, hint=hint or result.hint)
     outcome = record.close(run_dir, result, state, seconds)
     path = page.write(run_dir)
     console.result(result, state, outcome, display_path(path), display_path(run_dir), fetch)

@@ -46,6 +46,24 @@ def test_a_file_of_a_folder_that_is_left_out_is_named_with_the_folder_and_what_w
 
 
 @pytest.mark.parametrize(
+    ("words", "mount"),
+    [
+        ("FileNotFoundError: no .npy samples in /data/b/train", "/data/b"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'", "/data"),
+        ("cat: /home/me/sets/a/b.txt: No such file or directory", "/home/me/sets"),
+    ],
+)
+def test_what_the_hosts_may_have_is_named_with_its_mount(words, mount):
+    assert missed.of_hosts(words, "").endswith(f": --mount {mount}:{mount}")
+    assert not missed.of_hosts(words, f"--gpus 1 --mount /mnt{mount}:{mount}")
+
+
+@pytest.mark.parametrize("path", ["/usr/lib/libx.so", "/workspace/a/b", "/data", "/data/$(reboot)/x", "data/b/train"])
+def test_what_is_no_path_of_the_hosts_is_not_mounted(path):
+    assert not missed.of_hosts(f"FileNotFoundError: '{path}'", "")
+
+
+@pytest.mark.parametrize(
     "words",
     [
         "ValueError: 'data/val.bin' has 3 columns",
