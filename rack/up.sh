@@ -176,7 +176,7 @@ say "$nodes nodes in $((SECONDS - started)) s: rack-1 $(address 1)$([ "$nodes" -
     ! is_behind "$nodes" || echo ", rack-$nodes only through rack-1")"
 cat <<USE
 export MUSTER_SSH_CONFIG=$config
-fab preflight --hosts ${hosts%,}
+.venv/bin/fab preflight --hosts ${hosts%,}
 fab deploy --hosts ${hosts%,}
 ssh -F $config rack-1
 make rack-down$(rack_option)

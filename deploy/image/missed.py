@@ -27,7 +27,8 @@ _LISTS = {"uv.lock": "pyproject.toml, and run uv lock", "pyproject.toml": "`depe
 # Paths that a script may mean on its hosts, and folders that are an image's own or the run's.
 _ON_HOSTS = re.compile(r"/[\w./@+-]{1,200}")
 _OF_IMAGES = frozenset(
-    "bin boot dev etc lib lib64 muster opt proc root run sbin sys tmp usr var venv workspace".split()
+    {"bin", "boot", "dev", "etc", "lib", "lib64", "muster", "opt", "proc", "root", "run", "sbin", "sys", "tmp", "usr"}
+    | {"var", "venv", "workspace"}
 )
 _FILES = 8  # that one hint names
 _MOST = 200  # words; a host chooses the text
@@ -45,7 +46,17 @@ def hint(words: str, folder: Path, choice: Choice, needs: str = "") -> str:
         return how
     if modules:
         return _of_module(modules[0], folder, needs)
-    return _of_variable(words, folder, choice)
+    return _of_typo(paths, folder) or _of_variable(words, folder, choice)
+
+
+def _of_typo(paths: Sequence[str], folder: Path) -> str:
+    """The file of the folder that a missing path may mean."""
+    for path in map(PurePosixPath, paths):
+        if path.suffix and not os.path.exists(folder / path):
+            meant = near_file(folder / path.parent, path.name, path.suffix)
+            if meant:
+                return f"the folder has no {path}: did you mean {path.parent / meant}?"
+    return ""
 
 
 def _not_sent(candidates: Sequence[str], folder: Path, choice: Choice) -> str:

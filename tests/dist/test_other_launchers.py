@@ -43,6 +43,7 @@ SCRIPTS = {
     "train.py": TRAIN,
     "plain.py": PLAIN,
     "run.sh": "torchrun plain.py\n",
+    "other.sh": "accelerate launch --num_processes 2 plain.py\n",
     "light.py": f"{MODEL}\nlightning.Trainer(num_nodes=2, devices=1, {TRAINER}).fit(Model())\n",
     "main.py": f"{MODEL}\nfrom lightning.pytorch.cli import LightningCLI\n"
     f"LightningCLI(Model, trainer_defaults=dict(devices=1, {TRAINER}))\n",
@@ -69,6 +70,7 @@ def packages(tmp_path_factory):
         "accelerate launch train.py",
         "plain.py",
         "bash run.sh",
+        "bash other.sh",
         "light.py",
         "python main.py fit --trainer.num_nodes 2",
     ],

@@ -3,6 +3,7 @@
 The launcher (`accelerate launch`, `deepspeed`, a shell script) starts this node's ranks itself. It gets the node's
 place, the number of nodes and ranks, and where the nodes meet, in the variables that launchers agree on and in its own
 options. It meets at a port of its own: the port of MASTER_PORT is taken by the store of torchrun's ranks.
+A shell script that types `accelerate launch` or `deepspeed` finds a stand-in of that name first, which adds the same.
 
 torchrun runs this file by its path, so that no package of the user's can hide it.
 """
@@ -10,6 +11,8 @@ torchrun runs this file by its path, so that no package of the user's can hide i
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import socket
 import sys
 import tempfile
@@ -17,7 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
+# The launchers with options for the place, and the first word of their stand-ins.
+_LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
 _MEET_SECONDS = 300
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has them
 # The variables that torchrun sets for a rank. The launcher's own torchrun sets them for its ranks.
@@ -48,20 +54,62 @@ class Place:
 
 
 def main() -> None:
-    """Find the place, agree on a port, and become the command."""
+    """Find the place, agree on a port, and become the command; or be the stand-in of a launcher in a shell script."""
+    if sys.argv[1] == _INSIDE:
+        stand_in(*sys.argv[2:])
     given = dict(os.environ)
     node, nodes = int(given["RANK"]), int(given["WORLD_SIZE"])
     ranks = int(given.get("MUSTER_LAUNCHER_RANKS") or 1)
     place = Place(
         node, nodes, ranks, given["MASTER_ADDR"], _port(node, given["MASTER_ADDR"], int(given["MASTER_PORT"]))
     )
-    command = filled(sys.argv[1:], place)
-    if Path(command[0]).name == "accelerate":
-        command = accelerate(command, place, _has_gpu())
-    elif Path(command[0]).name == "deepspeed":
-        command = deepspeed(command, place, _hostfile(place, given.get("MUSTER_OUTCOME_DIR")))
+    command = with_place(filled(sys.argv[1:], place), place)
+    folder = given.get("MUSTER_OUTCOME_DIR")
+    inside = folder and Path(command[0]).name not in _LAUNCHERS
+    become(command, {**environment(given, place), **(stand_ins(Path(folder), given) if folder and inside else {})})
+
+
+def stand_in(folder: str, name: str, *words: str) -> None:
+    """Become the launcher of that name behind the stand-ins in `folder`, with the place that the shell script has."""
+    given = dict(os.environ)
+    given["PATH"] = os.pathsep.join(each for each in given["PATH"].split(os.pathsep) if each != folder)
+    command = [name, *words]
+    values = [given.get(variable, "") for variable in ("NODE_RANK", "NNODES", "NPROC_PER_NODE", "MASTER_PORT")]
+    if given.get("MASTER_ADDR") and all(value.isdecimal() for value in values):
+        node, nodes, ranks, port = map(int, values)
+        command = with_place(command, Place(node, nodes, ranks, given["MASTER_ADDR"], port))
+    become(command, given)
+
+
+def stand_ins(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """The PATH on which a shell script finds them first; empty where it has no such launcher, or may not run them."""
+    here = folder / f"launchers-{os.getpid()}"
+    here.mkdir(mode=0o755)
+    for name in _LAUNCHERS:
+        if not shutil.which(name, path=given.get("PATH")):
+            continue
+        words = (sys.executable, str(Path(__file__).resolve()), _INSIDE, str(here), name)
+        (here / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        (here / name).chmod(0o755)
+        if not os.access(here / name, os.X_OK):  # a disk without the right to execute
+            return {}
+    return {"PATH": os.pathsep.join([str(here), given.get("PATH", os.defpath)])}
+
+
+def with_place(command: Sequence[str], place: Place) -> list[str]:
+    """The command with the place in the options of its launcher, if it is one that has some."""
+    name = Path(command[0]).name
+    if name == "accelerate":
+        return accelerate(command, place, _has_gpu())
+    if name == "deepspeed":
+        return deepspeed(command, place, _hostfile(place, os.environ.get("MUSTER_OUTCOME_DIR")))
+    return list(command)
+
+
+def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Become the command."""
     try:
-        os.execvpe(command[0], command, environment(given, place))
+        os.execvpe(command[0], command, environment)
     except OSError as fault:
         print(f"error: {command[0]}: {fault.strerror}", file=sys.stderr)
         print("hint: is its package in the image, and has the file its x bit?", file=sys.stderr)
@@ -102,6 +150,8 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
         # Accelerate looks only at its own node: with one GPU on each of two nodes, it does not see that there are two.
         # Without GPUs it forms no group unless an option names the CPU.
         own += ["--multi_gpu" if gpus else "--cpu"]
+    if place.ranks > 1 and not gpus:
+        print("muster: without GPUs Accelerate starts one rank on each node; torchrun starts more", file=sys.stderr)
     return [*command[:2], *own, *command[2:]]
 
 

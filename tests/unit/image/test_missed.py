@@ -77,6 +77,11 @@ def test_other_words_give_no_hint(folder, words):
     assert missed.hint(words, folder, Choice()) == ""
 
 
+def test_a_path_with_a_typo_names_the_file_beside_it(folder):
+    words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/vall.bin'"
+    assert missed.hint(words, folder, Choice()) == "the folder has no data/vall.bin: did you mean data/val.bin?"
+
+
 def test_a_file_that_was_sent_gives_no_hint(folder):
     words = "No such file or directory: 'data/val.bin'"
     assert missed.hint(words, folder, Choice(frozenset({"data/val.bin"}))) == ""

@@ -1,5 +1,8 @@
 """What a launcher of the user's is told of its node; tests/dist/test_launchers.py starts real ones."""
 
+import os
+import subprocess
+
 import pytest
 
 from trainer.elastic import launcher
@@ -39,6 +42,22 @@ def test_accelerate_is_told_its_place_before_the_users_own_options(typed, gpus, 
 
 def test_another_command_of_accelerate_stays_as_it_is():
     assert accelerate(["accelerate", "env"], PLACE, True) == ["accelerate", "env"]
+
+
+def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "accelerate").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (programs / "accelerate").chmod(0o755)
+    given = {**os.environ, "PATH": f"{programs}:/usr/bin:/bin"}
+    path = launcher.stand_ins(tmp_path, given)
+    assert not list(tmp_path.glob("launchers-*/deepspeed"))  # there is none to stand in for
+    line = ["sh", "-c", "accelerate launch --use_cpu --num_processes 2 train.py; accelerate env"]
+    done = subprocess.run(line, env={**given, **environment(given, PLACE), **path}, capture_output=True, text=True)
+    assert done.stdout.split() == [
+        *("launch", "--num_machines=3", "--machine_rank=1", "--num_processes=12", "--main_process_ip=10.0.0.1"),
+        *("--main_process_port=4711", "--use_cpu", "--num_processes", "2", "train.py", "env"),
+    ]
 
 
 def test_deepspeed_starts_its_own_node_alone():
