@@ -152,6 +152,11 @@ def named(name: str) -> Cause:
     return _BY_NAME[name]
 
 
+def engine_failed(output: str) -> bool:
+    """Whether the engine itself failed to show an image, and not for want of one."""
+    return "Error response from daemon" in output and not re.search(r"no such image", output, re.IGNORECASE)
+
+
 def read(output: str) -> Cause | None:
     """The cause that Docker's words show, or None."""
     return next((cause for cause in CAUSES if cause.words.search(output)), None)

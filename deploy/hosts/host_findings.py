@@ -54,6 +54,11 @@ def differing(image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str]
         yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)
 
 
+def broken_image(host: str, words: str) -> Finding:
+    """The finding for an engine that has the image, and cannot say what it is: a push to it would fail."""
+    return refusals.of_words(host, "software", "`docker image inspect`", words, "docker-refused")
+
+
 def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
     """Findings for hosts whose engine lives in another network than the login: its containers see that one."""
     for host, facts in every.items():

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..config.inventory import Job
-from ..core import fields
+from ..core import docker_faults, fields
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..host import commands as host_commands
@@ -53,15 +53,19 @@ class SessionProbe:
         self._stream.close()
 
 
-def images(sessions: Sequence[Session], image: str) -> dict[str, HostImage]:
-    """The image of this name on each host, by host; hosts without it are left out."""
+def images(sessions: Sequence[Session], image: str) -> tuple[dict[str, HostImage], dict[str, str]]:
+    """The image of this name on each host that has it; and an engine's words where it has one that it cannot read."""
 
-    def ask(session: Session) -> HostImage | None:
+    def ask(session: Session) -> HostImage | str:
         done = session.run(commands.show_image(image), check=False)
-        return None if done.code else parse_image(done.out)
+        if not done.code:
+            return parse_image(done.out)
+        return done.err.strip() if docker_faults.engine_failed(done.err) else ""
 
+    answers = on_all(sessions, ask).values
     # Docker 28 also names an image whose layers never arrived, and shows no layers for it.
-    return {host: held for host, held in on_all(sessions, ask).values.items() if held and held.layers}
+    held = {host: each for host, each in answers.items() if isinstance(each, HostImage) and each.layers}
+    return held, {host: each for host, each in answers.items() if isinstance(each, str) and each}
 
 
 def probes(
@@ -102,7 +106,9 @@ def in_container(facts: HostFacts, session: Session, job: Job, image: str, label
 def unstarted(session: Session) -> bool:
     """Whether the engine has a container of a preflight that it has made and not started."""
     argv = ("docker", "ps", "--all", "--quiet", "--filter", f"label={LABEL}", "--filter", "status=created")
-    return bool(session.run(argv, timeout_s=_STATE_S, check=False).out.strip())
+    with suppress(DeployError):  # the host may be lost by now, which its probe has told
+        return bool(session.run(argv, timeout_s=_STATE_S, check=False).out.strip())
+    return False
 
 
 def close(probes: Results[SessionProbe]) -> None:

@@ -32,6 +32,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     if answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d":
         yield from _twins(answers)
         yield from _store(answers)
+    yield from _localhost(answers)
 
 
 def _own(answers: Answers) -> Iterator[Finding]:
@@ -61,6 +62,24 @@ def _own(answers: Answers) -> Iterator[Finding]:
             "`socket.gaierror: Name or service not known`" if problem == "name-unresolvable" else LOOPBACK,
             _own_fix(answers, host, name, problem),
             WARNING if _harmless(answers, host, problem) else FAULT,
+        )
+
+
+def _localhost(answers: Answers) -> Iterator[Finding]:
+    """Nothing can listen on what `localhost` is at the first node: torch takes a free port of it for its store."""
+    host = answers.meeting
+    rows = answers.facts.get(host, {}).get("names", {}).get("localhost")
+    fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
+    if fails or (isinstance(rows, list) and rows and not any(row[1] for row in rows)):
+        shown = rows["error"] if isinstance(rows, dict) else f"{rows[0][0]}, which it does not have"
+        yield Finding(
+            "loopback-silent",
+            "names",
+            (host,),
+            f"{host}: nothing can listen on localhost: that is {shown}",
+            (f"on {host}: getent ahosts localhost -> {shown}",),
+            "`RuntimeError: Failed to create a socket`, before any rank begins",
+            f"on {host}: echo '127.0.0.1 localhost' | sudo tee -a /etc/hosts",
         )
 
 

@@ -336,7 +336,7 @@ def reserved():
 def facts(asked):
     """Everything that this host can find out alone."""
     name = socket.gethostname()
-    names = {host: (lambda host=host: resolve(host)) for host in {name, *asked.get("resolve", ())} - {""}}
+    names = {host: (lambda host=host: resolve(host)) for host in {name, "localhost", *asked.get("resolve", ())} - {""}}
     slow = begun({"gpus": gpus, "cuda": cuda} if asked.get("gpus", True) else {})
     answers = at_once({"fqdn": socket.getfqdn, "names": lambda: at_once(names, 2.2)})
     port_range = text("/proc/sys/net/ipv4/ip_local_port_range").split()

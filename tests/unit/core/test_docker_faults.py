@@ -95,3 +95,9 @@ def test_every_cause_has_its_entry_and_its_place():
     entries = set(DOCS.read_text().split("\n"))
     assert not [cause.name for cause in CAUSES if f"### {cause.name}" not in entries]
     assert not [json.dumps(cause.fix) for cause in CAUSES if "{" in cause.hint("x") + cause.hint_here()]
+
+
+def test_an_image_that_is_missing_is_no_failure_of_the_engine():
+    assert docker_faults.engine_failed("Error response from daemon: stat /var/lib/docker/overlay2/fb: no such file")
+    assert not docker_faults.engine_failed("[]\nError response from daemon: No such image: x:latest")
+    assert not docker_faults.engine_failed("Error: No such object: x")

@@ -15,6 +15,22 @@ def on(host, **interfaces):
     return {host: {"interfaces": {name: {**entry, **interfaces.get(name, {})} for name, entry in own.items()}}}
 
 
+@pytest.mark.parametrize(
+    ("rows", "cause"),
+    [
+        ([["::1", False, ""], ["127.0.0.1", True, ""]], ""),
+        ([["::1", False, ""]], "loopback-silent"),
+        ({"error": "Name or service not known"}, "loopback-silent"),
+        ({"error": "timeout"}, ""),
+    ],
+)
+def test_torch_takes_a_port_of_localhost_at_the_first_host(rows, cause):
+    known = {host: {"names": {**answers().facts[host]["names"], "localhost": rows}} for host in "ab"}
+    said = judge(answers(change=known))
+    assert (said.cause, said.hosts) == (cause, ("a",) if cause else ())
+    assert judge(answers(change={"b": known["b"]})).ok
+
+
 def test_two_cards_of_one_hardware_address():
     cards = {"eth0": {"mac": "02:00:00:00:00:01"}}
     twins = {host: {**on(host, **cards)[host], "namespace": host} for host in ("b", "c")}

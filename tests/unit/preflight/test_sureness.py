@@ -4,7 +4,7 @@ import pytest
 
 from deploy.preflight import Finding, Verdict, judge
 from deploy.preflight.findings import FAULT, UNKNOWN, WARNING
-from deploy.preflight.sureness import ranked
+from deploy.preflight.sureness import is_left_to_rehearsal, ranked
 from lab.answers import answers
 
 ENDS = ("c", "b")
@@ -60,6 +60,13 @@ def test_of_two_causes_that_explain_alike_none_is_sure_and_both_are_named():
 def test_a_cause_whose_calls_fail_otherwise_is_no_rival():
     said = first([finding("data-ports-rejected"), finding("mtu-blackhole")], "refused")
     assert (said.cause, said.level) == ("data-ports-rejected", FAULT)
+
+
+def test_only_calls_that_are_answered_at_times_leave_it_to_the_rehearsal():
+    for how, left in (("at-times", True), ("dropped", False)):
+        seen = answers(outcome=lambda s, t, k, how=how: how if (s, t, k) == (*ENDS, "data") else "ok")
+        said = Verdict(tuple(ranked([finding("link-loss")], seen))).first
+        assert is_left_to_rehearsal(said, seen) == left
 
 
 def test_a_cause_that_explains_little_of_what_it_is_about_is_not_sure():
