@@ -31,6 +31,8 @@ _ON_A_HOST = 8
 # Lines at the end of an output, which may say why it ended.
 _LATE = 3
 _SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -6: "crashed", -4: "architecture-differs", -8: "crashed"}
+# A warning, after which the process has no GPU: a cause where nothing else is known.
+_NO_CUDA = re.compile(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
 # A message that names the rank it is about, or whose it is.
 _NAMED_RANK = re.compile(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
 
@@ -193,18 +195,24 @@ def _of_little(
     waits = [hit for hit in alive if hit.sign is not None and hit.weight == Weight.VICTIM and hit.sign.cause]
     if waits:
         return _waited(waits, silent)
-    if hints and not all(reading.ended_well for reading in readings):
-        return _of(hints[0], hits, root)
+    sure = [hit for hit in hints if hit.sign is None or hit.sign.cause]
+    if sure and not all(reading.ended_well for reading in readings):
+        return _of(sure[0], hits, root)
     if root is not None and root.exitcode in _SIGNALS:
         return _of_root(root)
     told = _of_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
-    if told is not None:
+    if told is not None and (told.cause or not hints):
         return told
+    if hints:
+        return _of(hints[0], hits, root)
     victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]
     if victims:
         where = f"{', '.join(silent)} went silent before: look there" if silent else "its own output is needed"
         what = f"these are words of nodes that lost a peer, not of the one that failed; {where}"
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else f"{FAB} logs --hosts ...")
+    blind = [hit for hit in alive if _NO_CUDA.search(hit.line.text)]
+    if blind:
+        return _of(blind[0], hits, root)
     return _of_root(root) if root is not None else _of_nothing(readings)
 
 
@@ -223,10 +231,9 @@ def _of_root(root: Root) -> Explanation:
 def _of_errors(readings: Sequence[Reading], victims: Sequence[Line]) -> Explanation | None:
     """The explanation from lines that look like an error, by words in wide use or by an exception in their middle."""
     errors = [line for reading in readings for line in _errors(reading) if line not in victims]
-    for line in errors:
-        sign = kind_by(line.text)
-        if sign is not None:
-            return Explanation(sign.cause, sign.what, sign.maybe, (line,), sign.next)
+    kinds = [(sign, line) for line in errors if (sign := kind_by(line.text)) is not None]
+    for sign, line in [pair for pair in kinds if pair[0].cause] or kinds:
+        return Explanation(sign.cause, sign.what, sign.maybe, (line,), sign.next)
     raised = [(line, raised_in(line.text)) for line in errors]
     raised += [(reading.last, bad_end(reading.last.text)) for reading in readings if reading.last is not None]
     for line, error in raised:

@@ -16,7 +16,7 @@ _OF = {
     Cause.NODE_LOST: "node-lost node-missing",
     Cause.CUT_OFF: "container-bridge data-ports-dropped data-ports-rejected endpoint-foreign family-mixed "
     "host-unreachable link-local name-loopback no-route other-network rdma rdma-down rendezvous-dropped "
-    "rendezvous-rejected same-hostname ssh-refused ssh-timeout",
+    "rendezvous-rejected same-hostname ssh-refused ssh-silent ssh-timeout",
     Cause.DISK_FULL: "disk-full disk-quota",
     Cause.CLOCK: "clock-skew",
     Cause.GPU_LOST: "gpu-faulty gpu-hidden gpu-lost gpu-xid",

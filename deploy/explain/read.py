@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from .blame import sign_by_words
+from .closer import closer
 from .collectives import wait_of
 from .launchers import Report, ended
 from .lines import LONGEST, LogLine, prefix_of, time_of, undress, without
@@ -249,8 +250,11 @@ class _Reader:
         time, frame = _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)
         if sign is None and frame.endswith("/subprocess.py") and NO_PROGRAM.pattern.match(error):
             sign = NO_PROGRAM
-        if sign is None:
-            sign = sign_by_words(error)
+        if sign is not None:
+            sign = closer(sign, part.whole, frame)
+        if sign is None and not error:
+            return
+        sign = sign or sign_by_words(error)
         caught: tuple[str, ...] = ()
         if sign is not None and (match := sign.pattern.search(part.whole)):
             caught = tuple(group for group in match.groups() if group)

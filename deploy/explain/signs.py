@@ -8,10 +8,11 @@ of the table wins. Patterns have no unbounded gaps: lines are untrusted, and mat
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ..core import docker_faults
 from .signs_gpus import GPU
-from .signs_kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight
+from .signs_kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight, several
 from .signs_nodes import HOST, NETWORK, NO_PROGRAM
 from .signs_scripts import SCRIPT, VICTIM
 
@@ -30,11 +31,26 @@ __all__ = [
     "Weight",
 ]
 
-# core/docker_faults.py has Docker's own texts.
+# core/docker_faults.py has Docker's own texts, and which of them have one cause only. A layer that is not there was
+# measured: the image has to be brought again.
+_MEASURED = ("image-missing",)
 _DOCKER = tuple(
-    Sign(cause.name, cause.words, cause.what, cause.command) for cause in docker_faults.CAUSES if cause.in_logs
+    sign
+    for cause in docker_faults.CAUSES
+    if cause.in_logs
+    for sign in (
+        Sign(cause.name, (cause.name not in _MEASURED and cause.only) or cause.words, cause.what, cause.command),
+        *([replace(several("", cause.what, cause.command, cause.name), pattern=cause.words)] if cause.only else []),
+    )
 )
-SIGNS = (*NETWORK, *_DOCKER, *GPU, *HOST, *SCRIPT, *VICTIM)
+# Of a script the same words mean that it has no first line `#!`.
+_BINARY = Sign(
+    "architecture-differs",
+    re.compile(r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error"),
+    docker_faults.named("architecture-differs").what,
+    docker_faults.named("architecture-differs").command,
+)
+SIGNS = (*NETWORK, _BINARY, *_DOCKER, *GPU, *HOST, *SCRIPT, *VICTIM)
 
 # Messages of a node that does not reach a store of torch; deploy/explain/store.py finds out which store, and why.
 STORE = re.compile(

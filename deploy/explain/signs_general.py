@@ -7,7 +7,7 @@ may be wide, and no line of training is read by them. The first row that fits wi
 from __future__ import annotations
 
 from ..core.program import FAB
-from .signs_kinds import ALONE, GPUS, KERNEL, Sign, general
+from .signs_kinds import ALONE, GPUS, KERNEL, Sign, general, several
 from .words import ELSEWHERE, WRAPPERS, facts
 
 _CANNOT = r"(?:could(?: not|n't)|can ?not|can't|unable to|fail(?:s|ed|ure)?(?: to| in| of| while)?)"
@@ -19,61 +19,70 @@ _COMPILER = r"(?:gcc|g\+\+|nvcc|clang|ninja|cmake)"
 # Faults of the world outside: whatever class raises them, the script is not at fault.
 _OUTSIDE = (
     general("access-denied", r"(?i)\b40[13]\b.{0,60}(?:client error|forbidden|unauthori[sz]ed|denied)|"
-            r"(?:error|status|code|response)\W{1,4}(?:\w+ ){0,3}40[13]\b|\b(?:unauthori[sz]ed|forbidden)\b|"
+            r"(?<!cuda )(?<!hip )(?<!acl )(?:error|status|code|response)\W{1,4}(?:\w+ ){0,3}40[13]\b|"
+            r"\b(?:unauthori[sz]ed|forbidden)\b|"
             r"accessdenied|"
             r"\b(?:invalid|expired|missing|no|incorrect|wrong) (?:\w+ ){0,3}(?:credentials?|api[_ -]?key|(?:access|"
             r"auth\w*|security|login) (?:key|token))\b|nocredentials|expiredtoken|authenticat\w* (?:failed|required|"
             r"error)|not (?:logged in|authenticated|authori[sz]ed)|\bpermissions? to access\b|ask the project owner|"
-            r"permission_(?:error|denied)|\bgated\b",
+            r"permission_(?:error|denied)|\bgated (?:repo|model|dataset)",
             "an internet service refuses the login, or there is no token", "huggingface-cli whoami", "download"),
     general("download", _ELSEWHERE
             + r"(?i:.{0,2000}?\b(?:429|50[0234])\b.{0,60}(?:client|server) error|.{0,2000}?(?:too many requests|"
-            r"rate limit|(?:gateway|service) (?:time-?out|unavailable)|\bhttp\w*error|urlerror|incompleteread|"
-            r"chunkedencodingerror|entrynotfound|download\w* .{0,60}(?:fail|error|interrupt|incomplete)|(?:fail\w*|"
-            "error|unable|can ?not|could not) .{0,40}download|(?:https?://|huggingface|modelscope|"
-            "s3[.:]).{0,200}(?:refused|reset|aborted|timed? ?out|unreachable|closed)))",
+            r"rate limit|(?:gateway|service) (?:time-?out|unavailable)|\bhttp\w*error(?!.{0,20}4(?:00|09|13|22)\b)|"
+            r"urlerror|incompleteread|chunkedencodingerror|entrynotfound|"
+            r"download\w* .{0,60}(?:fail|error|interrupt|incomplete)|(?:fail\w*|"
+            r"error|unable|can ?not|could not) .{0,40}download|(?:https?://[^/\s]{1,200}\.[a-z]{2,9}(?<!local)[/:]|"
+            r"huggingface\.co|modelscope\.|s3[.:]).{0,200}(?:refused|reset|aborted|timed? ?out|unreachable|closed)))",
             "the run could not download a model or a data set, or the service limits its requests",
             "curl -sSI https://huggingface.co", "access-denied"),
     general("checkpoint-mismatch", "(?i)(?:checkpoint|state[_ ]?dict|pretrained|adapter "
             "weights).{0,160}(?:mismatch|(?:not|n't) (?:match|fit)|different (?:number|size|shape)|incompatib|"
-            r"unexpected|missing key)|(?:mismatch|(?:not|n't) (?:match|fit)|different|incompatib\w*) "
+            r"unexpected (?!keyword)|missing key)|(?:mismatch|(?:not|n't) (?:match|fit)|different|incompatib\w*) "
             ".{0,80}(?:checkpoint|state[_ ]?dict)",
             "the checkpoint does not fit the model", ALONE, "checkpoint-broken"),
-    general("checkpoint-broken", "(?i)" + _CANNOT
-            + r" load (?:\w+ ){0,4}(?:weights|checkpoint|state[_ ]?dict)|(?:corrupt\w*|truncated|incomplete|"
-            r"invalid header|bad magic|unexpected end).{0,100}(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|"
-            r"ckpt)\b)|(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|ckpt)\b).{0,100}(?:corrupt|truncated|"
-            "incomplete|invalid header|malformed|not a valid)",
+    general("checkpoint-broken", r"(?i)unable to load weights from \w+ checkpoint file|(?:corrupt\w*|truncated|"
+            r"incomplete|invalid header|bad magic|unexpected end).{0,100}(?:checkpoint|safetensors|weights|"
+            r"\.(?:pt|pth|bin|ckpt)\b)|(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|ckpt)\b).{0,100}(?:corrupt|"
+            "truncated|incomplete|invalid header|malformed|not a valid)",
             "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
+    several("(?i)" + _CANNOT + r" load (?:\w+ ){0,4}(?:weights|checkpoint|state[_ ]?dict)",
+            "a checkpoint could not be loaded", "ls -l FILE", "checkpoint-broken", "checkpoint-mismatch",
+            "file-permission"),
     general("arguments", "(?i)unrecogni[sz]ed (?:argument|option)|specified arguments are not used|no such "
             "option|(?:missing|unknown) (?:command[- ]line )?(?:option|flag)|invalid choice",
             "the script was given wrong arguments", "python SCRIPT --help"),
-    general("gpu-count", r"(?i)requested gpus?:.{0,80}only has|\bonly (?:\w+ ){0,3}\d+ (?:\w+ )?gpus?\b|not "
+    general("gpu-count", r"(?i)requested gpus?:.{0,80}only has|\bonly (?!supports?\b|works?\b|for\b)"
+            r"(?:\w+ ){0,3}\d+ (?:\w+ )?gpus?\b|not "
             r"enough gpus|more (?:process\w*|ranks|workers|gpus) than (?:\w+ ){0,3}(?:gpus?|devices)",
             "the run wants more GPUs than the host shows", "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L", "gpu-hidden"),
     general("file-permission", "(?i)permissionerror|permission denied|operation not permitted|not write?able",
             "the run's user may not read or write a file", "ls -ld FOLDER; id", "folder-readonly"),
-    general("disk-faulty", "(?i)read-only file ?system|input/output error|stale file handle",
+    general("folder-readonly", "(?i)read-only file ?system", "the run writes to a folder that is mounted read-only",
+            "findmnt -T FOLDER", "disk-faulty"),
+    general("disk-faulty", "(?i)input/output error|stale file handle",
             "a disk or a network file system failed", KERNEL, "disk-full"),
     general("disk-quota", r"(?i)(?:disk|storage|file\w*|inode|errno 122).{0,40}quota|quota.{0,40}(?:disk|"
             "storage|file)",
             "the user's disk quota is used up", "quota -s", "disk-full"),
-    general("disk-full", r"(?i)\bno (?:\w+ )?space\b|disk (?:is )?full|(?:not enough|insufficient) (?:\w+ "
-            ")?(?:disk )?space|file write failed|" + _CANNOT
-            + r" writ(?:e|ing) (?:\w+ ){0,3}(?:file|checkpoint|record|disk)",
-            "the run could not write a file, most often because the disk is full", "df -h; df -i", "disk-quota",
-            "disk-faulty", "file-permission"),
+    general("disk-full", r"(?i)\bno (?:free |more |disk )?space (?:left|on|in /|available)|disk (?:is )?full|"
+            r"(?:not enough|insufficient) (?:free )?(?:disk|storage) space",
+            "a disk is full", "df -h; df -i", "disk-quota"),
+    several(r"(?i)file write failed|" + _CANNOT + r" writ(?:e|ing) (?:\w+ ){0,3}(?:file|checkpoint|record|disk)",
+            "the run could not write a file", "df -h; df -i; quota -s", "disk-full", "disk-quota", "disk-faulty",
+            "file-permission"),
     general("peer-name-unresolvable", r"(?i)name or service not known|failure in name resolution|no such host\b|"
             + _CANNOT + r" resolve (?:\w+ ){0,2}(?:host|name|address)|unknown ?host|getaddrinfo",
             "a node cannot resolve the name of another one, or its own", "getent hosts $MASTER_ADDR",
             "name-unresolvable", "endpoint-unresolvable"),
-    general("preempted", r"(?i)\bpreempt(?:ed|ion)\b|spot (?:instance )?(?:interrupt|terminat|reclaim)|"
-            r"\bpod (?:was )?evicted",
+    general("preempted", r"(?i)\bpreempt(?:ed|ion)\b(?! by preemptionmode)|"
+            r"spot (?:instance )?(?:interrupt|terminat|reclaim)|\bpod (?:was )?evicted",
             "the scheduler took the job's hosts away", "sacct -X -j JOB"),
     general("time-limit", r"(?i)(?:wall ?time|run ?time|job time) (?:limit|exceed)|max\w*runtime\w*exceeded",
             "the scheduler's time limit ended the job", "sacct -X -j JOB --format JobID,Timelimit,Elapsed"),
     general("scheduler", r"(?i)quota (?:metrics|exceeded|limits?)|exceed\w* .{0,30}quota|capacityerror|"
-            r"(?:not enough|insufficient|no) (?:\w+ ){0,2}(?:capacity|slots|nodes)\b|resourcelimitexceeded",
+            r"(?:not enough|insufficient|no (?:free|available|idle|more)) (?:\w+ ){0,2}(?:capacity|slots|nodes)\b|"
+            r"resourcelimitexceeded|no capacity\b",
             "the scheduler, or the cloud, does not give the hosts that the job asks for", "scontrol show job JOB"),
 )  # fmt: skip
 # Faults of the host, its GPUs and its libraries.
@@ -82,20 +91,28 @@ _HOST = (
             + r"\b.{0,80}\b(?:out of memory|oom|(?:not enough|insufficient) memory)|(?:out of memory|(?:not "
             r"enough|insufficient) memory|\boom\b).{0,60}\b" + _ACCELERATOR + r"\b",
             "a GPU's memory is full", GPUS, "host-memory"),
-    general("host-memory", r"(?i)out[- ]of[- ](?:host[- ])?memory|\boom\b|(?:not enough|insufficient|low on|"
-            r"exceed\w*(?: the)?) memory|memory pressure|arraymemoryerror",
+    general("host-memory", r"(?i)\b(?:host|node|system|cpu|ram|container|cgroup|pod|replica|instance|kernel|job|"
+            r"machine)\b.{0,80}(?:out[- ]of[- ]memory|\boom\b|(?:not enough|insufficient|low on) memory)|"
+            r"(?:out[- ]of[- ]memory|\boom\b|(?:not enough|insufficient) memory).{0,60}\b(?:host|node|system|cpu|ram|"
+            r"container|cgroup|pod|kill\w*)\b|out[- ]of[- ]host[- ]memory|memory pressure|arraymemoryerror|"
+            r"exceed\w*(?: the)? memory",
             "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed", "gpu-memory"),
+    several(r"(?i)out[- ]of[- ]memory|\boom\b|(?:not enough|insufficient|low on) memory",
+            "memory is full: a host's, or a GPU's", "free -h; nvidia-smi", "host-memory", "gpu-memory"),
     general("gpu-arch", r"(?i)unsupported (?:gpu|cuda|device) arch|(?:compute capability|\bsm_?\d\d|ampere|"
             "hopper|blackwell).{0,80}(?:required|not supported|unsupported|or (?:higher|newer|above|later))|"
             r"(?:requires?|only supports?|needs?) .{0,60}(?:compute capability|\bsm_?\d\d|ampere|hopper)",
             "this build was not made for that GPU, or the compiler does not know it",
             "python -c 'import torch; print(torch.cuda.get_arch_list())'", "compiler-missing"),
-    general("compiler-missing", r"(?i)\b" + _COMPILER
-            + r"\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|\b(?:" + _COMPILER
-            + r"|compiler|ptxas)\b.{0,60}(?:not found|missing|not installed)|(?:fail\w*|error)(?: to)? (?:build|"
-            r"compil)\w* (?:\w+ ){0,2}(?:extension|op)\b",
-            "a library compiles kernels at first use, and the compiler or CUDA's toolkit is missing or too old",
+    general("compiler-missing", r"(?i)\b(?:" + _COMPILER
+            + r"|compiler|ptxas)\b.{0,60}(?:not found|missing|not installed)",
+            "a library compiles kernels at first use, and the compiler or CUDA's toolkit is missing",
             "which gcc nvcc ninja; nvcc --version", "gpu-arch", "library-mismatch"),
+    general("exception", r"(?i)\b" + _COMPILER
+            + r"\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|(?:fail\w*|error)(?: to)? (?:build|compil)\w* "
+            r"(?:\w+ ){0,2}(?:extension|op)\b",
+            "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
+            "compiler-missing", "gpu-arch", "library-mismatch"),
     general("library-mismatch", "(?i)" + _CANNOT
             + r" load (?:the )?(?:\w+ ){0,2}(?:librar|shared|dynamic|any of|symbol|dll|native)|(?:could not find|"
             r"cannot load|failed to open) .{0,100}\.so\b|\.so(?:\.\d+){0,3}\b.{0,100}(?:not found|cannot|no such|"
@@ -105,18 +122,20 @@ _HOST = (
             "(?:mismatch|conflict|incompatib)|binary incompatib",
             "a compiled library is missing, or was built for another torch, CUDA or system",
             "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'", "module-missing"),
-    general("module-missing", r"^(?:\w+\.){0,8}(?:ImportError|ModuleNotFoundError|PackageNotFoundError|"
+    general("module-missing", r"^(?:\w+\.){0,8}(?:ImportError(?!.{0,300}(?:relative import|circular import))|"
+            r"ModuleNotFoundError|PackageNotFoundError|"
             r"DistributionNotFound|\w*VersionConflict)\b|(?i:(?:is not|isn't) installed|\b(?:pip|conda) install\b)",
             "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
     general("gpu-missing", r"(?i)\bno (?:\w+ ){0,3}" + _ACCELERATOR
-            + r"\b(?: \w+){0,3} (?:found|available|detected|visible)|" + _ACCELERATOR
+            + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|" + _ACCELERATOR
             + r" (?:\w+ ){0,2}(?:is|was|are|were) not (?:available|found|detected|visible)",
             "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
     general("port-busy", r"(?i)address (?:is )?already in use|EADDRINUSE|port (?:\d+ )?(?:is )?(?:already "
             ")?(?:in use|taken|occupied)",
             "a port is in use on the host that should listen on it", "ss -ltnp"),
     general("node-missing", r"(?i)tim(?:ed|e)[- ]?out.{0,60}wait\w* (?:for )?(?:\w+ ){0,4}(?:workers|nodes|"
-            r"ranks|processes|clients|peers|tasks)\b|not all (?:\w+ )?(?:workers|nodes|ranks|processes|"
+            r"ranks|processes|clients|peers|tasks)\b(?! to (?:exit|finish|"
+            r"stop|end|complete|terminate|shut))|not all (?:\w+ )?(?:workers|nodes|ranks|processes|"
             r"clients)\b.{0,40}join",
             "not enough nodes or ranks came together in time", "sacct; kubectl get pods", "rendezvous-dropped"),
     general("loss-nan", r"(?i)\b(?:loss|grad\w*)\b.{0,60}\b(?:nan|inf|non-?finite|not finite)\b|\b(?:nan|"
@@ -125,22 +144,25 @@ _HOST = (
     general("cuda-fork", r"(?i)(?:fork\w*|new process\w*|subprocess\w*) "
             r".{0,60}\bcuda\b.{0,40}initiali[sz]ed|\bcuda\b.{0,60}initiali[sz]ed.{0,60}(?:fork|spawn|new process)",
             "a forked process uses CUDA, which its parent has started already", ALONE),
-    general("shm-small", "(?i)(?:insufficient|not enough|out of) shared memory(?!, required)|bus error "
+    general("shm-small", r"(?i)(?:insufficient|not enough|out of) shared memory(?!, required|.{0,60}\b(?:block|"
+            r"kernel|sm|gpu|limit|triton)\b)|bus error "
             "encountered|shared memory .{0,40}(?:exhaust|no space|full)",
             "/dev/shm is too small", "df -h /dev/shm"),
-    general("memlock", "(?i)memlock|locked memory",
+    general("memlock", "(?i)memlock|(?<!page-)locked memory",
             "locked memory is limited", "ulimit -l"),
     general("collective-timeout", "(?i)(?:all_?reduce|all_?gather|reduce_?scatter|broadcast|barrier|"
             r"all_?to_?all|collective)(?![^\n]{0,300}connect).{0,120}tim(?:ed|e)[- ]?out|remote rank did not send",
             "a rank waited in a collective for another that did not come, or is stuck",
             "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...", "collectives-differ"),
     general("command-missing", "(?i)(?:failed to execute|cannot run|could not (?:run|start|execute)|"
-            r"exec\w*).{0,60}(?:no such file|not found)|executable .{0,60}not found|command not found",
+            r"exec(?:vp?e?|ute)?)\b(?!.{0,200}slurm_script).{0,60}(?:no such file|not found)|"
+            r"executable .{0,60}not found|command not found",
             "a program does not exist there", "which PROGRAM"),
-    general("container-missing", "(?i)" + _CANNOT
-            + r" (?:\w+ ){0,2}(?:import|pull|fetch|find|resolve) (?:the )?(?:\w+ )?image|no such image|manifest "
-            ".{0,40}not found",
-            "the image is not there", f"{FAB} push --hosts ..."),
+    general("container-missing", r"(?i)no such image|manifest .{0,40}not found", "the image is not there",
+            f"{FAB} push --hosts ..."),
+    several("(?i)" + _CANNOT + r" (?:\w+ ){0,2}(?:import|pull|fetch|find|resolve) (?:the )?(?:\w+ )?image",
+            "the image could not be fetched or unpacked", "docker pull IMAGE", "container-missing", "access-denied",
+            "file-permission", "disk-full", "download"),
 )  # fmt: skip
 
 ROWS = (*_OUTSIDE, *_HOST)

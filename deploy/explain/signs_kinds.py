@@ -27,7 +27,8 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True)
 class Sign:
-    """Words that show `cause` (empty: no single one). what: for a person; {0} is what the pattern matched.
+    """Words that show `cause` (empty: they have several, of which none is sure). what: for a person; {0} is what
+    the pattern matched.
 
     next: a command. maybe: causes with the same words. script: the script is at fault, not its environment.
     """
@@ -60,6 +61,11 @@ def sign(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str
 def general(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
     """Words that end a run but say little about the reason."""
     return Sign(cause, re.compile(pattern), what, then, maybe, Weight.GENERAL)
+
+
+def several(pattern: str, what: str, then: str, *maybe: str) -> Sign:
+    """Words that end a run and that several causes have: none of them is stated, all are named."""
+    return general("", pattern, what, then, *maybe)
 
 
 def hint(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from .signs_kinds import ALONE, script, victim
+from .signs_kinds import ALONE, NCCL_DEBUG, general, script, several, victim
 
+# Of these an attribute that is not there is one of another version; of others, a mistake of the script.
+_LIBRARY = (
+    r"(?:torch\w*|numpy|scipy|pandas|jax\w*|tensorflow|keras|transformers|datasets|accelerate|deepspeed|peft|trl|"
+    r"triton|xformers|flash_attn\w*|apex|megatron|vllm|ray|wandb|pytorch_lightning|lightning|diffusers|huggingface_hub|"
+    r"bitsandbytes|cv2|PIL|google|pkg_resources|setuptools|distutils|collections|inspect|asyncio)"
+)
 SCRIPT = (
     script("collectives-differ", r"op\.preamble\.length <= op\.nbytes|Detected mismatch between collectives|"
            r"Mismatched collective detected|Cannot apply desired operation due to shape mismatches|"
-           r"Message truncated : received|Collectives differ in the following|"
+           r"Collectives differ in the following|"
            r"(?i:disagree\w*|inconsistent|mismatch\w*|differ\w*|not the same) "
            r"(?:\w+ ){0,4}?(?:between|across|among|on) (?:\w+ ){0,2}?rank|Rank \d+ has different ",
            "ranks called different collectives, or with tensors of different sizes",
            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    several(r"Message truncated : received", "a rank sent NCCL another size than its peer expects", NCCL_DEBUG,
+            "collectives-differ", "nccl-differs"),
     script("models-differ", r"DDP expects same model|params\[\d+\] in this process with sizes|"
            r"appears not to match (?:sizes|strides) of the same param", "ranks have different models",
            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
@@ -29,8 +37,9 @@ SCRIPT = (
     script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
            r"argument .{0,120}|ambiguous option.{0,80})", "the script was given wrong arguments: {0}",
            "python SCRIPT --help"),
-    script("module-missing", r"(?:^|: )(No module named \S+)|(?:^|: )(cannot import name .{0,80})|"
-           r"(module '\S+' has no attribute '\S+')",
+    script("module-missing", r"(?:^|: )(No module named \S+)|"
+           r"(?:^|: )(cannot import name (?!.{0,200}circular import).{0,80})|"
+           rf"(module '{_LIBRARY}(?:\.\S+)?' has no attribute '\S+')",
            "{0}: the package, or the version the script wants, is not in this environment", "pip list"),
     script("checkpoint-mismatch", r"Error\(s\) in loading state_dict|Unexpected key\(s\) in state_dict|"
            r"Missing key\(s\) in state_dict|loaded state dict (?:contains|has)|"
@@ -38,8 +47,11 @@ SCRIPT = (
            "the checkpoint does not fit the model", ALONE),
     script("checkpoint-broken", r"PytorchStreamReader failed|unpickling stack underflow|pickle data was truncated|"
            r"Error while deserializing header|HeaderTooLarge|MetadataIncompleteBuffer|invalid header or archive|"
-           r"_pickle\.UnpicklingError|invalid load key|Weights only load failed|InvalidHeaderDeserialization",
+           r"_pickle\.UnpicklingError(?!: Weights only)|invalid load key|InvalidHeaderDeserialization",
            "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
+    general("exception", r"Weights only load failed",
+            "torch.load finds more than weights in a file, and does not trust it (weights_only)", ALONE,
+            "library-mismatch", "checkpoint-broken"),
     script("pickle", r"[Cc]an't pickle|cannot pickle|Can't get attribute .{0,80} on <module",
            "something that is handed to another process cannot be pickled", ALONE),
     script("loss-nan", r"[Ll]oss is (?:nan|inf)\b|(?:nan|NaN|non-finite) (?:loss|gradient)s?\b.{0,40}(?:stop|abort|"
@@ -47,8 +59,11 @@ SCRIPT = (
            r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
            r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no number any more",
            ALONE),
-    script("worker-failed", r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly",
-           "a data loader worker died without a word: memory, or a crash in it", "dmesg -T | tail -20"),
+    script("worker-failed", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) exited unexpectedly",
+           "a data loader worker died without a word: memory, or a crash in it", "dmesg -T | tail -20", "killed",
+           "crashed", "shm-small"),
+    general("worker-failed", r"DataLoader worker \(pid \d+\) is killed by signal: ",
+            "a signal ended a data loader worker", "dmesg -T | tail -20", "killed", "stopped"),
 )  # fmt: skip
 
 VICTIM = (

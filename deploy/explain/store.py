@@ -11,6 +11,9 @@ from .signs import NO_FAMILY, NOT_REACHED, PREFLIGHT, STORE, UNKNOWN_NAME
 _LITERAL = re.compile(r"[\d.]+|.*:.*")
 _NAME = re.compile(r"[A-Za-z0-9][\w.:-]{0,252}")
 
+# From here on a system chooses ports itself; a lower one is that of the rendezvous, which a person chose.
+_EPHEMERAL = 32768
+
 Explained = tuple[str, str, tuple[str, ...], tuple[Line, ...], str]
 
 
@@ -32,8 +35,9 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
         return cause, what, (other, "name-unresolvable"), tuple(unknown[:2]), f"getent hosts {_argument(host)}"
     rest = " ".join(_rest(call.text) for call in calls)
     lines = tuple(reached_not)
-    if at_rendezvous:
-        return _rendezvous(readings, at_rendezvous, lines, host, port, rest)
+    if at_rendezvous or int(port) < _EPHEMERAL:
+        nodes = at_rendezvous or list(dict.fromkeys(line.node for line in lines))
+        return _rendezvous(readings, nodes, lines, host, port, rest)
     what = f"the nodes met, and then {lines[0].speaker} did not reach {host} at port {port}, one that the system chose"
     if "No route to host" in rest or "Network is unreachable" in rest:
         what = f"no way leads from {lines[0].speaker} to {host}, or a firewall there rejects"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 WORDS = (
-    *(b"rror", b"ERR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused", b"imed out"),
-    *(b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm", b"low on res"),
+    *(b"rror", b"ERROR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused"),
+    *(b"imed out", b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm"),
     *(
+        b"low on res",
         b"OOM",
         b"Traceback",
         b"EADDR",
@@ -20,8 +21,10 @@ WORDS = (
         b"mismatch",
         b"NotFound",
         b"unable to",
-        b"Not Ready",
-        b"NotReady",
+        b"fault by GPU",
+        b"nvcc fatal",
+        b"not found",
+        b"Ready",
     ),
 )
 WORD = re.compile(b"|".join(map(re.escape, WORDS)))
@@ -84,7 +87,7 @@ LOUD = re.compile(
 _ADVICE = re.compile(
     r"(?i)\b(?:please|make sure|ensure|try(?: to)?|consider|e\.g\.|such as|for example|possibl[ey]|potential(?:ly)?|"
     r"perhaps|probably|(?:may|might|could|can) (?:also )?(?:be|have|indicate|mean|happen|occur|cause)|"
-    r"if (?:you|the|this|it|that)|common (?:cause|reason)s?|verify|double[- ]check)\b(?:[^.]|\.(?=\S))*"
+    r"if (?:you|the|this|it|that)|common (?:cause|reason)s?|verify|double[- ]check)\b(?:[^.?]|[.?](?=\S))*"
 )
 
 

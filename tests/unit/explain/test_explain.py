@@ -23,7 +23,7 @@ FRAMES = (
 )
 TRAINING = "".join(f"epoch 1 step {step} loss 0.{step:04d}\n" for step in range(500))
 # SSH, shells and launchers say these: first of all, or last; there every line is read.
-AT_AN_END = ("ssh-host-key-changed", "ssh-name", "command-missing", "killed", "gpus-shared")
+AT_AN_END = ("ssh-host-key-changed", "ssh-name", "ssh-silent", "command-missing", "killed", "gpus-shared")
 SUMMARY = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================
 train.py FAILED
@@ -212,6 +212,9 @@ def test_the_next_step_is_a_command_everywhere():
         "ibv_devinfo",
         "ssh-keygen",
         "huggingface-cli",
+        "findmnt",
+        "enroot",
+        "nvcc",
     }
     for sign in SIGNS:
         words = [word for word in sign.next.split() if "=" not in word]

@@ -25,7 +25,11 @@ KINDS = [
     ("file-permission", "odd.OpenException: open /data/x: Operation not permitted"),
     ("disk-faulty", "odd.IoException: write: Stale file handle"),
     ("disk-quota", "odd.IoException: quota of the file system is used up"),
-    ("disk-full", "odd.IoException: failed to write the file"),
+    ("folder-readonly", "odd.IoException: write: read-only filesystem"),
+    ("disk-full", "odd.IoException: the disk is full"),
+    ("", "odd.IoException: failed to write the file"),
+    ("", "odd.ModelException: could not load the checkpoint"),
+    ("", "odd.MemException: out of memory"),
     ("peer-name-unresolvable", "odd.ConnException: getaddrinfo of node-3 gave nothing"),
     ("preempted", "odd.JobException: the pod was evicted"),
     ("time-limit", "odd.JobException: job time limit"),
@@ -33,7 +37,8 @@ KINDS = [
     ("gpu-memory", "RuntimeError: NPU out of memory. Tried to allocate 2 GiB"),
     ("host-memory", "odd.MemException: the host is low on memory"),
     ("gpu-arch", "nvcc fatal: Unsupported gpu architecture 'compute_89'"),
-    ("compiler-missing", "error: command '/usr/bin/gcc' failed with exit status 1"),
+    ("compiler-missing", "error: nvcc was not found"),
+    ("exception", "error: command '/usr/bin/gcc' failed with exit status 1"),
     ("library-mismatch", "Error: Could not load library libodd_cnn.so.8"),
     ("module-missing", "RuntimeError: odd is not installed"),
     ("gpu-missing", "RuntimeError: No supported accelerator was found"),
@@ -45,7 +50,8 @@ KINDS = [
     ("memlock", "odd.RdmaException: RLIMIT_MEMLOCK is 64 KiB"),
     ("collective-timeout", "RuntimeError: HcclAllreduce timed out"),
     ("command-missing", "odd-switchroot: failed to execute: /bin/bash: No such file or directory"),
-    ("container-missing", "slurmstepd: error: pyxis: failed to import docker image"),
+    ("container-missing", "odd.RunException: manifest of odd:3 not found"),
+    ("", "odd.RunException: failed to pull the image"),
 ]  # fmt: skip
 
 
@@ -63,7 +69,7 @@ def test_no_kind_is_one_that_the_signs_do_not_know():
 
 
 def test_a_sign_is_believed_before_words_in_wide_use():
-    text = "odd.IoException: failed to write the file\nOSError: [Errno 122] Disk quota exceeded\n"
+    text = "odd.IoException: the disk is full\nOSError: [Errno 122] Disk quota exceeded\n"
     assert explain({"a": text}).cause == "disk-quota"
 
 
