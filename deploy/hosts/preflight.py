@@ -174,7 +174,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
 
 def _passed(verdict: Verdict, doubts: Sequence[Finding]) -> Verdict:
     """The verdict of a rehearsal that went through in spite of these doubts: they are warnings now."""
-    words = "; the connections of the rehearsal all came through"
+    words = "; yet the rehearsal went through"
     shown = [
         replace(finding, level=WARNING, text=finding.text + words) if finding in doubts else finding
         for finding in verdict.findings

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ...core.program import FAB
 from .. import otherwise
 from ..answers import Answers
-from ..findings import WARNING, Finding, listed
+from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed
 from ..targets import NO_PORT
 
 OLD_S = 5.0
@@ -133,7 +133,9 @@ def _range(answers: Answers) -> Iterator[Finding]:
         if count < FEW * ranks:
             # Measured: with one rank each, three ports are enough for a host that has no rendezvous.
             needed = host == answers.meeting or ranks > 1 or few_at_meeting or count < FEWEST_ELSEWHERE
-            level = "fault" if count < FEWEST * ranks and needed else WARNING
+            # With two ports for all, some runs trained and some did not: a rehearsal shows it.
+            grave = FAULT if count < 2 else UNKNOWN
+            level = grave if count < FEWEST * ranks and needed else WARNING
             text = f"{host}: only {count} ports ({low}-{high}) for all connections"
             if taken := high - low + 1 - count:
                 text += f": {taken} others are reserved, or programs listen on them"
