@@ -171,7 +171,7 @@ def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, host
     done = push(lambda host, sent, total: progress.append((host, sent, total)))
     assert done.sent_bytes > BASE_BYTES
     assert done.why == "the host has none of its layers"
-    assert {host for host, _, _ in progress} == {"there", transfer.HERE}
+    assert {host for host, _, _ in progress} == {"there", transfer.READER}
     assert [entry for entry in progress if entry[0] == "there"][-1] == ("there", done.sent_bytes, done.sent_bytes)
     container = host.docker("create", "muster-test:run", "true")
     host.docker("cp", f"{container}:/workspace/train.py", "-")
