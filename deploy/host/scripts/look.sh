@@ -45,7 +45,10 @@ addresses=$(ip -j addr 2>/dev/null) || echo "no-iproute2 $(ip -j addr 2>&1 | tai
 printf '%s\n' "addresses $(printf %s "$addresses" | tr -d '\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 command -v docker >/dev/null || {
-    at=$(ls -d /usr/bin/docker /usr/local/bin/docker /snap/bin/docker 2>/dev/null | head -n 1)
+    at=
+    for there in /snap/bin/docker /usr/local/bin/docker /usr/bin/docker; do
+        [ ! -e "$there" ] || at=$there
+    done
     echo "engine-error docker: not found in PATH ($PATH)${at:+; but there is $at}"
     exit 0
 }
