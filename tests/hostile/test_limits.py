@@ -94,7 +94,7 @@ def test_the_fault_names_host_what_how_much_and_what_to_do(hostile, impatient):
     over = threading.Event()
     output = said_by(hostile, "status", answers={"": STREAMS["output without end"](over)})
     assert re.search(r"evil +it sent more than 1.0 MB to `sh -c", output)
-    assert "hint: log in and see what answers there: `ssh evil`" in output
+    assert re.search(r"hint: log in and see what answers there: `ssh (-F \S+ )?evil`", output)
 
 
 def test_gigabytes_are_not_kept(hostile):

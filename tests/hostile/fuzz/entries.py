@@ -410,7 +410,8 @@ def report_page(text):
 @entry(*samples.WORDS)
 def faults(text):
     """The last words of commands and engines, which are told with a cause."""
-    refusals.start(refusals.last_words(text) or text)
+    code, words = refusals.ended(text) or (0, text)
+    refusals.of_words("a", "hosts", refusals.how("`docker run`", code), words)
     last_line(text.encode(errors="replace"))
     facts.engine_fault(text)
 
