@@ -36,6 +36,8 @@ from pathlib import Path
 from benchmarks.break_faults import CAUSES, HERE, ON_HOSTS, Fault
 from benchmarks.break_fresh import CAUSES as FRESH_CAUSES
 from benchmarks.break_fresh import FRESH, FRESH_ON_HOSTS
+from benchmarks.break_newest import CAUSES as NEWEST_CAUSES
+from benchmarks.break_newest import NEWEST
 from benchmarks.break_others import OTHERS, OTHERS_ON_HOSTS
 from benchmarks.break_scripts import source
 from benchmarks.break_strange import CAUSES as MORE_CAUSES
@@ -46,6 +48,8 @@ from benchmarks.venv import HOME
 FAB = str(HOME / ".venv" / "bin" / "fab")
 HOSTS = ("rack-1", "rack-2", "rack-3")
 WAIT_LOST_S, END_S = 20, 60
+_LISTS = ("known", "strange", "strangers", "others", "fresh", "newest")
+_WORDS = CAUSES | MORE_CAUSES | FRESH_CAUSES | NEWEST_CAUSES
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 _SPEAKS = re.compile(
     r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|other weights|"
@@ -298,7 +302,7 @@ def judgement(fault: Fault, culprit: int, words: str) -> str:
     named = re.search(who, head) is not None
     if fault.culprit == "pair":
         named = named and HOSTS[(culprit + 1) % 3] in head
-    why = any(re.search((CAUSES | MORE_CAUSES | FRESH_CAUSES)[cause], words) for cause in fault.cause)
+    why = any(re.search(_WORDS[cause], words) for cause in fault.cause)
     if "could not tell" in words or "none is missing" in words:
         return "unsure"
     return "right" if named and why else "culprit only" if named else "WRONG"
@@ -378,7 +382,7 @@ def main() -> None:
     asked.add_argument("--only", action="append", default=[])
     asked.add_argument("--torchrun", action="store_true")
     asked.add_argument("--pairs", type=int, default=0)
-    asked.add_argument("--list", choices=("known", "strange", "strangers", "others", "fresh"), default="known")
+    asked.add_argument("--list", default="known", choices=_LISTS)
     asked.add_argument("--hosts-only", action="store_true", help="with --rack: only the faults that need hosts")
     asked.add_argument("--to-end", action="store_true")
     options = asked.parse_args()
@@ -392,6 +396,8 @@ def main() -> None:
         here, on_hosts = OTHERS, OTHERS_ON_HOSTS
     elif options.list == "fresh":
         here, on_hosts = FRESH, FRESH_ON_HOSTS
+    elif options.list == "newest":
+        here, on_hosts = NEWEST, []
     faults = ([] if options.hosts_only else here) + (on_hosts if options.rack else [])
     seen, unseen = drawn(options.seed, [*here, *on_hosts])
     chosen = {"seen": seen, "unseen": unseen, "all": [*seen, *unseen]}[options.part]
