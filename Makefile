@@ -77,7 +77,7 @@ lint:
 # A third of these tests' time is waiting: four processes keep two cores busy.
 # unraisableexception collects garbage five times at the end of each process: two seconds. `make test` has it.
 quick-tests:
-	@$(BIN)/python -m pytest --quick -q --tb=short -n 4 --no-loadscope-reorder -p no:unraisableexception tests/unit tests/lab
+	@$(BIN)/python -m pytest --quick -q --tb=short -n 6 --no-loadscope-reorder -p no:unraisableexception tests/unit tests/lab
 
 check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(MAKE) --no-print-directory lint
