@@ -82,17 +82,24 @@ def stand_in(folder: str, name: str, *words: str) -> None:
 
 
 def stand_ins(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """The PATH on which a shell script finds them first; empty where it has no such launcher, or may not run them."""
+    """The PATH on which a shell script finds them first; empty where they cannot be written or may not be run.
+
+    Without them the script gets the launchers as they are, which is no reason to end its run.
+    """
     here = folder / f"launchers-{os.getpid()}"
-    here.mkdir(mode=0o755)
-    for name in _LAUNCHERS:
-        if not shutil.which(name, path=given.get("PATH")):
-            continue
-        words = (sys.executable, str(Path(__file__).resolve()), _INSIDE, str(here), name)
-        (here / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        (here / name).chmod(0o755)
-        if not os.access(here / name, os.X_OK):  # a disk without the right to execute
-            return {}
+    try:
+        here.mkdir(mode=0o755, exist_ok=True)  # a container that starts again has the same process ids
+        for name in _LAUNCHERS:
+            if not shutil.which(name, path=given.get("PATH")):
+                continue
+            words = (sys.executable, str(Path(__file__).resolve()), _INSIDE, str(here), name)
+            (here / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            (here / name).chmod(0o755)
+            if not os.access(here / name, os.X_OK):  # a disk without the right to execute
+                return {}
+    except OSError as fault:  # a full disk
+        print(f"muster: accelerate and deepspeed of a shell script do not get their place: {fault}", file=sys.stderr)
+        return {}
     return {"PATH": os.pathsep.join([str(here), given.get("PATH", os.defpath)])}
 
 

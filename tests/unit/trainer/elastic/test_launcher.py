@@ -60,6 +60,13 @@ def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
     ]
 
 
+def test_a_shell_script_runs_on_where_no_stand_in_can_be_written(tmp_path, capsys):
+    file = tmp_path / "no folder"
+    file.touch()
+    assert launcher.stand_ins(file, dict(os.environ)) == {}
+    assert "do not get their place" in capsys.readouterr().err
+
+
 def test_deepspeed_starts_its_own_node_alone():
     made = deepspeed(["deepspeed", "train.py"], PLACE, "/hosts")
     assert {"--hostfile=/hosts", "--no_ssh", "--node_rank=1", "--master_port=4711"} < set(made)
