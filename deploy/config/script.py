@@ -19,7 +19,7 @@ from typing import Literal, NoReturn
 
 from ..core import text
 from ..core.errors import UsageError
-from ..core.near import near_file
+from ..core.near import near_file, near_program
 from ..core.program import SCRIPT
 from . import values
 
@@ -184,7 +184,7 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     if words and folder and _PROGRAM.fullmatch(words[0]) and (folder / words[0]).is_file():
         return ScriptCommand(words)
     read_command = _command(words, option)
-    notes = (*read_command.notes, *_own_address(read_command.words))
+    notes = (*read_command.notes, *_own_address(read_command.words), *_mistyped(read_command.words, folder))
     return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)), notes=notes)
 
 
@@ -195,11 +195,27 @@ def once_a_node(each: str, script: str) -> str:
     return f"{PER_NODE} {each}" if each else script
 
 
+def as_option(words: list[str]) -> list[str]:
+    """The option that gives a read command again: --each where it runs once a node, else --script."""
+    return ["--each" if words[:1] == [PER_NODE] else "--script", as_typed(words)]
+
+
+def as_typed(words: list[str]) -> str:
+    """A read command for people to read, without the mark that is Muster's own."""
+    return shlex.join(words[1:] if words[:1] == [PER_NODE] else words)
+
+
 def _own_address(words: Sequence[str]) -> tuple[str, ...]:
     """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there."""
     own = "" if words[:1] == (PER_NODE,) else next((word for word in words if _OWN_ADDRESS.search(word)), "")
     why = "ranks that meet at an address of the script's own wait there forever: env:// is the run's, or use --each"
     return (f"{own}: {why}",) if own else ()
+
+
+def _mistyped(words: Sequence[str], folder: Path | None) -> tuple[str, ...]:
+    """A note about a program whose name is almost one of the folder's own; it may still be one of the image."""
+    meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
+    return (f"{words[1]}: pyproject.toml has no such script; did you mean {meant}?",) if meant else ()
 
 
 def _as_spelled(words: Sequence[str], folder: Path | None) -> Sequence[str]:

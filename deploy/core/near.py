@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -20,4 +21,12 @@ def near_file(folder: Path, path: str, ending: str) -> str:
     with suppress(OSError):
         names = [name for name in sorted(os.listdir(folder / above))[:1000] if name.endswith(ending)]
         return near(path, [(above / name).as_posix() for name in names])
+    return ""
+
+
+def near_program(folder: Path, typed: str) -> str:
+    """The program that the folder's pyproject.toml installs and that may be meant; empty if none is, or `typed` is one."""
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
+        names = set(tomllib.loads((folder / "pyproject.toml").read_text())["project"]["scripts"].keys())
+        return "" if typed in names else near(typed, names)
     return ""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
+from ..config.script import as_typed
 from ..core import text
 from ..core.printable import one_line
 from ..run import code
@@ -182,7 +182,7 @@ def _text(value: object) -> str:
 
 def _command(run: Run) -> Fields:
     given = run.record.get("arguments")
-    words = shlex.join(map(str, given)) if isinstance(given, list) else ""
+    words = as_typed([str(word) for word in given]) if isinstance(given, list) else ""
     config = {name: value for name, value in run.config.items() if name not in _FACTS_OF_ONE_START}
     return {"script" if run.script else "arguments": words, **config}
 

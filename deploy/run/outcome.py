@@ -33,6 +33,8 @@ MOST_BARREN_RESTARTS = 8
 ENDED_AFTER_S = 45.0
 
 CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
+# What a run's end says that somebody asked to kill.
+AT_ONCE = "killed at once, as asked"
 # An error outranks the "stopped" and "done" of ranks that only followed it.
 _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 
@@ -129,6 +131,8 @@ def concluded(result: Result, finding: Finding | None) -> Result:
     """The result of a failed run with its cause: the first in time, where the inquest found one."""
     if result.verdict != "failed" or result.cause:
         return result
+    if result.message.startswith(AT_ONCE):
+        return replace(result, cause=Cause.ENDED)
     if finding is None or finding.lasting:
         return replace(result, cause=cause_of_words(result.message))
     same = finding.rank is not None and finding.rank == result.rank
@@ -157,8 +161,9 @@ def stopped(state: State) -> Result:
 
 def killed(state: State, waited_s: float | None = None) -> Result:
     """The end of a run that was killed: at once, as asked, or after `waited_s` for its stop."""
-    why = "killed at once, as asked" if waited_s is None else f"killed: still running {waited_s:.0f} s after the stop"
-    return Result("failed", f"{why}{_checkpoint_text(state)}", step=state.step)
+    why = AT_ONCE if waited_s is None else f"killed: still running {waited_s:.0f} s after the stop"
+    cause = Cause.ENDED if waited_s is None else ""
+    return Result("failed", f"{why}{_checkpoint_text(state)}", step=state.step, cause=cause)
 
 
 def _checkpoint_text(state: State) -> str:

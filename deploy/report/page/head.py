@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ...config.script import as_option, as_typed
 from ...core.program import FAB, MAKE, option
 from ...run.record import SLURM, backend_of
 from . import units as words
@@ -111,14 +112,15 @@ def again(record: Fields) -> str:
     if backend_of(record) == SLURM:
         return f"{FAB} {record.get('again') or ''}"
     if hosts := record.get("hosts"):
-        what = [] if not given else ["--script" if record.get("script") else "--args", shlex.join(map(str, given))]
-        return _deploy(record, hosts, what)
+        words = [str(word) for word in given]
+        what = as_option(words) if record.get("script") else ["--args", shlex.join(words)]
+        return _deploy(record, hosts, what if words else [])
     workers = number(record.get("workers"))
     backend = backend_of(record)
     if record.get("script"):
         where = ["--backend", str(backend)] if backend else []
         where += ["--workers", f"{workers:.0f}"] if workers else []
-        command = shlex.join([FAB, "up", *where, "--script", shlex.join(map(str, given))])
+        command = shlex.join([FAB, "up", *where, *as_option([str(word) for word in given])])
         return " ".join(filter(None, [command, str(record.get("again") or "")]))
     parts = [option("BACKEND", shlex.quote(str(backend)))] if backend else []
     parts += [] if workers is None else [option("WORKERS", f"{workers:.0f}")]
@@ -178,7 +180,7 @@ def facts(run: Run, end: Summary) -> list[tuple[str, str]]:
     backend, why = str(backend_of(run.record) or ""), str(run.record.get("why") or "")
     given = run.record.get("arguments") if run.script else None
     rows = [
-        ("Script", shlex.join(map(str, given)) if isinstance(given, list) else None),
+        ("Script", as_typed([str(word) for word in given]) if isinstance(given, list) else None),
         ("Backend", why if backend in why else f"{backend}: {why}" if why else backend),
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
         ("Nodes", ", ".join(end.nodes[:12]) + (f" and {len(end.nodes) - 12} more" if len(end.nodes) > 12 else "")),

@@ -170,6 +170,27 @@ def test_a_missing_script_gets_the_nearest_name(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("typed", "told"), [("nanochta train", True), ("nanochat train", False), ("bash run.sh", False)]
+)
+def test_a_program_that_is_almost_one_of_the_folder_is_told_of(tmp_path, typed, told):
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nnanochat = "nanochat:main"\n')
+    notes = script.read(typed, tmp_path).notes
+    assert [("did you mean nanochat?" in note) for note in notes] == [True] * told
+    (tmp_path / "pyproject.toml").write_text("project = 1\n")
+    assert script.read(typed, tmp_path).notes == ()
+
+
+@pytest.mark.parametrize("typed", ["bash run.sh --lr 'a b'", "main.py --rank {node_rank}", "train.py --lr 3"])
+def test_a_read_command_is_given_again_by_an_option_that_reads_to_the_same(typed):
+    each = "{node_rank}" in typed
+    words = script.read(script.once_a_node(typed if each else "", "" if each else typed), None).words
+    option, again = script.as_option(list(words))
+    assert (option == "--script") == typed.startswith("train")
+    given = script.once_a_node(again, "") if option == "--each" else again
+    assert script.read(given, None).words == words
+
+
+@pytest.mark.parametrize(
     ("line", "refused"),
     [
         ("torchrun --standalone --nproc_per_node=1 train.py", True),

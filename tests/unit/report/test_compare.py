@@ -41,11 +41,11 @@ def test_two_runs_of_the_trainer_differ_in_what_was_asked_for(tmp_path):
 
 def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
     first, second = watched_run(tmp_path / "a"), plain_run(tmp_path / "b")
-    write(second / "record.json", {**RECORD, "arguments": ["train.py", "--lr", "1"], "hosts": ["gpu-a"]})
+    write(second / "record.json", {**RECORD, "arguments": ["--per-node", "bash", "run.sh"], "hosts": ["gpu-a"]})
     code.write(first, code.Code("aaa", "main"))
     code.write(second, code.Code("aaa", "main", ("train.py",), diff="+x\n"))
     compared = compare.compare(first, second)
-    assert differing(compared)["Command", "script"] == ("train.py --lr 3e-4", "train.py --lr 1")
+    assert differing(compared)["Command", "script"] == ("train.py --lr 3e-4", "bash run.sh")
     assert differing(compared)["Code", "changed"] == ("", "train.py")
     assert ("Code", "commit") not in differing(compared)
     assert differing(compared)["Hosts", "hosts"] == ("", '["gpu-a"]')

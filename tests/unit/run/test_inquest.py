@@ -11,7 +11,7 @@ from deploy.run.causes import Cause, Finding
 from deploy.run.events import of_rank
 from deploy.run.evidence import Evidence
 from deploy.run.inquest import cause_of_error, cause_of_words
-from deploy.run.outcome import ENDED_AFTER_S, concluded, judge
+from deploy.run.outcome import AT_ONCE, ENDED_AFTER_S, concluded, from_verdicts, judge
 from deploy.run.progress import State
 
 GONE = "RuntimeError: Connection closed by peer [192.168.64.3]:2034"
@@ -291,6 +291,12 @@ def test_a_script_whose_ranks_wait_for_one_that_ended_is_over_in_less_than_a_min
     assert (result.verdict, result.node, concluded(result, state.finding).cause) == ("failed", "n1", Cause.LEFT_EARLY)
     state.apply(rank("moves", 0, 120.0))
     assert judge(state, 0.0, 101.0 + ENDED_AFTER_S) is None, "rank 0 has work of its own to finish"
+
+
+def test_a_run_that_somebody_asked_to_kill_is_no_crash_of_the_node_that_ended_first() -> None:
+    killed = Finding(Cause.KILLED, "n1 (rank 1) was killed by SIGKILL", "n1", 1, t=100.0)
+    result = concluded(from_verdicts([{"verdict": "failed", "message": AT_ONCE, "t": 99.0}]), killed)
+    assert (result.message, result.cause, result.node) == (AT_ONCE, Cause.ENDED, "")
 
 
 @pytest.mark.parametrize("script", [True, False])
