@@ -25,7 +25,7 @@ def near_file(folder: Path, path: str, ending: str) -> str:
 
 
 def near_program(folder: Path, typed: str) -> str:
-    """The program that the folder's pyproject.toml installs and that may be meant; empty if none is, or `typed` is one."""
+    """The program of the folder's pyproject.toml that may be meant; empty if none is, or `typed` is one."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
         names = set(tomllib.loads((folder / "pyproject.toml").read_text())["project"]["scripts"].keys())
         return "" if typed in names else near(typed, names)
