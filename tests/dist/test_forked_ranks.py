@@ -19,7 +19,8 @@ import json, os, random, signal, sys
 before = "torch" in sys.modules
 import torch
 here = {
-    "name": __name__, "file": __file__, "argv": sys.argv, "path": sys.path[0], "folder": os.getcwd(),
+    "name": __name__, "file": __file__, "argv": sys.argv,
+    "orig": sys.orig_argv, "path": sys.path[0], "folder": os.getcwd(),
     "main": sys.modules["__main__"].__dict__ is globals(), "session": os.getsid(0) == os.getpid(),
     "signals": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
     "buffered": not sys.stdout.write_through, "threads": torch.get_num_threads(),

@@ -202,6 +202,7 @@ def _prepare_rank(question: Mapping[str, Any], server: int) -> None:
 def _run(arguments: list[str]) -> None:
     """Run a script, or a module after -m, as `python ARGUMENTS` does. Raises SystemExit when it ends."""
     module = arguments[0] == "-m"
+    sys.orig_argv = [sys.executable, "-u", *arguments]  # as torchrun's: a script may start itself again by it
     sys.argv = arguments[1:] if module else arguments
     if not os.environ.get("PYTHONSAFEPATH"):
         sys.path.insert(0, str(Path.cwd() if module else Path(arguments[0]).resolve().parent))
