@@ -216,7 +216,7 @@ def _needs_nobody(rank: hang.RankDoing) -> bool:
 
     A loop of its own may be work that no step counts, and so may a pause before the first step.
     """
-    return rank.doing not in ("computes", "unseen") and (rank.doing != "script" or rank.step > 0)
+    return rank.doing not in ("computes", "polls", "unseen") and (rank.doing != "script" or rank.step > 0)
 
 
 def _corrupt(evidence: Evidence) -> list[Finding]:

@@ -2,11 +2,11 @@
 
 A rank stands still when it has made no step for three times as long as usual and 5 s more, and in three looks its main
 thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
-one of these, and is not told of. A rank that a signal has stopped is told of at the second look, and so is one
-that a debugger holds (`traced`). So is one that
-computes in a loop of the script's own, where no library's code is ever met, for ten looks, and one whose native code
-holds the interpreter at one line for half a minute. One that nothing inside looks at any more is `unseen`, and one
-whose process runs another program by now is `replaced`.
+one of these, and is not told of. Told of besides is a rank
+- that a signal has stopped, or that a debugger holds (`traced`), at the second look;
+- that computes, or polls with pauses, in a loop of the script's own, where no library's code is met, for ten looks;
+- whose native code holds the interpreter at one line for half a minute;
+- that nothing inside looks at any more (`unseen`), or whose process runs another program by now (`replaced`).
 Needs /proc; elsewhere nothing is told. Standard library only.
 """
 
@@ -45,6 +45,7 @@ class Busy:
     `wakes`: how often the rank's own main thread has gone to sleep, and so woken up.
     `held`: a debugger holds it, or it waits for a disk: a signal would end nothing, or somebody's work.
     `tracer`: the debugger that holds it, in words; empty where none does.
+    `sleeps`: its main thread has asked the kernel to be woken up after some time, and for nothing else.
     `runs_s`: the seconds in which its main thread computed, or waited for a core to compute on; None: nobody says.
     """
 
@@ -56,6 +57,7 @@ class Busy:
     held: bool = False
     tracer: str = ""
     runs_s: float | None = None
+    sleeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ class Stillness:
         if not _idle(seen.samples):
             if looks and all(look.locked for look in looks) and stacks.stuck(looks):
                 return {**about, **describe(looks[-1], self._work)}
-            computes = seen.loops >= _LOOPS and _runs(seen.samples) and not _calls_the_kernel(seen.samples)
-            return {**about, **describe(looks[-1], self._work), "doing": "computes"} if computes else None
+            what = _in_a_loop(seen.samples) if seen.loops >= _LOOPS else ""
+            return {**about, **describe(looks[-1], self._work), "doing": what} if what else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
         if looks and not fresh and seen.step:
             return {**about, "doing": "unseen"}  # what looked from inside has ended: a hanging exit, another program
@@ -236,12 +238,20 @@ def _limit(seen: _Rank) -> float:
 
 
 def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
-    (began, first), (ended, last) = samples[0], samples[-1]
-    computed = last.cpu_s - first.cpu_s
     # What comes through a socket is in no count of bytes.
-    if last.wakes - first.wakes > _IDLE_WAKES:
-        return False
-    return computed < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
+    return samples[-1][1].wakes - samples[0][1].wakes <= _IDLE_WAKES and _does_nothing(samples)
+
+
+def _does_nothing(samples: Sequence[tuple[float, Busy]]) -> bool:
+    (began, first), (ended, last) = samples[0], samples[-1]
+    return last.cpu_s - first.cpu_s < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
+
+
+def _in_a_loop(samples: Sequence[tuple[float, Busy]]) -> str:
+    """What a rank does that is met in one loop of its script again and again; empty where it may get somewhere."""
+    if _does_nothing(samples):
+        return "polls" if all(busy.sleeps for _, busy in samples) else ""
+    return "computes" if _runs(samples) and not _calls_the_kernel(samples) else ""
 
 
 def _runs(samples: Sequence[tuple[float, Busy]]) -> bool:
@@ -273,7 +283,8 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
                 tracer = _tracer(path) if own and state == "t" else ""
                 runs_s = _runs_s(path) if own else None
                 held = own and state in "tD"
-                used = Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s, held, tracer, runs_s)
+                sleeps = own and state == "S" and _sleeps(path)
+                used = Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s, held, tracer, runs_s, sleeps)
                 by_pid[session].append(used)
     return {
         pid: Busy(
@@ -285,6 +296,7 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
             any(each.held for each in of),
             "".join(each.tracer for each in of),
             next((each.runs_s for each in of if each.runs_s is not None), None),
+            any(each.sleeps for each in of),
         )
         for pid, of in by_pid.items()
         if of
@@ -314,6 +326,13 @@ def _runs_s(process: Path) -> float | None:
         ran_ns, waited_ns, _ = (process / "schedstat").read_text().split()
         return (int(ran_ns) + int(waited_ns)) / 1e9
     return None
+
+
+def _sleeps(process: Path) -> bool:
+    """Whether the kernel wakes the main thread after a time; a wait for a socket or a lock has another name there."""
+    with suppress(OSError):
+        return "nanosleep" in (process / "wchan").read_text()
+    return False
 
 
 def _status(process: Path, field: str) -> str:

@@ -219,8 +219,12 @@ def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, mon
     rank.wait()
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.9, ["computes"]), (0.1, [])], ids=["computes", "waits for bytes"])
-def test_a_rank_in_a_loop_of_its_own_computes_only_if_it_wants_a_core(tmp_path, monkeypatch, share, told):
+@pytest.mark.parametrize(
+    ("share", "sleeps", "told"),
+    [(0.9, False, ["computes"]), (0.1, True, ["polls"]), (0.1, False, [])],
+    ids=["computes", "polls", "waits for bytes"],
+)
+def test_a_rank_in_a_loop_of_its_own_computes_or_polls_or_may_get_somewhere(tmp_path, monkeypatch, share, sleeps, told):
     look = '{"t": %d, "pid": 14, "step": 3, "doing": "", "since_s": 0, "main": "0x0001"}'
     stack = 'Current thread 0x0001 (most recent call first):\n  File "/x/train.py", line 38 in main\n'
     life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
@@ -228,11 +232,34 @@ def test_a_rank_in_a_loop_of_its_own_computes_only_if_it_wants_a_core(tmp_path, 
     for at in range(100, 140, 2):
         (tmp_path / "0.stacks").write_text(f"Look {look % at}\n{stack}")
         # Its main thread wakes up all the time: it waits for a byte now and then, or for its core.
-        busy = stillness.Busy(at * share / 9, 0, False, wakes=at * 9, runs_s=at * share)
+        busy = stillness.Busy(at * share / 9, 0, False, wakes=at * 9, runs_s=at * share, sleeps=sleeps)
         monkeypatch.setattr(stillness, "_busy", lambda pids, busy=busy: {14: busy})
         monkeypatch.setattr(stillness.time, "time", lambda at=at: float(at))
         words += [about["doing"] for _, about in still.look([life]) if about]
     assert words == told
+
+
+@pytest.mark.parametrize(
+    ("words", "sleeps"),
+    [
+        ("import time; time.sleep(60)", True),
+        ("import socket; a, b = socket.socketpair(); a.recv(1)", False),
+        ("import threading; threading.Lock().acquire() and threading.Event().wait()", False),
+    ],
+    ids=["sleep", "socket", "lock"],
+)
+def test_a_sleep_is_told_from_a_wait_for_something(words, sleeps):
+    with subprocess.Popen(
+        [sys.executable, "-c", f"print(flush=True); {words}"], stdout=-1, start_new_session=True
+    ) as rank:
+        rank.stdout.readline()
+        until(lambda: _state(rank.pid) == "S", "it to wait")
+        assert stillness._busy([rank.pid])[rank.pid].sleeps == sleeps
+        rank.kill()
+
+
+def _state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monkeypatch):
