@@ -29,7 +29,7 @@ _STANDS = {
     "lock": "waits for a lock, or for a process of its own",
     "script": "stands still",
     "computes": "computes without a pause",
-    "polls": "waits in a loop with short pauses",
+    "polls": "stands still: it polls with short pauses",
     "replaced": "runs another program",
     "ended": "has ended",
     "unseen": "stands still and answers no look",
