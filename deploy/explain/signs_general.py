@@ -108,11 +108,11 @@ _HOST = (
             + r"|compiler|ptxas)\b.{0,60}(?:not found|missing|not installed)",
             "a library compiles kernels at first use, and the compiler or CUDA's toolkit is missing",
             "which gcc nvcc ninja; nvcc --version", "gpu-arch", "library-mismatch"),
-    general("exception", r"(?i)\b" + _COMPILER
+    several(r"(?i)\b" + _COMPILER
             + r"\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|(?:fail\w*|error)(?: to)? (?:build|compil)\w* "
             r"(?:\w+ ){0,2}(?:extension|op)\b",
             "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
-            "compiler-missing", "gpu-arch", "library-mismatch"),
+            "exception", "compiler-missing", "gpu-arch", "library-mismatch"),
     general("library-mismatch", "(?i)" + _CANNOT
             + r" load (?:the )?(?:\w+ ){0,2}(?:librar|shared|dynamic|any of|symbol|dll|native)|(?:could not find|"
             r"cannot load|failed to open) .{0,100}\.so\b|\.so(?:\.\d+){0,3}\b.{0,100}(?:not found|cannot|no such|"
@@ -122,10 +122,11 @@ _HOST = (
             "(?:mismatch|conflict|incompatib)|binary incompatib",
             "a compiled library is missing, or was built for another torch, CUDA or system",
             "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'", "module-missing"),
-    general("module-missing", r"^(?:\w+\.){0,8}(?:ImportError(?!.{0,300}(?:relative import|circular import))|"
-            r"ModuleNotFoundError|PackageNotFoundError|"
+    general("module-missing", r"^(?:\w+\.){0,8}(?:ModuleNotFoundError|PackageNotFoundError|"
             r"DistributionNotFound|\w*VersionConflict)\b|(?i:(?:is not|isn't) installed|\b(?:pip|conda) install\b)",
             "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
+    several(r"^(?:\w+\.){0,8}ImportError(?!.{0,300}(?:relative import|circular import))",
+            "an import failed", "pip list", "module-missing", "library-mismatch"),
     general("gpu-missing", r"(?i)\bno (?:\w+ ){0,3}" + _ACCELERATOR
             + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|" + _ACCELERATOR
             + r" (?:\w+ ){0,2}(?:is|was|are|were) not (?:available|found|detected|visible)",
