@@ -174,5 +174,4 @@ def kind_by(words: str, outside_only: bool = False) -> Sign | None:
     if WRAPPERS.search(words) or ELSEWHERE.search(words):
         return None
     words = facts(words)
-    rows = _OUTSIDE if outside_only else ROWS
-    return next((row for row in rows if row.pattern.search(words)), None)
+    return next((row for row in ROWS if (not outside_only or row in _OUTSIDE) and row.pattern.search(words)), None)
