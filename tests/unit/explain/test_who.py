@@ -128,3 +128,17 @@ def test_where_the_logs_show_only_victims_the_runs_own_verdict_is_the_cause():
     assert with_verdict(shown, {**outcome, "verdict": "done"}) == shown
     clear = explain({"rack-1": "KeyError: 'x'\n"})
     assert with_verdict(clear, outcome) == clear
+
+
+def test_an_error_whose_cause_is_not_known_gives_way_only_to_a_verdict_that_knows_one():
+    shown = explain({"rack-1": "RuntimeError: the odd is odd\n"})
+    outcome = {
+        "verdict": "failed",
+        "cause": "exception",
+        "node": "rack-1",
+        "rank": 0,
+        "message": "rank 0 exited with 1",
+    }
+    assert with_verdict(shown, outcome) == shown
+    told = with_verdict(shown, {**outcome, "cause": "killed"})
+    assert (told.cause, told.maybe) == ("killed", ())
