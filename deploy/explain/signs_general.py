@@ -118,7 +118,8 @@ _HOST = (
             r"cannot load|failed to open) .{0,100}\.so\b|\.so(?:\.\d+){0,3}\b.{0,100}(?:not found|cannot|no such|"
             "undefined|not defined)|dll load failed|invalid elf|(?:compiled|built) (?:with|using|against|for) "
             r".{0,60}(?:but|cannot|incompatible|different|older|newer)|\bbut .{0,40}(?:compiled|built) (?:with|using|"
-            r"against|for)|multiarray failed to import|(?:incompatible|mismatch\w*) (?:\w+ ){0,2}version|version "
+            r"against|for)|multiarray failed to import|(?:incompatible|mismatch\w*) (?:\w+ ){0,2}version|"
+            "requires version .{0,80}but .{0,40}(?:installed|version)|version "
             "(?:mismatch|conflict|incompatib)|binary incompatib",
             "a compiled library is missing, or was built for another torch, CUDA or system",
             "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'", "module-missing"),
@@ -131,6 +132,9 @@ _HOST = (
             + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|" + _ACCELERATOR
             + r" (?:\w+ ){0,2}(?:is|was|are|were) not (?:available|found|detected|visible)",
             "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
+    general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b.{0,60}(?:no such|not found|not exist)",
+            "the host has no device file of the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",
+            "gpu-driver", "gpu-runtime"),
     general("port-busy", r"(?i)address (?:is )?already in use|EADDRINUSE|port (?:\d+ )?(?:is )?(?:already "
             ")?(?:in use|taken|occupied)",
             "a port is in use on the host that should listen on it", "ss -ltnp"),

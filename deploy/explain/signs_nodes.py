@@ -212,6 +212,7 @@ HOST = (
          r"\bexec (\S{1,80}) failed: No such file|"
          r"\w+ was unable to (?:find the specified executable|launch the specified application as it could not access)|"
          r"(\S{1,80}): command not found$|(?:line |: )\d+: (\S{1,80}): not found$|"
+         r"\b(?:ba)?sh: (?:line \d+: )?(/\S{1,200}/bin/\S{1,80}): No such file|"
          r"exec: \\?\"(\S{1,80}?)\\?\": executable file not found",
          "the program {0} does not exist there", "which PROGRAM"),
     sign("command-missing", r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
@@ -277,6 +278,9 @@ HOST = (
             r"exit status 3221225477|double free or corruption|free\(\): invalid|free invalid pointer|"
             r"corrupted (?:size|double)|malloc\(\): |Fatal Python error(?!: Aborted)",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
+    general("crashed", r"\.(?:cc?|cpp|cxx|h|hpp):\d+: .{0,1000}Assertion .{1,300} failed",
+            "an assertion in compiled code failed, and the process ended itself", "python -X faulthandler SCRIPT",
+            "exception"),
     general("architecture-differs", ended("SIGILL", 4) + r"|Illegal instruction",
             "a library was built for another kind of processor", "lscpu | grep Flags", "crashed"),
     general("crashed", ended("SIGFPE", 8) + r"|Floating point exception",

@@ -71,7 +71,7 @@ SCRIPT = (
 
 VICTIM = (
     victim(r"Watchdog caught collective operation timeout.{0,200}?OpType=(\w+)|Watchdog caught collective\b|"
-           r"watchdog (?:\w+ )?tim(?:ed|e) ?out",
+           r"watchdog (?:\w+ )?tim(?:ed|e) ?out|Timeout at NCCL work",
            "a rank waited in a collective ({0}) for another that did not come, or is stuck", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"watchdog got stuck for|Heartbeat monitor timed out|due to a collective timeout from|"

@@ -40,6 +40,8 @@ KINDS = [
     ("compiler-missing", "error: nvcc was not found"),
     ("", "error: command '/usr/bin/gcc' failed with exit status 1"),
     ("library-mismatch", "Error: Could not load library libodd_cnn.so.8"),
+    ("library-mismatch", "[odd FATAL] This program requires version 3.9 of odd, but the installed version is 2.6"),
+    ("gpu-missing", "Error response from daemon: cannot add the device \"/dev/kfd\": no such file or directory."),
     ("module-missing", "RuntimeError: odd is not installed"),
     ("gpu-missing", "RuntimeError: No supported accelerator was found"),
     ("port-busy", "odd.BindException: port 8000 is already in use"),
