@@ -13,7 +13,7 @@ from .words import ANY_CLASS, BY_THE_WAY, ELSEWHERE, WRAPPERS
 _SCRIPTS = re.compile(
     r"^(?:builtins\.)?(?:Key|Value|Type|Attribute|Index|Name|Assertion|NotImplemented|ZeroDivision|Syntax|Indentation|"
     r"UnboundLocal|FileNotFound|IsADirectory|FileExists|Recursion|Overflow|Unicode\w*|Lookup|Arithmetic|StopIteration|"
-    r"Tab|EOF|json\.decoder\.JSONDecode|JSONDecode)(?:Error)?: ?|"
+    r"Tab|json\.decoder\.JSONDecode|JSONDecode)(?:Error)?: ?|"
     r"^\S{0,80}(?:MisconfigurationException|Config\w*Error|InstantiationException|HydraException|ValidationError)\b"
 )
 _SHAPES = re.compile(
@@ -43,12 +43,23 @@ _BAD = re.compile(
     r"\.\w*(?:Bad|Invalid|Fail|Missing|NotFound|Mismatch|Timeout|Expired|Abort|Unsupported|Denied|Refused|Lost|OutOf|"
     r"Broken|Corrupt|Unidentified|Disconnected)\w*$"
 )
+# Words of the run as a whole: an error that speaks of them is not simply the script's, whatever its class.
+_OF_THE_RUN = re.compile(r"(?i)\b(?:ranks?|collectives?|hosts?|gpus?|device ids?|state[_ ]?dict|checkpoints?)\b")
+# It may be a file, or a program that is not installed.
+_BARE_NAME = re.compile(r"No such file or directory: '[^'/.]+'$")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+# A class that says nothing of its own, so that the file which raised it says whose the error is.
+_PLAIN_CLASS = re.compile(r"^(?:RuntimeError|Exception)\b")
 _LIBRARIES = re.compile(r"site-packages|dist-packages|/lib(?:64)?/python\d|<frozen|<string>|\\lib\\")
 
 
 def by_script(hit: Hit) -> bool:
     """Whether the script itself is at fault: by the kind of exception, or because a file of the user raised it."""
-    if hit.sign is not None:
+    if (
+        hit.sign is not None
+        or (not hit.frame and _BARE_NAME.search(hit.error))
+        or _OF_THE_RUN.search(_QUOTED.sub("", hit.error))
+    ):
         return False
     if _SHAPES.match(hit.error):
         return True
@@ -56,7 +67,7 @@ def by_script(hit: Hit) -> bool:
         return not _OUTSIDE.search(hit.error)
     if SURROUNDINGS.search(hit.error):
         return False
-    return bool(hit.frame) and not _LIBRARIES.search(hit.frame)
+    return bool(hit.frame and _PLAIN_CLASS.match(hit.error)) and not _LIBRARIES.search(hit.frame)
 
 
 def sign_by_words(error: str) -> Sign | None:

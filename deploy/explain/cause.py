@@ -15,7 +15,7 @@ from typing import Any
 from ..core.program import FAB
 from . import collectives
 from . import store as explain_store
-from .blame import SURROUNDINGS, bad_end, by_script, raised_in, sign_by_words
+from .blame import bad_end, by_script, raised_in, sign_by_words
 from .kinds import kind_of
 from .read import read
 from .reading import Hit, Line, Reading, Root
@@ -30,7 +30,7 @@ _NEAR = 120
 _ON_A_HOST = 8
 # Lines at the end of an output, which may say why it ended.
 _LATE = 3
-_SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -6: "crashed", -4: "architecture-differs", -8: "crashed"}
+_SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -4: "architecture-differs", -8: "crashed"}
 # A warning, after which the process has no GPU: a cause where nothing else is known.
 _NO_CUDA = re.compile(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
 # A message that names the rank it is about, or whose it is.
@@ -174,10 +174,10 @@ def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
     if sign is None and by_script(chosen):
         what = f"the script failed: {chosen.error}"
         return Explanation("script-error", what, (), lines[:2], ALONE, script=True)
-    if sign is None and not SURROUNDINGS.search(chosen.error):
-        return Explanation("exception", f"a library raised {chosen.error}", (), lines[:2], ALONE)
     if sign is None:
-        return Explanation("", f"no cause known to Muster; the first error is {chosen.error}", (), lines[:2], ALONE)
+        # A library raises for other causes than its own: where no rule knows the words, five of fourteen times.
+        what = f"no cause known to Muster; the first error is {chosen.error}"
+        return Explanation("", what, ("exception",), lines[:2], ALONE)
     return Explanation(sign.cause, _words(sign, chosen), sign.maybe, lines, sign.next, script=sign.script)
 
 
@@ -197,7 +197,9 @@ def _of_little(
         return _waited(waits, silent)
     sure = [hit for hit in hints if hit.sign is None or hit.sign.cause]
     if sure and not all(reading.ended_well for reading in readings):
-        return _of(sure[0], hits, root)
+        of_sure = _of(sure[0], hits, root)
+        warned = sure[0].quiet and _serious(sure[0]) and not _NO_CUDA.search(sure[0].line.text)
+        return _likely(of_sure) if warned else of_sure
     if root is not None and root.exitcode in _SIGNALS:
         return _of_root(root)
     told = _of_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
@@ -268,6 +270,12 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
         return Explanation("", what, evidence=tuple(lasts[:1]), next=f"{FAB} logs --hosts ...")
     what = "no line in it looks like an error: nodes that wait for each other say nothing until a timeout"
     return Explanation("", what, evidence=tuple(lasts[:1]))
+
+
+def _likely(explanation: Explanation) -> Explanation:
+    """The same, its cause no longer stated, but named among those that it may be."""
+    maybe = tuple(filter(None, (explanation.cause, *explanation.maybe)))
+    return replace(explanation, cause="", maybe=maybe, script=False)
 
 
 def _serious(hit: Hit) -> bool:

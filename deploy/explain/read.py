@@ -86,7 +86,8 @@ def _with_first(chunks: Iterator[bytes]) -> Iterator[tuple[bool, bytes]]:
 
 
 @lru_cache(maxsize=2048)  # hosts of one run print the same lines
-def _sign_of(line: str) -> Sign | None:
+def sign_of(line: str) -> Sign | None:
+    """The first sign of the tables that this line has."""
     line = facts(line)
     return next((sign for sign in SIGNS if sign.pattern.search(line)), None)
 
@@ -185,7 +186,7 @@ class _Reader:
             seen.well = number
         elif BADLY.search(part.text):
             seen.badly = number
-        sign = _sign_of(part.whole)
+        sign = sign_of(part.whole)
         exception = EXCEPTION.match(part.text) or self._after_frames(part, lines, index)
         error = f"{exception[1]}: {self._words_of(exception, lines, index)}".strip() if exception else ""
         if BY_THE_WAY.search(part.text):

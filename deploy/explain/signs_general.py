@@ -108,28 +108,33 @@ _HOST = (
             + r"|compiler|ptxas)\b.{0,60}(?:not found|missing|not installed)",
             "a library compiles kernels at first use, and the compiler or CUDA's toolkit is missing",
             "which gcc nvcc ninja; nvcc --version", "gpu-arch", "library-mismatch"),
-    general("exception", r"(?i)\b" + _COMPILER
+    several(r"(?i)\b" + _COMPILER
             + r"\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|(?:fail\w*|error)(?: to)? (?:build|compil)\w* "
             r"(?:\w+ ){0,2}(?:extension|op)\b",
             "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
-            "compiler-missing", "gpu-arch", "library-mismatch"),
+            "exception", "compiler-missing", "gpu-arch", "library-mismatch"),
     general("library-mismatch", "(?i)" + _CANNOT
             + r" load (?:the )?(?:\w+ ){0,2}(?:librar|shared|dynamic|any of|symbol|dll|native)|(?:could not find|"
             r"cannot load|failed to open) .{0,100}\.so\b|\.so(?:\.\d+){0,3}\b.{0,100}(?:not found|cannot|no such|"
             "undefined|not defined)|dll load failed|invalid elf|(?:compiled|built) (?:with|using|against|for) "
             r".{0,60}(?:but|cannot|incompatible|different|older|newer)|\bbut .{0,40}(?:compiled|built) (?:with|using|"
-            r"against|for)|multiarray failed to import|(?:incompatible|mismatch\w*) (?:\w+ ){0,2}version|version "
+            r"against|for)|multiarray failed to import|(?:incompatible|mismatch\w*) (?:\w+ ){0,2}version|"
+            "requires version .{0,80}but .{0,40}(?:installed|version)|version "
             "(?:mismatch|conflict|incompatib)|binary incompatib",
             "a compiled library is missing, or was built for another torch, CUDA or system",
             "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'", "module-missing"),
-    general("module-missing", r"^(?:\w+\.){0,8}(?:ImportError(?!.{0,300}(?:relative import|circular import))|"
-            r"ModuleNotFoundError|PackageNotFoundError|"
+    general("module-missing", r"^(?:\w+\.){0,8}(?:ModuleNotFoundError|PackageNotFoundError|"
             r"DistributionNotFound|\w*VersionConflict)\b|(?i:(?:is not|isn't) installed|\b(?:pip|conda) install\b)",
             "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
+    several(r"^(?:\w+\.){0,8}ImportError(?!.{0,300}(?:relative import|circular import))",
+            "an import failed", "pip list", "module-missing", "library-mismatch"),
     general("gpu-missing", r"(?i)\bno (?:\w+ ){0,3}" + _ACCELERATOR
             + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|" + _ACCELERATOR
             + r" (?:\w+ ){0,2}(?:is|was|are|were) not (?:available|found|detected|visible)",
             "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
+    general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b.{0,60}(?:no such|not found|not exist)",
+            "the host has no device file of the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",
+            "gpu-driver", "gpu-runtime"),
     general("port-busy", r"(?i)address (?:is )?already in use|EADDRINUSE|port (?:\d+ )?(?:is )?(?:already "
             ")?(?:in use|taken|occupied)",
             "a port is in use on the host that should listen on it", "ss -ltnp"),
@@ -173,5 +178,4 @@ def kind_by(words: str, outside_only: bool = False) -> Sign | None:
     if WRAPPERS.search(words) or ELSEWHERE.search(words):
         return None
     words = facts(words)
-    rows = _OUTSIDE if outside_only else ROWS
-    return next((row for row in rows if row.pattern.search(words)), None)
+    return next((row for row in ROWS if (not outside_only or row in _OUTSIDE) and row.pattern.search(words)), None)

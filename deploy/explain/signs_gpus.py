@@ -98,10 +98,9 @@ GPU = (
     sign("python-old", r"TypeError: 'type' object is not subscriptable|unsupported operand type\(s\) for \|: 'type'",
          "the script is written for a newer Python", "python --version"),
     # The words of the compiler come before these, or are not there. Ranks that did not compile miss the result.
-    general("exception", r"Command '\['ninja'|Error building extension|"
-            r"torch_extensions/\S{1,200}\.so: cannot open shared",
+    several(r"Command '\['ninja'|Error building extension|torch_extensions/\S{1,200}\.so: cannot open shared",
             "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
-            "compiler-missing", "library-mismatch", "gpu-arch"),
+            "exception", "compiler-missing", "library-mismatch", "gpu-arch"),
     sign("library-mismatch", r"undefined symbol: (\S{1,60})|version `(GLIBC\w*_[\d.]+)' not found|"
          r"cannot open shared object file|with link time reference|"
          r"detected that PyTorch and torch\w+ were compiled with different CUDA|operator torchvision::nms does not "

@@ -70,8 +70,9 @@ NETWORK = (
     sign("peer-name-unresolvable", r"host not found: (?:Name or service|Temporary failure|No address)",
          "a node cannot resolve the name of the first one", "getent hosts $MASTER_ADDR", "endpoint-unresolvable"),
     # A download says the same first, and its address after that.
-    general("name-unresolvable", r"gaierror: \[Errno -[235]\]", "a host cannot resolve a name: its own, or another",
-            "getent hosts $(hostname)", "endpoint-unresolvable", "peer-name-unresolvable", "download"),
+    several(r"gaierror: \[Errno -[235]\]", "a host cannot resolve a name: its own, or another",
+            "getent hosts $(hostname)", "name-unresolvable", "endpoint-unresolvable", "peer-name-unresolvable",
+            "download"),
     # Firewalls that reject say "No route to host" too.
     sign("host-unreachable", r"failed to connect.{0,200} remote=\[([^]]+)\].{0,200}(?:Network is unreachable|No "
          r"route to host)",
@@ -80,14 +81,14 @@ NETWORK = (
     sign("host-unreachable", rf"{_NCCL_TO} (?:failed|returned).{{0,40}}(?:No route to host|Network is unreachable)",
          "NCCL cannot reach the address {0}: there is no route, or a firewall there rejects it", PREFLIGHT,
          "data-ports-rejected", "other-network", "no-route"),
-    # A peer that has ended refuses too: an error near this one is better.
-    general("data-ports-rejected", rf"{_NCCL_TO} (?:failed|returned).{{0,40}}Connection refused",
-            "{0} refuses NCCL's connections", PREFLIGHT, "container-bridge", "other-network"),
+    # A peer that has ended refuses too.
+    several(rf"{_NCCL_TO} (?:failed|returned).{{0,40}}Connection refused",
+            "{0} refuses NCCL's connections", PREFLIGHT, "data-ports-rejected", "container-bridge", "other-network"),
     sign("data-ports-dropped", rf"{_NCCL_TO} (?:failed|returned).{{0,40}}(?:timed out|connection abort|in progress)",
          "{0} does not answer NCCL's connections: a firewall drops them, or the network is another one", PREFLIGHT,
          "data-ports-rejected", "other-network", "host-unreachable"),
-    general("data-ports-rejected", r"WARN (?:Net : )?Call to connect failed : Connection refused",
-            "a peer refuses NCCL's connections", NCCL_DEBUG, "container-bridge", "other-network"),
+    several(r"WARN (?:Net : )?Call to connect failed : Connection refused", "a peer refuses NCCL's connections",
+            NCCL_DEBUG, "data-ports-rejected", "container-bridge", "other-network"),
     sign("data-ports-dropped", r"WARN (?:Net : )?Call to connect failed : Connection timed out",
          "a peer does not answer NCCL's connections", NCCL_DEBUG, "other-network", "host-unreachable"),
     sign("host-unreachable", r"WARN (?:Net : )?Call to connect failed : (?:No route to host|Network is unreachable)",
@@ -117,9 +118,9 @@ NETWORK = (
             "other-network", "name-loopback", "open-files"),
     sign("clock-skew", r"the world has (\d+) ranks, planned were",
          "only {0} ranks came together: torch took living nodes for dead, as when clocks differ", "timedatectl"),
-    general("rendezvous-dropped", r"connect\(\) timed out\. Original timeout",
+    several(r"connect\(\) timed out\. Original timeout",
             "a node did not reach the address of the first one, or that one was not started", PREFLIGHT,
-            "node-missing", "data-ports-dropped"),
+            "rendezvous-dropped", "node-missing", "data-ports-dropped"),
     general("node-missing", r"RendezvousTimeoutError", "not enough nodes joined the rendezvous in time", PREFLIGHT,
             "rendezvous-dropped"),
     general("node-missing", r"store based barrier on rank.{0,160}worker_count=(\d+)",
@@ -174,8 +175,8 @@ NETWORK = (
     sign("access-denied", r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|api_key not "
          r"configured|Invalid user token",
          "an internet service refuses the login, or there is no token", "huggingface-cli whoami"),
-    general("exception", r"(RepositoryNotFoundError|is not a local folder and is not a valid model identifier)",
-            "no model has that name, or it is not public: {0}", ALONE, "access-denied", "download"),
+    several(r"(RepositoryNotFoundError|is not a local folder and is not a valid model identifier)",
+            "no model has that name, or it is not public: {0}", ALONE, "script-error", "access-denied", "download"),
     sign("download", r"(?:huggingface\.co|hf-mirror\.com|s3[\w.-]{0,40}\.amazonaws|github(?:usercontent)?\.com|"
          r"modelscope\.\w\w)\b\S{0,80}.{0,200}"
          r"(?:Max retries exceeded|timed out|Name or service not known|name resolution|Connection (?:refused|reset))|"
@@ -211,6 +212,7 @@ HOST = (
          r"\bexec (\S{1,80}) failed: No such file|"
          r"\w+ was unable to (?:find the specified executable|launch the specified application as it could not access)|"
          r"(\S{1,80}): command not found$|(?:line |: )\d+: (\S{1,80}): not found$|"
+         r"\b(?:ba)?sh: (?:line \d+: )?(/\S{1,200}/bin/\S{1,80}): No such file|"
          r"exec: \\?\"(\S{1,80}?)\\?\": executable file not found",
          "the program {0} does not exist there", "which PROGRAM"),
     sign("command-missing", r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
@@ -243,16 +245,18 @@ HOST = (
     # Slurm says so of each step, also if it ends it because one of its ranks has failed.
     victim(r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
     sign("scheduler", r"sbatch: error: Batch job submission failed|Insufficient nvidia\.com/gpu|FailedScheduling|"
-         r"srun: error: (?:Unable to (?:create|allocate|confirm)|Task launch)|"
+         r"srun: error: Unable to (?:create|allocate|confirm)|"
          r"Requested node configuration is not available|Invalid (?:account|qos|partition)",
          "the scheduler refused the job", "scontrol show job JOB"),
+    several(r"srun: error: Task launch", "Slurm could not start a task on a host", "scontrol show node HOST",
+            "scheduler", "node-lost", "clock-skew"),
     # Memory may be free, and no more areas of it may be mapped: vm.max_map_count, or a limit of address space.
-    several(r"Memory mapping file failed: Cannot allocate memory|mmap.{0,40}Cannot allocate memory",
-            "a file could not be mapped: by a limit of mappings or of address space, or because memory is full",
-            "sysctl vm.max_map_count; ulimit -v; free -h", "process-limits", "host-memory"),
+    several(r"Cannot allocate memory",
+            "the kernel gave no memory: by a limit (of mappings, of address space), or because it is full",
+            "sysctl vm.max_map_count; ulimit -a; free -h", "host-memory", "process-limits", "memlock"),
     sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
          r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OOM-killed|OUT_OF_MEMORY|"
-         r"srun: error: .{0,80}Out Of Memory|std::bad_alloc|MemoryError\b|Cannot allocate memory|"
+         r"srun: error: .{0,80}Out Of Memory|std::bad_alloc|\bMemoryError\b|"
          r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded (?:job )?memory limit|"
          r"ray\.exceptions\.OutOfMemoryError|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure|"
          r"due to the node running low on memory|NODE_OUT_OF_MEMORY|on host: CUDA_ERROR_OUT_OF_MEMORY|"
@@ -272,14 +276,19 @@ HOST = (
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
     general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
             r"exit status 3221225477|double free or corruption|free\(\): invalid|free invalid pointer|"
-            r"corrupted (?:size|double)|malloc\(\): |Fatal Python error",
+            r"corrupted (?:size|double)|malloc\(\): |Fatal Python error(?!: Aborted)",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
+    general("crashed", r"\.(?:cc?|cpp|cxx|h|hpp):\d+: .{0,1000}Assertion .{1,300} failed",
+            "an assertion in compiled code failed, and the process ended itself", "python -X faulthandler SCRIPT",
+            "exception"),
     general("architecture-differs", ended("SIGILL", 4) + r"|Illegal instruction",
             "a library was built for another kind of processor", "lscpu | grep Flags", "crashed"),
     general("crashed", ended("SIGFPE", 8) + r"|Floating point exception",
             "a process crashed: it divided a whole number by zero", "python -X faulthandler SCRIPT"),
-    hint("crashed", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing",
-         "a process aborted", "python -X faulthandler SCRIPT"),
+    # Compiled code ends itself for any error that nothing caught: NCCL's watchdog does so after a timeout.
+    hint("", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing|"
+         r"Fatal Python error: Aborted", "a process ended itself, for an error that its words before this one tell",
+         "python -X faulthandler SCRIPT", "crashed", "collective-timeout"),
     hint("stopped", r"\*\*\* SIG(?:TERM|INT) (?:received (?:at|by)\b|\(@0x)",
          "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
     general("killed", ended("SIGKILL", 9) + r"|^Killed$|"

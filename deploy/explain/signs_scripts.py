@@ -46,9 +46,12 @@ SCRIPT = (
            r"size mismatch for \S{1,200}: copying a param|Global shape mismatch for loaded",
            "the checkpoint does not fit the model", ALONE),
     script("checkpoint-broken", r"PytorchStreamReader failed|unpickling stack underflow|pickle data was truncated|"
-           r"Error while deserializing header|HeaderTooLarge|MetadataIncompleteBuffer|invalid header or archive|"
+           r"Error while deserializing header(?!.{0,9}(?i:header ?too ?large))|MetadataIncompleteBuffer|"
+           r"invalid header or archive|"
            r"_pickle\.UnpicklingError(?!: Weights only)|invalid load key|InvalidHeaderDeserialization",
            "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
+    several(r"(?i)header ?too ?large", "a file's header is larger than the library allows, or it is no file of weights",
+            "ls -l FILE", "checkpoint-broken", "exception"),
     general("exception", r"Weights only load failed",
             "torch.load finds more than weights in a file, and does not trust it (weights_only)", ALONE,
             "library-mismatch", "checkpoint-broken"),
@@ -68,7 +71,7 @@ SCRIPT = (
 
 VICTIM = (
     victim(r"Watchdog caught collective operation timeout.{0,200}?OpType=(\w+)|Watchdog caught collective\b|"
-           r"watchdog (?:\w+ )?tim(?:ed|e) ?out",
+           r"watchdog (?:\w+ )?tim(?:ed|e) ?out|Timeout at NCCL work",
            "a rank waited in a collective ({0}) for another that did not come, or is stuck", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"watchdog got stuck for|Heartbeat monitor timed out|due to a collective timeout from|"

@@ -28,6 +28,8 @@ def with_verdict(explanation: Explanation, outcome: Mapping[str, Any]) -> Explan
     if explanation.cause or outcome.get("verdict") != "failed" or not (message and node):
         return explanation
     cause = _ENTRIES.get(outcome.get("cause", ""), "")
+    if explanation.maybe and not cause:  # the output says more than the verdict, though nothing sure
+        return explanation
     first = f"rank {rank} on {node}" if isinstance(rank, int) else f"{node}"
     what = f"{str(message).splitlines()[0]} (the run's own verdict)"
-    return replace(explanation, cause=cause, what=what, first=first, evidence=(), silent=(), next=KERNEL)
+    return replace(explanation, cause=cause, maybe=(), what=what, first=first, evidence=(), silent=(), next=KERNEL)

@@ -60,7 +60,7 @@ TO_THE_POINT = re.compile(r"\bOriginal exception was:")
 # An error that says that the error is elsewhere.
 ELSEWHERE = re.compile(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
-    r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|"
+    r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|exited with (?:a )?non-?zero|"
     r"job aborted due to stage failure|"
     r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
 )

@@ -22,8 +22,9 @@ def test_real_failures_are_explained_and_a_wrong_cause_is_rare():
         explained = explain(texts)
         causes = {explained.cause, *explained.maybe}
         right += bool(causes & {case.cause, *case.also})
-        unknown += not explained.cause
-        wrong += bool(explained.cause) and not causes & {case.cause, *case.also}
+        told = bool(causes & {case.cause, *case.also})
+        unknown += not told and not explained.cause
+        wrong += not told and bool(explained.cause)
         assert len(explained.maybe) <= 5, explained
     assert right + unknown + wrong >= 25
     assert right >= 0.8 * (right + unknown + wrong)
@@ -61,8 +62,8 @@ def test_an_error_of_the_script_is_told_as_that():
 
 
 @pytest.mark.parametrize(("part", "right", "wrong"), [
-    (threads.RULES, 249, 0), (threads.SCORE, 49, 0), (threads.FRESH, 46, 0), (threads.AGAIN, 70, 1),
-    (threads.THIRD, 99, 0),
+    (threads.RULES, 226, 0), (threads.SCORE, 48, 0), (threads.FRESH, 44, 0), (threads.AGAIN, 66, 0),
+    (threads.THIRD, 97, 0), (threads.FOURTH, 73, 0),
 ])  # fmt: skip
 def test_real_output_of_any_launcher_is_explained_as_well_as_before(part, right, wrong):
     of_part = [thread for thread in threads.load() if thread.part == part]
@@ -73,7 +74,20 @@ def test_real_output_of_any_launcher_is_explained_as_well_as_before(part, right,
 
 def test_the_goal_is_judged_by_the_score_before_the_mending():
     sizes = {part: sum(thread.part == part for thread in threads.load()) for part in benchmark.SCORES}
-    assert [benchmark.reached(part, size) for part, size in sizes.items()] == [True, False, False, False]
+    assert [benchmark.reached(part, size) for part, size in sizes.items()] == [True, False, False, False, True]
+
+
+def test_a_cause_that_no_row_has_is_rarely_taken_for_another():
+    said = benchmark.unforeseen(threads.load())
+    assert said.total() >= 300
+    assert said["wrong"] <= 0.07 * said.total()
+
+
+def test_the_tables_are_whole_again_after_a_cause_was_left_out():
+    text = {"a": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."}
+    with benchmark.without(("gpu-memory", "host-memory")):
+        assert explain(text).cause == ""
+    assert explain(text).cause == "gpu-memory"
 
 
 def test_a_print_of_the_threads_gives_the_threads():

@@ -231,7 +231,7 @@ def test_an_error_nobody_knows_is_told_as_it_is():
     explained = explain(
         {"a": '  File "/venv/site-packages/odd/io.py", line 3, in read\nodd.errors.OddError: strange things\n'}
     )
-    assert (explained.cause, explained.json()["group"]) == ("exception", "exception")
+    assert (explained.cause, explained.maybe, explained.json()["group"]) == ("", ("exception",), "not-known")
     assert "odd.errors.OddError: strange things" in explained.what
 
 
@@ -370,14 +370,14 @@ def test_rays_guesses_are_told_as_guesses():
     ],
 )
 def test_words_of_a_class_that_end_no_traceback_are_no_exception(lines):
-    assert explain({"a": lines}).cause == ""
+    assert explain({"a": lines}).maybe == ()
 
 
 def test_an_exception_of_any_name_ends_the_traceback_of_its_rank():
     lines = [f"[rank3]: {line}" for line in f"{FRAMES}odd.Strange: no words".splitlines()]
     lines.insert(-1, "[rank2]: loading")
     seen = explain({"a": "\n".join(lines)})
-    assert (seen.cause, seen.first) == ("exception", "rank 3")
+    assert (seen.maybe, seen.first) == (("exception",), "rank 3")
 
 
 @pytest.mark.parametrize("words", [f"{FRAMES}got mixed things, need to convert all", "process exited with code 3"])

@@ -57,6 +57,29 @@ def test_no_sign_of_a_cause_says_that_it_guesses():
     ("prterun was unable to reliably start one or more daemons.", "ssh"),
     (PICKLED, "checkpoint-broken"),
     (BARRIER.format("2, worker_count=4, timeout=0:02:00"), "leftovers"),
+    ("socket.gaierror: [Errno -2] Name or service not known", "peer-name-unresolvable"),
+    ("RuntimeError: connect() timed out. Original timeout was 1800000 ms.", "rendezvous-dropped"),
+    ("gpu-b:7:9 [0] include/socket.h:403 NCCL WARN Connect to 10.1.0.4<56849> failed : Connection refused",
+     "data-ports-rejected"),
+    ("gpu-b:7:9 [0] include/socket.h:360 WARN Call to connect failed : Connection refused", "data-ports-rejected"),
+    ("*** SIGABRT (@0x3e800001267) received by PID 4711 (TID 0x7f12) from PID 4711; stack trace: ***", "crashed"),
+    ("terminate called after throwing an instance of 'c10::DistBackendError'", "collective-timeout"),
+    ("Fatal Python error: Aborted", "crashed"),
+    ("subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.\nImportError: "
+     "/root/.cache/torch_extensions/py310/x/x.so: cannot open shared object file: No such file", "compiler-missing"),
+    ("OSError: a/b is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'",
+     "access-denied"),
+    ("srun: error: Task launch for StepId=7.0 failed on node gpu-a: Communication connection failure", "node-lost"),
+    ("safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge", "checkpoint-broken"),
+    ("ImportError: odd cannot work here", "module-missing"),
+    (FRAME.format(f"{SITE}etcd/client.py") + "etcd.EtcdKeyNotFound: Key not found : /torch/elastic/store", "exception"),
+    (FRAME.format("/opt/odd/odd/io.py") + "odd.OddException: the shapes are odd", "exception"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: 'patchelf'", "exception"),
+    ("RuntimeError: rank 3 has tensors of another dtype than its peers", "exception"),
+    ("ValueError: host gpu-b is odd", "exception"),
+    ("EOFError: ", "exception"),
+    ("NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file",
+     "library-mismatch"),
 ])  # fmt: skip
 def test_no_one_of_several_causes_is_stated_and_each_is_named(words, cause):
     seen = explain({"a": f"starting\n{words}\n"})
@@ -67,8 +90,8 @@ def test_no_one_of_several_causes_is_stated_and_each_is_named(words, cause):
 
 @pytest.mark.parametrize(("text", "cause"), [
     (FRAME.format(f"{SITE}torch/serialization.py") + PICKLED, "checkpoint-broken"),
-    (FRAME.format(f"{SITE}torch/distributed/distributed_c10d.py") + PICKLED, "exception"),
-    (FRAME.format("train.py") + PICKLED, "script-error"),
+    (FRAME.format(f"{SITE}torch/distributed/distributed_c10d.py") + PICKLED, ""),
+    (FRAME.format("train.py") + PICKLED, ""),
     (FRAME.format("/usr/lib/python3.11/multiprocessing/synchronize.py") + "OSError: [Errno 28] No space left on device",
      "shm-small"),
     (FRAME.format("/usr/lib/python3.11/tempfile.py") + "OSError: [Errno 28] No space left on device", "disk-full"),
@@ -90,12 +113,14 @@ def test_no_one_of_several_causes_is_stated_and_each_is_named(words, cause):
     ("slurmstepd: error: execve(): /tmp/slurmd/job7/slurm_script: No such file or directory", ""),
     ("AttributeError: module 'mine' has no attribute 'go'", "script-error"),
     ("ImportError: cannot import name 'a' from partially initialized module 'b' (most likely due to a circular import)",
-     "exception"),
+     ""),
     ("[W socket.cpp:601] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - Cannot "
      "assign requested address).", ""),
     ("TypeError: load_checkpoint() got an unexpected keyword argument 'x'", "script-error"),
     ("odd.GpuException: CUDA error 401 at launch", ""),
-    ("RuntimeError: cannot allocate page-locked memory", "exception"),
+    ("RuntimeError: cannot allocate page-locked memory", ""),
+    (FRAME.format("train.py") + "RuntimeError: the data are odd", "script-error"),
+    (FRAME.format("train.py") + "FileNotFoundError: [Errno 2] No such file or directory: 'labels'", "script-error"),
 ])  # fmt: skip
 def test_what_tells_causes_apart_is_used(text, cause):
     assert explain({"a": f"starting\n{text}\n"}).cause == cause
@@ -105,7 +130,7 @@ def test_a_port_that_a_person_chose_is_that_of_the_rendezvous():
     words = (
         "torch.distributed.DistNetworkError: The client socket has timed out after 600s while trying to connect to ({})"
     )
-    assert explain({"a": words.format("10.0.0.7, 29500")}).cause == "rendezvous-dropped"
+    assert explain({"a": words.format("10.0.0.7, 29500")}).maybe[0] == "rendezvous-dropped"
     assert explain({"a": words.format("10.0.0.7, 40321")}).cause == "data-ports-dropped"
 
 

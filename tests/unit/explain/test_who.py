@@ -83,7 +83,7 @@ def test_a_rank_in_the_middle_of_anothers_traceback_does_not_lend_its_files():
         '[rank1]:   File "/opt/site-packages/odd/io.py", line 3, in read\n'
         '[rank0]:   File "train.py", line 9, in main\n[rank1]: odd.OddError: strange things\n'
     )
-    assert explain({"a": text}).cause == "exception"
+    assert explain({"a": text}).maybe == ("exception",)
 
 
 def test_each_cause_belongs_to_one_of_the_closed_list():
@@ -128,3 +128,17 @@ def test_where_the_logs_show_only_victims_the_runs_own_verdict_is_the_cause():
     assert with_verdict(shown, {**outcome, "verdict": "done"}) == shown
     clear = explain({"rack-1": "KeyError: 'x'\n"})
     assert with_verdict(clear, outcome) == clear
+
+
+def test_an_error_whose_cause_is_not_known_gives_way_only_to_a_verdict_that_knows_one():
+    shown = explain({"rack-1": "RuntimeError: the odd is odd\n"})
+    outcome = {
+        "verdict": "failed",
+        "cause": "exception",
+        "node": "rack-1",
+        "rank": 0,
+        "message": "rank 0 exited with 1",
+    }
+    assert with_verdict(shown, outcome) == shown
+    told = with_verdict(shown, {**outcome, "cause": "killed"})
+    assert (told.cause, told.maybe) == ("killed", ())
