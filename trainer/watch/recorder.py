@@ -11,13 +11,14 @@ import os
 import pickle
 import sys
 import sysconfig
+import threading
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-# A dump holds the interpreter for 30 ms, and up to 120 ms the first time: it is made once, where a step takes so much
-# longer than usual. What was last is asked at each look, in 0.1 ms.
+# A dump holds the interpreter for 30 ms: it is made once, where a step takes so much longer than usual. What was last
+# is asked at each look, in 0.1 ms.
 UNUSUAL_SECONDS, _STEPS = 2.0, 20
 _GROUPS, _OF_A_GROUP = 8, 8
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "<frozen")
@@ -45,14 +46,14 @@ class Recorder:
         if since_s < max(self._usual) + UNUSUAL_SECONDS or self._last != before:
             self._rows = []
         elif self._last and not self._rows:
-            with suppress(Exception):
-                self._rows = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
+            self._rows = self.now()
         return self._rows
 
     def now(self) -> list[Row]:
         """The same at this moment, whatever the steps: a process that fails asks once."""
         with suppress(Exception):
-            return rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
+            told = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
+            return told if not told or told[-1][4] else [*told[:-1], (*told[-1][:4], *_here())]
         return []
 
 
@@ -93,7 +94,24 @@ def _last() -> str:
 
 
 def _dumps() -> list[bytes]:
-    return [dump(True, True, False) for dump in _of_torch("")]
+    """The recorders, with the lines of Python only if torch._inductor is there.
+
+    torch imports it to find them. The main thread may import it as well, with its first optimizer: two threads that
+    import the same packages see half of them, and one fails with an ImportError.
+    """
+    lines = "_inductor" in vars(sys.modules["torch"])
+    return [dump(True, lines, False) for dump in _of_torch("")]
+
+
+def _here() -> tuple[str, int, str]:
+    """The script's own line that the main thread is at, if that waits in a library."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frames = list[dict[str, Any]]()
+    while frame:
+        frames.append({"filename": frame.f_code.co_filename, "line": frame.f_lineno, "name": frame.f_code.co_name})
+        frame = frame.f_back
+    waits = bool(frames) and any(name in frames[0]["filename"] for name in _LIBRARIES)
+    return _place(frames) if waits else ("", 0, "")
 
 
 def _of_torch(ending: str) -> list[Any]:

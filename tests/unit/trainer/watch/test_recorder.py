@@ -1,5 +1,11 @@
 """The last collectives of a process that stands still, read from torch's own flight recorder."""
 
+import os
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
 import pytest
 
 from trainer.watch import recorder
@@ -40,9 +46,46 @@ def group(monkeypatch):
     dist.destroy_process_group()
 
 
+LOOKS = """
+import sys, threading, torch, torch.distributed as dist
+from trainer.watch.recorder import Recorder
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.zeros(3))
+before, asked, told = set(sys.modules), Recorder(), []
+look = threading.Thread(target=lambda: (asked.look(1, 5.0), told.extend(asked.look(1, 7.0))))
+look.start()
+look.join()
+print(told[-1][2], sorted(name for name in set(sys.modules) - before if name.startswith("torch")))
+"""
+
+
+@pytest.mark.torch
+def test_a_look_imports_nothing_that_the_script_may_import_at_the_same_time():
+    env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run([sys.executable, "-c", LOOKS], env=env, capture_output=True, text=True)
+    assert done.stdout.strip() == "all_reduce []", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "place"),
+    [
+        (("/usr/lib/site-packages/torch/distributed/c10d.py", "/home/u/train.py"), ("/home/u/train.py", 7, "main")),
+        (("/home/u/train.py",), ("", 0, "")),
+    ],
+    ids=["in a library", "in the script"],
+)
+def test_a_call_without_its_line_is_where_the_main_thread_waits_in_a_library(monkeypatch, files, place):
+    frame = None
+    for file in reversed(files):
+        frame = SimpleNamespace(f_code=SimpleNamespace(co_filename=file, co_name="main"), f_lineno=7, f_back=frame)
+    monkeypatch.setattr(sys, "_current_frames", lambda: {threading.main_thread().ident: frame})
+    assert recorder._here() == place
+
+
 @pytest.mark.torch
 def test_it_is_asked_only_while_a_step_takes_unusually_long_and_no_collective_is_added(group):
     import torch
+    import torch._inductor  # as with the first optimizer
 
     asked = Recorder()
     group.all_reduce(torch.zeros(3))
