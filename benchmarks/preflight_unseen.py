@@ -6,6 +6,7 @@ python -m benchmarks.preflight_unseen --rack NAME --only "the log driver is none
 python -m benchmarks.preflight_unseen --rack NAME --list rented [--score]     the second list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list campus [--score]     the third list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list homelab [--score]    the fourth list, drawn apart
+python -m benchmarks.preflight_unseen --rack NAME --list inherited [--score]  the fifth list, drawn apart
 
 The rack has an even number of hosts, each with the image that --image names. A line of JSON a row is appended to
 the file that --into names.
@@ -29,18 +30,19 @@ from typing import Any
 from deploy.preflight.findings import FAULT, UNKNOWN
 from lab.drawn import score
 from lab.rack import HOME, Rack
-from lab.unseen import campus, faults, homelab, oddities, rented
+from lab.unseen import campus, faults, homelab, inherited, oddities, rented
 from lab.unseen.row import ROWS, SEED, Row, of_score, to_look_at
 
 FAB, STEPS = Path(sys.executable).with_name("fab"), HOME / "lab/drawn/steps.py"
 DEADLINE_S, PATIENCE_S = 75, 20
-LISTS = (faults, oddities, rented, campus, homelab)
+LISTS = (faults, oddities, rented, campus, homelab, inherited)
 # What --list may say: the rows, and the seed that they are drawn with. The modules of the first list fill ROWS.
 DRAWN = {
     "first": (ROWS, SEED),
     "rented": (rented.RENTED, rented.SEED),
     "campus": (campus.CAMPUS, campus.SEED),
     "homelab": (homelab.HOMELAB, homelab.SEED),
+    "inherited": (inherited.INHERITED, inherited.SEED),
 }
 
 
