@@ -91,7 +91,7 @@ def logs(
         if known := on_slurm.of_run(hosts, cluster, run):
             return slurm_runs.logs(known, rank, follow, since, grep, console)
         # What an ended run has printed is here, where somebody followed it.
-        options = asked if recorded.ended_here(asked) else recorded.or_here(asked, console)
+        options = asked if recorded.ended_here(asked, rank) else recorded.or_here(asked, console)
         if names_hosts(options.hosts, options.cluster):
             choice = Choice(options.run, rank, since, follow, grep)
             return deploy_logs.logs(options.load(), choice, console)

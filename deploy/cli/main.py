@@ -19,6 +19,7 @@ from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
 from ..core.errors import UsageError
+from ..core.near import near
 from ..core.program import FAB
 from ..report.console import Console
 from . import typos
@@ -138,6 +139,8 @@ def with_script(words: Sequence[str]) -> list[str]:
         return list(words[:at])
     options, script = list(words[:at]), list(words[at + 1 :])
     if options[:1] not in (["deploy"], ["up"], ["agent"], ["export"]):
+        if options and options[0] not in _MODULES and (meant := near(options[0], _MODULES)):
+            raise UsageError(f"no command {options[0]}", shlex.join([FAB, meant, *words[1:]]))
         raise UsageError("only `deploy`, `up`, `agent` and `export` accept a script after --", _EXAMPLE)
     if any(word == "--script" or word.startswith("--script=") for word in options):
         raise UsageError("two scripts: one after --, one with --script", f"give one of them: {_EXAMPLE}")

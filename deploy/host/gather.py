@@ -203,9 +203,8 @@ def _merge(
         _tell(host, part, order, came, listener)
         if differing:
             where = folders.display_path(run_dir / "hosts" / node_of(host))
-            listener.warn(
-                f"{host}: {several(differing, 'file')} differ from another host's file of the same name: see {where}"
-            )
+            differ = f"{several(differing, 'file')} {'differs' if differing == 1 else 'differ'}"
+            listener.warn(f"{host}: {differ} from another host's of the same name: see {where}")
         faults[host] = part.fault
     return Results(faults)
 

@@ -7,6 +7,7 @@ finds it by its label.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from .options import Options
 
 # So much the clocks of a host and of this machine may differ.
 _CLOCKS_DIFFER_S = 60.0
+_OF_A_RANK = re.compile(r"logs/rank-(\d+)\.log has")
 
 
 def attach(options: Options, console: Console) -> int:
@@ -207,9 +209,9 @@ def _started(known: Mapping[str, Any]) -> float:
 
 
 def _with_host_paths(result: Result, run: RunHandle) -> Result:
-    """The result with paths inside the container replaced by paths on hosts.
+    """The result with paths inside the container replaced by paths on hosts, and a rank's log by the command for it.
 
-    Checkpoints are on the first host; a rank's logs are on the rank's own host.
+    Checkpoints are on the first host.
     """
     here, first = folders.display_path(run.run_dir), next(iter(run.nodes))
     rank_host = next((host for host, node in run.nodes.items() if node == result.node), first)
@@ -217,6 +219,8 @@ def _with_host_paths(result: Result, run: RunHandle) -> Result:
         resume.with_host_paths(text, run.run_dir.name, rank_host if run.least else first, rank_host)
         for text in (result.hint, result.message)
     )
+    ask = rf"{FAB} logs --hosts {','.join(run.nodes)} --run {run.run_dir.name} --rank \1 prints"
+    hint = _OF_A_RANK.sub(ask, hint)  # a follower brings the nodes' logs here, and not the ranks'
     if hint.startswith("logs/"):
         hint = f"{here}/{hint}"
     return replace(result, message=message, hint=hint)

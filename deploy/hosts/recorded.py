@@ -78,10 +78,14 @@ def without_end() -> frozenset[str]:
     return frozenset(path.name for path in record.without_end(folders.RUNS, record.HOSTS))
 
 
-def ended_here(options: Options) -> bool:
-    """Whether no hosts are named, and the run has ended and its logs are here: somebody followed it, or fetched it."""
+def ended_here(options: Options, rank: str = "") -> bool:
+    """Whether no hosts are named, and the run has ended and its logs are here: somebody followed it, or fetched it.
+
+    `rank`: a number, or all. Ranks' own logs are here only once somebody has fetched them.
+    """
     run_dir = _here(options)
-    return not _names_hosts(options) and (run_dir / "outcome.json").is_file() and any(run_dir.glob("logs/*.log"))
+    logs = f"logs/rank-{rank}.log" if rank.isdecimal() else "logs/rank-*.log" if rank else "logs/*.log"
+    return not _names_hosts(options) and (run_dir / "outcome.json").is_file() and any(run_dir.glob(logs))
 
 
 def _here(options: Options) -> Path:

@@ -47,20 +47,21 @@ def bring(
 ) -> Installed:
     """Install the packages at every place and say what was done. `instead`: as install.Asked has it."""
     own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
-    if own.left:
-        console.warn(
-            f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
-        )
+    left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
     needs, own = passwords.take_out(needs, own)
     try:
         with console.waiting("packages") as say:
             want = install.Asked(needs, own, lambda place, words: say(f"{place}: {words}"), each, instead)
             installed = install.bring(places, want)
     except DeployError as fault:
+        if own.left:
+            console.warn(left)
         faults = list(fault.faults.values()) if isinstance(fault, HostsFailed) else [fault]
         for words in dict.fromkeys(cause.words for cause in faults if isinstance(cause, ToolFailed)):
             console.note(words)
         raise
+    if own.left and installed.size:
+        console.warn(left)
     console.note(f"packages: {needs.path}: {_words(installed, len(places))}")
     if installed.lock.left_out:
         console.note(f"packages: left out, the image has no CUDA: {requirements.reasons(installed.lock.left_out)}")

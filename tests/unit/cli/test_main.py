@@ -38,6 +38,12 @@ def test_a_script_where_none_makes_sense_is_refused(words):
         main.with_script(words.split())
 
 
+def test_a_mistyped_command_before_a_script_gets_the_nearest_one():
+    with pytest.raises(UsageError, match="no command depoly") as refused:
+        main.with_script(["depoly", "--hosts", "a", "--", "train.py", "--lr", "3e-4"])
+    assert refused.value.hint.endswith("deploy --hosts a -- train.py --lr 3e-4")
+
+
 def test_fab_has_all_commands_where_none_is_typed(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["fab", "--list"])
     fabfile = importlib.reload(importlib.import_module("fabfile"))

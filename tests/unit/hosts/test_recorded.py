@@ -91,6 +91,9 @@ def test_logs_are_read_here_once_the_run_has_ended_and_they_are_here(runs):
     (folder / "logs" / "a.log").touch()
     assert [recorded.ended_here(Options(run=run)) for run in ("", "latest", "r1")] == [True] * 3
     assert not recorded.ended_here(Options(hosts="a", run="r1"))
+    assert not recorded.ended_here(Options(run="r1"), "1"), "the hosts have a rank's log, and a follower brings none"
+    (folder / "logs" / "rank-1.log").touch()
+    assert [recorded.ended_here(Options(run="r1"), rank) for rank in ("1", "all", "2")] == [True, True, False]
 
 
 def test_a_stop_means_the_only_run_without_an_end_and_guesses_between_none(runs):
