@@ -153,7 +153,8 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
         first = result.node if least and result.node else facts["hosts"][0]
         message, hint = (resume.with_host_paths(text, run, first) for text in (result.message, result.hint))
         result = replace(result, message=message, hint=hint)
-    result = resume.with_resume_hint(result, run_dir, bool(state.checkpoint), lost if least else (), bool(least))
+    saved = bool(state.checkpoint) or state.script
+    result = resume.with_resume_hint(result, run_dir, saved, lost if least else (), bool(least))
     if not (run_dir / "outcome.json").exists():
         seconds = time.time() - float(facts.get("starts", [{}])[-1].get("t", time.time()))
         record.close(run_dir, result, state, seconds)
