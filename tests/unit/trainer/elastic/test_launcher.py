@@ -44,6 +44,7 @@ def test_another_command_of_accelerate_stays_as_it_is():
     assert accelerate(["accelerate", "env"], PLACE, True) == ["accelerate", "env"]
 
 
+@pytest.mark.torch
 def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
