@@ -348,3 +348,7 @@ def test_ranks_that_disagree_on_a_size_are_told_apart_by_their_places() -> None:
 )
 def test_a_rank_that_its_node_ended_was_locked_up_and_not_killed(message, cause):
     assert cause_of_words(message) == cause
+
+
+def test_ranks_that_nobody_observes_raise_no_alarm_however_long_they_are_silent() -> None:
+    assert inquest.findings(run_of(), 10_000.0) == []
