@@ -112,6 +112,10 @@ class Node:
         elif self._relay and torch_names.plain(self._environment):
             (self.outcome / UNOBSERVED).write_text("plain")
 
+    def _may_be_alone(self) -> bool:
+        """Whether the ranks train alone on purpose, or Muster's own trainer has joined them."""
+        return not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
+
     def _ask(self, number: int, *_: Any) -> None:
         if number == signal.SIGTERM and self._restarted_by_host:
             self.leaves = True
@@ -133,7 +137,7 @@ class Node:
         kill_at, asked = float("inf"), False
         folder = self.diary.run_folder
         still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
-        throttle = Throttle()
+        throttle, alone = Throttle(), together.Watch(self.outcome, self._may_be_alone())
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
@@ -148,6 +152,8 @@ class Node:
                 self.diary.tell_links(rank, ends)
             for rank, held in throttle.look(self.diary.lives):
                 self.diary.tell_throttled(rank, held)
+            for rank, why in alone.look(self.diary.lives):
+                self.diary.tell_alone(rank, why)
             now = time.monotonic()
             if self.limit.look():
                 with suppress(OSError):
