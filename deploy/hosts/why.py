@@ -88,16 +88,21 @@ def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console) -> None:
     if console.as_json:
         console.values([{**rank.__dict__, "stack": list(rank.stack)} for rank in ranks])
         return
-    rows = [
-        [f"rank {rank.rank}", rank.node, hang.words_of(rank), rank.place, f"step {rank.step}", f"{rank.since_s:.0f} s"]
-        for rank in ranks
-    ]
-    console.table((), rows)
+    console.table((), [[f"rank {rank.rank}", rank.node, hang.words_of(rank), *_progress(rank)] for rank in ranks])
     for rank in ranks if stacks else ():
         console.text(f"\nrank {rank.rank} ({rank.node}), the last call first:")
         console.text("\n".join(f"    {line}" for line in rank.stack))
     if missing := hang.missing(ranks):
         console.text(missing)
+    elif any(map(hang.is_unlooked, ranks)):
+        console.text("what these ranks do is not known, and none is to blame: nothing looks at them")
+
+
+def _progress(rank: RankDoing) -> list[str]:
+    """Where a rank is, and since when."""
+    if hang.is_unlooked(rank):
+        return ["", "", ""]
+    return [rank.place, f"step {rank.step}", f"{rank.since_s:.0f} s"]
 
 
 def _faults(opened: Results[Session], containers: Results[Any], answers: Results[Any], console: Console) -> int:

@@ -62,6 +62,15 @@ class Throttled:
 
 
 @dataclass(frozen=True)
+class Alone:
+    """A rank that trains alone, as its agent told at `t`: `why` nothing joins it to the others, and a `hint`."""
+
+    t: float
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True)
 class Still:
     """A rank that stands still: since when, when its agent told of it, and what it does."""
 
@@ -106,6 +115,7 @@ class Evidence:
     still: dict[int, Still] = field(default_factory=dict)
     links: dict[int, LinksOf] = field(default_factory=dict)
     throttled: dict[int, Throttled] = field(default_factory=dict)
+    alone: dict[int, Alone] = field(default_factory=dict)
     nodes: dict[str, NodeState] = field(default_factory=dict)
     troubles: dict[str, tuple[str, float]] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
@@ -156,14 +166,14 @@ class Evidence:
         self.starts[rank] += 1
         if self.starts[rank] > 1 and self.starts[rank] == max(self.starts.values()) and rank in self.ends | self.still:
             self._settle()
-        for known in (self.ends, self.called, self.still, self.links, self.throttled):
+        for known in (self.ends, self.called, self.still, self.links, self.throttled, self.alone):
             known.pop(rank, None)
         self.paces.pop(rank, None)
         self.began[rank], self.began_at[rank] = event["node"], t
 
     def _settle(self) -> None:
         """All ranks start again: what they did before explains nothing of what comes."""
-        for known in (self.ends, self.called, self.still, self.links, self.paces, self.digests):
+        for known in (self.ends, self.called, self.still, self.links, self.paces, self.digests, self.alone):
             known.clear()
         self.alike = False
 
@@ -207,6 +217,11 @@ class Evidence:
         self.throttled[event["rank"]] = Throttled(t, event["percent"], event["cpus"])
         if not event["percent"]:
             del self.throttled[event["rank"]]
+
+    def _on_alone(self, event: Event, t: float) -> None:
+        self.alone[event["rank"]] = Alone(t, event["why"], event.get("hint", ""))
+        if not event["why"]:
+            del self.alone[event["rank"]]
 
     def _on_node_up(self, event: Event, t: float) -> None:
         address = event.get("address")

@@ -33,7 +33,11 @@ _STANDS = {
     "replaced": "runs another program",
     "ended": "has ended",
     "unseen": "stands still and answers no look",
+    "unobserved": "is not observed (--no-observe)",
+    "plain": "is not observed (MUSTER_PLAIN_TORCHRUN=1)",
 }
+# Nobody looks at such a rank: what it does is not known, and it is to blame for nothing.
+_UNLOOKED = ("unobserved", "plain")
 # The same of a rank that moves.
 _IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "is in", "backward": "is in backward"}
 _FIELDS = {
@@ -126,9 +130,14 @@ def verdict(ranks: Iterable[RankDoing]) -> str:
 
 def missing(ranks: Sequence[RankDoing]) -> str:
     """The verdict on ranks that live; empty while one moves, or where none waits for others."""
-    living = [rank for rank in ranks if rank.doing not in ("ended", "unseen")]
+    living = [rank for rank in ranks if rank.doing not in ("ended", "unseen", *_UNLOOKED)]
     stands = len(living) > 1 and any(map(waits, living)) and not any(rank.moves for rank in living)
     return verdict(living) if stands else ""
+
+
+def is_unlooked(rank: RankDoing) -> bool:
+    """Whether the user has switched off what looks at the rank."""
+    return rank.doing in _UNLOOKED
 
 
 def waits(rank: RankDoing) -> bool:
@@ -140,6 +149,8 @@ def words_of(rank: RankDoing) -> str:
     """What one rank does, in a few words."""
     if rank.moves and (rank.doing in _IS_IN or waits(rank)):
         return _IS_IN.get(rank.doing, f"is in {_what(rank)}")
+    if rank.doing == "unseen":  # it may have just begun, or never train: that it stands still, nobody has seen
+        return "answers no look"
     return f"waits for others in {_what(rank)}" if waits(rank) else _STANDS.get(rank.doing, rank.doing)
 
 

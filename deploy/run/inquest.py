@@ -12,7 +12,7 @@ import signal
 from collections import Counter
 
 from ..core.errors import DONE
-from . import collectives, hang, reach
+from . import collectives, hang, reach, unjoined
 from .blame import End
 from .causes import Cause, Finding
 from .evidence import CLOCKS_ALIKE_S, Evidence, done
@@ -47,6 +47,7 @@ def findings(evidence: Evidence, now: float) -> list[Finding]:
     ending = [*_ended(evidence, now), *_paused(evidence), *reach.cut_off(evidence, now), *reach.unseen(evidence, now)]
     ending += _stopped(evidence) or ([] if ending else _still(evidence, now))
     lasting = [*(slow(evidence) or throttled(evidence)), *_corrupt(evidence), *_clocks(evidence)]
+    lasting += unjoined.alone(evidence, now)
     return [*sorted(ending, key=lambda finding: finding.t), *lasting]
 
 
@@ -63,6 +64,8 @@ def cause_of_words(message: str) -> Cause:
         return cause_of_end(End(0, "", -1, 0.0, message))
     if "something between them, reset it" in message:
         return Cause.CUT_OFF
+    if " trained alone: " in message:
+        return Cause.ALONE
     if "left with code 0" in message or "left early" in message:
         return Cause.LEFT_EARLY
     return cause_of_error(message)

@@ -383,7 +383,7 @@ class State:
                 self._findings[finding.key] += 1
                 end = self.ends.get(-1 if finding.rank is None else finding.rank)
                 if not (end and end.code < 0):  # the line about its end has told it
-                    self.explained = True
+                    self.explained |= finding.cause != Cause.ALONE  # which ends no rank
                     self._tell({"t": now}, finding.message, grave=True)
 
     def _on_conflicts(self, event: Event) -> None:

@@ -232,10 +232,7 @@ def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:
     why = together.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
         return done(first, name, 0)
-    hint = (
-        "join one process group, as torchrun's variables say (Accelerate does so on CPUs with "
-        "ACCELERATE_USE_CPU=true); where each rank shall train alone: --separate"
-    )
+    hint = together.how_to_join(node.outcome, node.diary.lives)
     return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint))
 
 

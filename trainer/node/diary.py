@@ -108,6 +108,11 @@ class Diary:
         if folder := self._folder(rank):
             folder.event("throttled", **about)
 
+    def tell_alone(self, rank: int, about: Mapping[str, Any]) -> None:
+        """Tell that a rank trains alone, and how to join it; with an empty `why` that it no longer does."""
+        if folder := self._folder(rank):
+            folder.event("alone", **about)
+
     def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
         """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
         if folder := self._folder(first):

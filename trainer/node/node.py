@@ -22,7 +22,7 @@ from muster.stop import UNASKED
 
 from .. import NAME
 from ..verdict import Verdict, failed, publish
-from . import meeting, together, work
+from . import meeting, together, torch_names, work
 from .diary import Diary
 from .group import Group
 from .limit import REASON, Limit
@@ -32,6 +32,7 @@ from .output import Output
 from .parent_death import die_with_parent
 from .stillness import Stillness
 from .throttle import Throttle
+from .why import UNOBSERVED
 
 _POLL_SECONDS = 0.1
 _FINISH_SECONDS = 10.0
@@ -79,6 +80,7 @@ class Node:
             signal.signal(number, self._ask)
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
+            self._say_if_unobserved()
         output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if self._relay else None
         torchrun = subprocess.Popen(
             self._command,
@@ -103,6 +105,17 @@ class Node:
             output.finish()
         return self._code(torchrun.returncode)
 
+    def _say_if_unobserved(self) -> None:
+        """Leave word for `fab why`, which may run without this node's variables, that nothing looks at the ranks."""
+        if self._environment.get("MUSTER_OBSERVE") == "0":
+            (self.outcome / UNOBSERVED).write_text("unobserved")
+        elif self._relay and torch_names.plain(self._environment):
+            (self.outcome / UNOBSERVED).write_text("plain")
+
+    def _may_be_alone(self) -> bool:
+        """Whether the ranks train alone on purpose, or Muster's own trainer has joined them."""
+        return not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
+
     def _ask(self, number: int, *_: Any) -> None:
         if number == signal.SIGTERM and self._restarted_by_host:
             self.leaves = True
@@ -124,7 +137,7 @@ class Node:
         kill_at, asked = float("inf"), False
         folder = self.diary.run_folder
         still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
-        throttle = Throttle()
+        throttle, alone = Throttle(), together.Watch(self.outcome, self._may_be_alone())
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
@@ -139,6 +152,8 @@ class Node:
                 self.diary.tell_links(rank, ends)
             for rank, held in throttle.look(self.diary.lives):
                 self.diary.tell_throttled(rank, held)
+            for rank, why in alone.look(self.diary.lives):
+                self.diary.tell_alone(rank, why)
             now = time.monotonic()
             if self.limit.look():
                 with suppress(OSError):

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from . import stacks, stillness, work
 from .ends import Ends
 
 _FRAMES = 40
+# In the node's private folder, where nothing looks at its ranks: what `doing` then says of them.
+UNOBSERVED = ".unobserved"
 
 
 def main() -> int:
@@ -41,9 +44,16 @@ def main() -> int:
             frames = look.main.frames if look.main else ()
             about["stack"] = [f"{frame.file}:{frame.line} {frame.function}"[-300:] for frame in frames[:_FRAMES]]
         else:
-            about |= {"doing": "unseen"}
+            about |= {"doing": _unlooked(outcome)}
         print(json.dumps(about))
     return 0
+
+
+def _unlooked(outcome: Path) -> str:
+    """Why there is no look at a rank: `unobserved` (--no-observe), `plain` (MUSTER_PLAIN_TORCHRUN=1), or `unseen`."""
+    with suppress(OSError):
+        return (outcome / UNOBSERVED).read_text()
+    return "unseen"
 
 
 if __name__ == "__main__":

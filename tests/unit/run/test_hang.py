@@ -125,3 +125,15 @@ def test_a_hang_that_ends_is_told_too(run):
 def test_what_no_agent_says_is_refused(value):
     with pytest.raises(BadAnswer):
         hang.read(value)
+
+
+@pytest.mark.parametrize(("doing", "why"), [("unobserved", "--no-observe"), ("plain", "MUSTER_PLAIN_TORCHRUN=1")])
+def test_a_rank_that_the_user_has_not_observed_is_blamed_for_nothing(doing, why):
+    ranks = [hang.read({"rank": rank, "node": "a", "doing": doing}) for rank in range(2)]
+    assert {hang.words_of(rank) for rank in ranks} == {f"is not observed ({why})"}
+    assert hang.missing(ranks) == ""
+    assert hang.missing([waiting(2), *ranks]) == ""
+
+
+def test_a_rank_without_a_look_is_not_said_to_stand_still():
+    assert hang.words_of(RankDoing(0, "a", "unseen")) == "answers no look"

@@ -348,3 +348,52 @@ def test_ranks_that_disagree_on_a_size_are_told_apart_by_their_places() -> None:
 )
 def test_a_rank_that_its_node_ended_was_locked_up_and_not_killed(message, cause):
     assert cause_of_words(message) == cause
+
+
+def alone(number: int, t: float = 100.0, why: str = "no process group was formed") -> dict[str, Any]:
+    return rank("alone", number, t, why=why, hint="Trainer(num_nodes=3)", world=3)
+
+
+def test_ranks_that_train_alone_are_told_once_while_they_do_with_what_to_change() -> None:
+    state = State(tuple(ADDRESSES), script=True)
+    for event in (*(rank("began", number, 1.0) for number in range(3)), *map(alone, range(3))):
+        state.apply(event)
+    for now in (101.0, 106.0, 107.0, 900.0):
+        state.inquire(now)
+    (line,) = [line for line in state.story if "alone" in line.text]
+    assert line.grave
+    assert line.text.startswith("ranks 0-2 train alone so far")
+    assert "no process group was formed. Trainer(num_nodes=3)" in line.text
+    assert state.finding is None, "the run goes on"
+
+
+def test_a_rank_that_fails_later_still_explains_the_restart() -> None:
+    state = State(tuple(ADDRESSES), script=True)
+    for event in (*(rank("began", number, 1.0) for number in range(3)), alone(0), alone(1)):
+        state.apply(event)
+    state.inquire(110.0)
+    for event in (ended(1, 1, 120.0, "ValueError: b"), rank("began", 1, 121.0)):
+        state.apply(event)
+    assert "restart 1): n1 (rank 1) ended with code 1: ValueError: b" in state.story[-1].text
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [alone(0)],  # it may train something for itself while the others wait
+        [alone(0), alone(1, 109.0)],  # more may be about to tell
+        [alone(0), alone(1), alone(1, 101.0, why="")],
+        [alone(0), alone(1), ended(1, 0), ended(0, 0), ended(2, 0)],
+        [alone(0), alone(1), rank("began", 0, 102.0)],
+    ],
+)
+def test_too_few_ranks_that_train_alone_or_ranks_that_have_joined_are_no_finding(events: list[dict[str, Any]]) -> None:
+    assert [each for each in inquest.findings(run_of(*events), 110.0) if each.cause == Cause.ALONE] == []
+
+
+def test_a_run_that_trained_alone_to_its_end_has_that_cause() -> None:
+    assert cause_of_words("train.py trained alone: its optimizer stepped") == Cause.ALONE
+
+
+def test_ranks_that_nobody_observes_raise_no_alarm_however_long_they_are_silent() -> None:
+    assert inquest.findings(run_of(), 10_000.0) == []

@@ -1,10 +1,10 @@
 """Run by Python itself as it starts, in each process below a rank: notes who trained with whom, and has it watched.
 
 A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
-MUSTER_OUTCOME_DIR/together.jsonl: each process group that is formed, that an optimizer stepped, and that anything went
-through a group. The agent reads it at the end (trainer/node/together.py). Nothing of ours may be imported here: a
-script may have a module named `trainer`. What watches the script's numbers and stacks (trainer/watch/) is therefore
-loaded by its place, under another name.
+MUSTER_OUTCOME_DIR/together.jsonl: each process group that is formed, that an optimizer stepped, that one still steps a
+while later, and that anything went through a group. The agent reads it meanwhile and at the end (trainer/node/
+together.py). Nothing of ours may be imported here: a script may have a module named `trainer`. What watches the
+script's numbers and stacks (trainer/watch/) is therefore loaded by its place, under another name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
@@ -25,6 +26,10 @@ _WATCH = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.ab
 # NCCL counts what one rank sends to another apart: there nobody can tell that nothing was sent.
 _GPUS = ("/dev/nvidiactl", "/dev/kfd")
 _OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
+# A script may train a little for itself first, and then join the others.
+_LASTING_SECONDS = 20.0
+# How ranks are joined depends on which of these trains.
+_FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
 
 
 def watch() -> None:
@@ -86,16 +91,24 @@ def _groups(module: ModuleType) -> None:
 
 
 def _steps(module: ModuleType) -> None:
-    noted = list[bool]()
+    noted = list[float]()
 
     def stepped(*_: Any) -> None:
         if not noted:  # the hook stays: to take it away here breaks torch's loop over all such hooks
-            noted.append(True)
-            _try(_note, stepped=True, otherwise=_otherwise())
+            noted.append(time.monotonic())
+            _try(_note_stepped)
+        elif len(noted) == 1 and time.monotonic() - noted[0] >= _LASTING_SECONDS:
+            noted.append(time.monotonic())
+            _try(_note_stepped, lasting=True)
         if not _sent:
             _try(_note_sent)
 
     module.register_optimizer_step_post_hook(stepped)
+
+
+def _note_stepped(**more: Any) -> None:
+    loaded = [name for name in _FRAMEWORKS if name in sys.modules]
+    _note(stepped=True, otherwise=_otherwise(), loaded=loaded, **more)
 
 
 _sent = list[bool]()

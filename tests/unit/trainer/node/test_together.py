@@ -1,10 +1,14 @@
 """A script whose ranks each trained alone does not end in `done`, and one whose ranks trained together does."""
 
+import importlib.util
 import json
+import sys
+import types
 
 import pytest
 
 from tests.unit.trainer.node.test_ends import node
+from trainer.node import together
 from trainer.node.ends import Life
 from trainer.node.together import trained_alone
 
@@ -107,3 +111,104 @@ def test_where_it_cannot_be_told_nothing_is_said(tmp_path):
     assert trained_alone(tmp_path, lives(0), 4) == ""
     (tmp_path / "together.jsonl").write_text("torn {")
     assert trained_alone(tmp_path, lives(0), 4) == ""
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """What a watch of a node tells of `ranks` at a look, after these notes."""
+    clock = [100.0]
+    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
+
+    def look(watch, *notes, of=None):
+        clock[0] += 10.0
+        noted(tmp_path, *notes)
+        return [(rank, about["why"], about.get("hint", "")) for rank, about in watch.look(of or lives_now(0, 1))]
+
+    return look
+
+
+def lives_now(*ranks, world=4, attempt=0):
+    return [Life(rank, local, attempt, world, 1, 1.0) for local, rank in enumerate(ranks)]
+
+
+def lasting(rank, **more):
+    return {"rank": rank, "stepped": True, "lasting": True, **more}
+
+
+def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, told):
+    watch = together.Watch(tmp_path)
+    assert told(watch, {"rank": 0, "stepped": True}, {"rank": 1, "stepped": True}) == []  # a group may come late
+    news = told(watch, lasting(0), lasting(1))
+    assert [rank for rank, _, _ in news] == [0, 1]
+    assert "no process group was formed (4 ranks were to train together)" in news[0][1]
+    assert "init_process_group()" in news[0][2]
+    assert told(watch, lasting(0), lasting(1)) == []
+
+
+def test_a_group_that_comes_late_is_told_too(tmp_path, told):
+    watch = together.Watch(tmp_path)
+    assert told(watch, lasting(0))
+    joined = [lasting(0), {"rank": 0, "size": 4, "member": 0}]
+    assert told(watch, *joined) == [(0, "", "")]
+    assert told(watch, *joined) == []
+
+
+def test_a_group_that_is_too_small_joins_nobody(tmp_path, told):
+    ((rank, why, _),) = told(together.Watch(tmp_path), lasting(0), {"rank": 0, "size": 1, "member": 0})
+    assert rank == 0
+    assert "largest process group was of 1 rank" in why
+
+
+def test_ranks_that_are_together_or_that_may_be_or_that_train_apart_on_purpose_are_not_told(tmp_path, told):
+    watch = together.Watch(tmp_path)
+    assert told(watch, lasting(0), {"rank": 0, "size": 4, "member": 0}) == []  # what it sends may come late
+    assert told(watch, lasting(0, otherwise=True)) == []
+    assert told(watch, lasting(0), of=lives_now(0, world=1)) == []
+    assert told(watch, lasting(0), of=lives(0, 1)) == []  # they have ended: the verdict says it
+    assert told(watch, lasting(0), of=lives_now(0, attempt=1)) == []  # of an earlier start
+    assert told(together.Watch(tmp_path, separate=True), lasting(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("loaded", "words"),
+    [
+        (["lightning", "accelerate"], "Trainer(num_nodes=2, devices=2, ...)"),
+        (["pytorch_lightning"], "Trainer(num_nodes=2, devices=2, ...)"),
+        (["accelerate"], "ACCELERATE_USE_CPU=true"),
+        ([], "torch.distributed.init_process_group()"),
+    ],
+)
+def test_the_hint_fits_the_framework_that_trains_meanwhile_and_at_the_end(tmp_path, told, loaded, words):
+    ((_, _, hint),) = told(together.Watch(tmp_path), lasting(0, loaded=loaded))
+    assert words in hint
+    assert words in together.how_to_join(tmp_path, lives(0, 1))
+    assert "--separate" in hint
+
+
+def steps_of(folder):
+    return [note for note in together._notes(folder) if note.get("stepped")]
+
+
+class Optimizer(types.ModuleType):
+    """A torch.optim.optimizer with the one name that the site takes."""
+
+    def register_optimizer_step_post_hook(self, hook):
+        self.step = hook
+
+
+def test_a_rank_notes_that_it_steps_still_and_what_trains_it(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("muster_site", together.SITE / "sitecustomize.py")
+    site = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site)
+    monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", types.ModuleType("pytorch_lightning"))
+    clock, torch = [100.0], Optimizer("torch.optim.optimizer")
+    monkeypatch.setattr(site.time, "monotonic", lambda: clock[0])
+    site._steps(torch)
+    for clock[0] in (100.0, 105.0, 119.0):
+        torch.step()
+    assert [(note.get("lasting"), note["loaded"]) for note in steps_of(tmp_path)] == [(None, ["pytorch_lightning"])]
+    for clock[0] in (121.0, 150.0):
+        torch.step()
+    assert [note.get("lasting") for note in steps_of(tmp_path)] == [None, True]
