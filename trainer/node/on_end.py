@@ -24,8 +24,8 @@ from typing import Any
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED
 
 from ..run_dir import RankFolder
+from ..watch.mask import Mask
 from . import alive, handover, limit, peers, work
-from .mask import Mask
 
 PLAN = "MUSTER_ON_END"
 COMMAND_S, _POST_S = 60.0, 15.0

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..watch.mask import Mask
 from . import rank_pipe
 from .console import LINE_WEIGHT, Console
-from .mask import Mask
 
 # The log of one rank; MUSTER_LOG_LIMIT (bytes) says otherwise.
 LOG_MOST = 1 << 30

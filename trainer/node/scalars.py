@@ -22,8 +22,8 @@ from typing import BinaryIO, TextIO
 
 from muster.files import Lines
 
+from ..watch.mask import Mask
 from . import event_file, work
-from .mask import Mask
 
 # What one node's script may have: more files and names than these are not read.
 _MOST_FILES, _MOST_TAGS, _MOST_ENTRIES = 64, 300, 20_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,19 @@ def test_an_exception_that_fails_to_be_printed_is_noted_and_not_its_failure(tmp_
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[4]).returncode == 0
     assert json.loads((tmp_path / "0.error").read_text())["error"] == "ValueError: bad"
+
+
+def test_a_secret_in_an_exception_is_not_noted(tmp_path: Path) -> None:
+    secret = "hunter2-of-the-run"
+    code = (
+        "import os\nfrom trainer.watch import failure\nvalue = os.environ.pop('WANDB_API_KEY')\n"
+        f"failure.arm({str(tmp_path)!r}, 0)\nraise ValueError('x' * 270 + value + value)"
+    )
+    env = {**os.environ, "MUSTER_SECRET_NAMES": "WANDB_API_KEY", "WANDB_API_KEY": secret}
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[4], env=env).returncode == 1
+    noted = (tmp_path / "0.error").read_text()
+    assert secret[:4] not in noted
+    assert "***" in noted
 
 
 def test_an_exit_without_an_exception_leaves_no_note(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from trainer.node.mask import SHOWN, Mask
+from trainer.watch.mask import SHOWN, Mask
 
 KEY = "sk-4711-sesame-open"
 LONG = KEY + "-and-more"
