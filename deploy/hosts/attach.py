@@ -22,6 +22,7 @@ from ..core.results import Results, all_faults
 from ..core.text import several
 from ..host import lock as host_lock
 from ..host.facts import Container
+from ..image import named_paths
 from ..image.credentials import Choice
 from ..report import ending
 from ..report.console import Console
@@ -147,6 +148,7 @@ def follow_until_done(
             result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests)
         remains = backend.remove()
         lost = backend.out_of_sight
+        there = _there(backend, result) if result.verdict == "failed" else {}
     except Detached:
         interrupts.say_again()
         return DETACHED
@@ -161,10 +163,17 @@ def follow_until_done(
         copied not in ("", *lost),
     )
     seconds = max(time.monotonic() - began, state.seconds)  # it may have run long before we followed it
-    code = ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent)
+    code = ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent, there)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)
     return code
+
+
+def _there(backend: HostsBackend, result: Result) -> dict[str, frozenset[str]]:
+    """By node: of the paths in the words about the end, those that its host has."""
+    run = backend.run.run_dir.name
+    by_host = host_nodes.having(backend.sessions, run, named_paths.all_of(result.message, run))
+    return {backend.run.nodes[host]: paths for host, paths in by_host.items() if host in backend.run.nodes}
 
 
 def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:

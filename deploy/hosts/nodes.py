@@ -75,6 +75,17 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
     return on_all(sessions, remove_one)
 
 
+def having(sessions: Sequence[Session], run: str, paths: Sequence[str]) -> dict[str, frozenset[str]]:
+    """By host: which of these paths its folder of the run has. A host that does not answer is left out."""
+
+    def look(session: Session) -> frozenset[str]:
+        places = {f"{session.home}/runs/{run}/{path}": path for path in paths}
+        missing = frozenset(session.run(commands.missing([*places])).out.split("\n"))
+        return frozenset(path for place, path in places.items() if place not in missing)
+
+    return on_all(sessions, look).values if paths else {}
+
+
 def _start_one(session: Session, container: NodeContainer | None) -> None:
     if container is None:
         return

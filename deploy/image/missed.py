@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import fnmatch
+import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ..config import env_file
 from ..core.errors import DeployError, UsageError
 from ..core.near import near_file
-from . import code_layer, credentials, left_out, path_entry, selection
+from . import code_layer, credentials, left_out, named_paths, path_entry, selection
 from .credentials import Choice
-from .model import WORKSPACE
 
-_MISSING = re.compile(r"No such file|FileNotFoundError|not found|does not exist|cannot open|[Uu]nable to (?:find|open)")
-_WORDS = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|([^\s'\":,;()]+)")
 _MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
 _VARIABLE = re.compile(r"KeyError: '([A-Za-z_]\w{0,200})'")
 # Where a folder has its modules, as Python and most packages look for them.
@@ -31,44 +30,116 @@ _OF_IMAGES = frozenset(
     | {"var", "venv", "workspace"}
 )
 _FILES = 8  # that one hint names
-_MOST = 200  # words; a host chooses the text
+_MOST_SEEN = 10_000  # of a folder's files
 
 
-def hint(words: str, folder: Path, choice: Choice, needs: str = "") -> str:
+def hint(
+    words: str,
+    folder: Path,
+    choice: Choice,
+    needs: str = "",
+    run: str = "",
+    there: Collection[str] | None = None,
+    open_end: bool = True,
+    instead: str = "",
+) -> str:
     """What brings the file, the module or the variable that these last `words` miss; empty if no word of them is known.
 
-    `needs`: the file of the folder that names its packages, if it has one.
+    `needs`: the file of the folder that names its packages, if it has one. `run`: the run's id. `there`: of the paths
+    that the words name, those that the rank's host has (named_paths.py); None: nobody knows. `open_end`: the run's end
+    has no other cause, so that any path in the words may be what it misses. `instead`: what to say rather than a guess.
     """
     modules = _MODULE.findall(words)[-1:]
-    paths = [*named(words), *(path for module in modules for path in _files_of(module))]
-    candidates = [path for path in dict.fromkeys(paths) if os.path.exists(folder / path)]
-    if candidates and (how := _not_sent(candidates, folder, choice)):
+    sure = named_paths.sure(words, run)
+    named = _of_folder([*sure])
+    alike = frozenset(_of_folder([path for path, is_like in sure.items() if is_like]))
+    if there is not None and open_end:
+        named += [
+            path for path in _of_folder(named_paths.maybe(words, run)) if not _is_on(named_paths.within(path)[0], there)
+        ]
+    missing = _Missing(named, alike, [path for module in modules for path in _files_of(module)], there)
+    if how := _not_sent(missing, folder, choice):
         return how
     if modules:
         return _of_module(modules[0], folder, needs)
-    return _of_typo(paths, folder) or _of_variable(words, folder, choice)
+    return instead or _of_typo(_of_folder([*sure]), folder, there) or _of_variable(words, folder, choice)
 
 
-def _of_typo(paths: Sequence[str], folder: Path) -> str:
+def _of_folder(paths: Sequence[str]) -> list[str]:
+    """Of the paths of a run those of the script's folder, as the folder has them."""
+    top = named_paths.WORK
+    return [path.removeprefix(top) for path in paths if path.startswith(top)]
+
+
+def _is_on(path: str, there: Collection[str] | None) -> bool:
+    return there is not None and f"{named_paths.WORK}{path}" in there
+
+
+def _of_typo(paths: Sequence[str], folder: Path, there: Collection[str] | None) -> str:
     """The file of the folder that a missing path may mean."""
-    for path in map(PurePosixPath, paths):
-        if path.suffix and not os.path.exists(folder / path):
+    for path in (PurePosixPath(path) for path in paths if not named_paths.within(path)[1]):
+        if path.suffix and not os.path.exists(folder / path) and not _is_on(str(path), there):
             meant = near_file(folder / path.parent, path.name, path.suffix)
             if meant:
                 return f"the folder has no {path}: did you mean {path.parent / meant}?"
     return ""
 
 
-def _not_sent(candidates: Sequence[str], folder: Path, choice: Choice) -> str:
+@dataclass(frozen=True)
+class _Missing:
+    """What words name: paths, those of them that are no bare words, files of modules; and what the host has."""
+
+    named: Sequence[str]
+    alike: Collection[str]
+    of_modules: Sequence[str]
+    there: Collection[str] | None
+
+
+def _not_sent(missing: _Missing, folder: Path, choice: Choice) -> str:
+    """The option for the first of these paths that stayed here, or of whose folder something did."""
+    wanted = {name: named_paths.within(name) for name in dict.fromkeys(missing.named)}
+    paths = [*(path for path, _ in wanted.values()), *missing.of_modules]
+    if not any(os.path.exists(folder / path) for path in paths):
+        return ""
     try:
         selected = selection.select(folder, choice.include)
         sent = {entry.path for entry in code_layer.entries(folder, choice)}
-        for path in candidates:
-            if path not in sent:
+        for name, (path, pattern) in wanted.items():
+            # The rank may have made the folder itself, and miss what should be in it.
+            if not os.path.isdir(folder / path) and _is_on(path, missing.there):
+                continue
+            stayed = path if path and path not in sent else ""
+            if not stayed and name in missing.alike:
+                stayed = _inside(path, pattern, folder, sent)
+            if stayed and os.path.exists(folder / stayed):
+                return _how(stayed, folder, choice, selected)
+        for path in missing.of_modules:
+            if path not in sent and os.path.exists(folder / path):
                 return _how(path, folder, choice, selected)
     except DeployError:
         pass  # the folder has changed since
     return ""
+
+
+def _inside(path: str, pattern: str, folder: Path, sent: Collection[str]) -> str:
+    """A file that stayed here in a folder of which a part was sent: one that the pattern means, if there is one."""
+    if not (path or pattern):
+        return ""
+    for name in itertools.islice(_files_in(folder, path), _MOST_SEEN):
+        below = name.removeprefix(f"{path}/")
+        meant = not pattern or fnmatch.fnmatchcase(below, pattern.replace("**/", "*"))
+        if meant and name not in sent and not credentials.place_of(name):
+            return name
+    return ""
+
+
+def _files_in(folder: Path, path: str) -> Iterator[str]:
+    """The files below a path, in order, but for caches."""
+    for place, folders, files in os.walk(folder / path):
+        inside = Path(place).relative_to(folder)
+        folders[:] = sorted(name for name in folders if not selection.is_usual((inside / name).as_posix()))
+        names = ((inside / name).as_posix() for name in sorted(files))
+        yield from (name for name in names if not selection.is_usual(name))
 
 
 def _of_module(module: str, folder: Path, needs: str) -> str:
@@ -101,28 +172,12 @@ def _of_variable(words: str, folder: Path, choice: Choice) -> str:
     return f"{wanted[0]} is in .env, which stayed here: --env-file .env gives its variables to the ranks" if has else ""
 
 
-def named(words: str) -> Iterator[str]:
-    """What may be a path in the folder, in the lines that miss a file. Pure."""
-    for word in _in_lines(words):
-        top = f"{WORKSPACE}/"
-        path = word[word.rindex(top) + len(top) :] if word.startswith("/") and top in word else word
-        path = os.path.normpath(path)
-        if path != "." and not path.startswith(("/", "..")) and "\0" not in path:
-            yield PurePosixPath(path).as_posix()
-
-
-def _in_lines(words: str) -> list[str]:
-    """The words of the lines that miss something."""
-    lines = (line for line in words.splitlines() if _MISSING.search(line))
-    return [next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line)][:_MOST]
-
-
 def of_hosts(words: str, options: str) -> str:
     """The option that mounts what these `words` of a run on hosts miss; empty if it lies in the image or a mount.
 
     `options`: those of the deploy, as typed.
     """
-    for word in _in_lines(words):
+    for word in named_paths.in_lines(words):
         parts = PurePosixPath(os.path.normpath(word)).parts
         if not _ON_HOSTS.fullmatch(word) or len(parts) < 3 or parts[1] in _OF_IMAGES:
             continue

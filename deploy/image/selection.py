@@ -102,7 +102,7 @@ def _by_git(folder: Path) -> Selection | None:
     except (OSError, subprocess.SubprocessError):
         return None
     paths, hollow = list[str](), list[str]()
-    for path in (*tracked, *(path for path in new if not _is_usual(path))):
+    for path in (*tracked, *(path for path in new if not is_usual(path))):
         # git names another repository inside this one as a single path.
         name = path.rstrip("/")
         if os.path.isdir(folder / name) and not os.path.islink(folder / name):
@@ -112,7 +112,7 @@ def _by_git(folder: Path) -> Selection | None:
             hollow += [name] if not below else [f"{name}/{part}" for part in inside.hollow] if inside else []
         else:
             paths.append(path)
-    shown = [path.rstrip("/") for path in ignored if not _is_usual(path.rstrip("/"))]
+    shown = [path.rstrip("/") for path in ignored if not is_usual(path.rstrip("/"))]
     return Selection(tuple(paths), ".gitignore", tuple(shown), tuple(hollow))
 
 
@@ -193,7 +193,8 @@ def _read(path: Path, errors: str = "strict") -> str | None:
         raise DeployError(f"cannot read {path}: {fault}") from fault
 
 
-def _is_usual(path: str) -> bool:
+def is_usual(path: str) -> bool:
+    """Whether programs make it again, or it is one of our run folders."""
     parts = path.split("/")
     return path.endswith(".pyc") or parts[0] == _OWN_RUNS or not _USUAL_FOLDERS.isdisjoint(parts)
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..image import missed
+from ..image import missed, named_paths
 from ..image.credentials import Choice
 from ..packages import requirements
 from ..run import record
+from ..run.causes import Cause
 from ..run.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
 from ..run.rank_view import RankView
+from . import elsewhere
 from .console import Console
 from .page import run as page
+
+# Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
+_OPEN = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
 
 
 def end(
@@ -27,25 +33,53 @@ def end(
     console: Console,
     fetch: str = "",
     sent: tuple[Path, Choice] | None = None,
+    there: Mapping[str, frozenset[str]] | None = None,
 ) -> int:
     """Write the end of the run into its folder and show it. `seconds` since its start; returns its exit code.
 
     `fetch` is the command that copies the run's files from its hosts; `sent`: the folder that was sent, and by which
-    choice.
+    choice; `there`: by node, of the paths that the message names, those that its host has.
     """
-    if sent and result.verdict == "failed":
-        options = str(record.own(run_dir).get("again") or "")
-        hint = _hint(result.message, *sent) or (missed.of_hosts(result.message, options) if fetch else "")
-        result = replace(result, hint=hint or result.hint)
+    if result.verdict == "failed":
+        result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, there or {}) or result.hint)
     outcome = record.close(run_dir, result, state, seconds)
     path = page.write(run_dir)
     console.result(result, state, outcome, display_path(path), display_path(run_dir), fetch)
     return result.code
 
 
-def _hint(message: str, folder: Path, choice: Choice) -> str:
-    there = [name for name in requirements.FOUND if (folder / name).is_file()]
-    return missed.hint(message, folder, choice, requirements.find(folder, "", there)[0])
+def _hint(
+    run_dir: Path,
+    result: Result,
+    state: State,
+    fetch: str,
+    sent: tuple[Path, Choice] | None,
+    there: Mapping[str, frozenset[str]],
+) -> str:
+    """What brings the file, the module or the variable that a failed rank missed."""
+    words, run, open_end = result.message, run_dir.name, result.cause in _OPEN
+    if other := elsewhere.known(words, run, result.node, there, open_end):
+        return _with(other, result)
+    if sent is None:
+        return ""
+    folder, choice = sent
+    lists = [name for name in requirements.FOUND if (folder / name).is_file()]
+    needs = requirements.find(folder, "", lists)[0]
+    likely = elsewhere.likely(words, run, state.names, there, folder) if fetch else ""
+    # On this machine the nodes share the run's folder.
+    own = there.get(result.node) if fetch else _here(run_dir, named_paths.all_of(words, run))
+    if how := missed.hint(words, folder, choice, needs, run, own, open_end, likely and _with(likely, result)):
+        return how
+    return missed.of_hosts(words, str(record.own(run_dir).get("again") or "")) if fetch else ""
+
+
+def _with(hint: str, result: Result) -> str:
+    """It, and what the result has: the next start copies to each host what it lacks, which helps some scripts."""
+    return "; ".join(filter(None, (hint, result.hint)))
+
+
+def _here(run_dir: Path, paths: Sequence[str]) -> frozenset[str]:
+    return frozenset(path for path in paths if os.path.lexists(run_dir / path))
 
 
 def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console: Console, fetch: str) -> int:

@@ -174,3 +174,64 @@ def test_a_variable_of_the_env_that_stayed_here_is_named_with_its_option(folder)
     assert "--env-file .env" in missed.hint(words, folder, Choice())
     assert missed.hint(words, folder, Choice(values={"KEY": "1"})) == ""
     assert missed.hint(words.replace("KEY'", "OTHER'"), folder, Choice()) == ""
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A folder whose data/ a rule keeps here as a whole, and of whose lists/ a part."""
+    for path in ("train.py", "data/corpus/train.txt", "lists/a.txt", "lists/b.csv", "outputs/last.pt"):
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / ".gitignore").write_text("data/\n*.csv\noutputs/\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "FileNotFoundError: Unable to find '/muster/run/work/data/corpus/train.txt'",
+        "FileNotFoundError: Unable to find 'rack-1:~/.muster/runs/r-1/work/data/corpus/train.txt'",
+        "FileNotFoundError: Unable to find 'runs/r-1/work/data/corpus/train.txt'",
+        "EmptyDatasetError: Couldn't find any data file at /muster/run/work/data/corpus.",
+        "FileNotFoundError: Unable to find '/muster/run/work/data/corpus/*.txt'",
+        "train.py ended with 1 without an exception\n    could not open data/corpus/train.txt",
+    ],
+)
+def test_however_a_library_names_what_stayed_here_the_option_is_named(corpus, words):
+    hint = missed.hint(f"train.py ended with 1: {words}", corpus, Choice(), run="r-1")
+    assert hint.endswith("was not sent (.gitignore names it): --include data")
+
+
+def test_a_folder_of_which_a_part_was_sent_names_what_stayed_here(corpus):
+    for path in ("/muster/run/work/lists", "lists/*.csv"):
+        hint = missed.hint(f"FileNotFoundError: no tables found, '{path}' not found", corpus, Choice())
+        assert hint == "lists/b.csv was not sent (.gitignore names it): --include lists/b.csv"
+    assert not missed.hint("FileNotFoundError: 'lists/*.txt' not found", corpus, Choice())
+    assert not missed.hint("KeyError: 'b' not found in lists", corpus, Choice())
+
+
+def test_a_sentence_that_no_rule_knows_counts_only_where_the_host_lacks_the_file(corpus):
+    words = "OSError: data/corpus/train.txt is neither a model nor an identifier"
+    assert "--include data" in missed.hint(words, corpus, Choice(), there=())
+    assert not missed.hint(words, corpus, Choice(), there={"work/data/corpus/train.txt"})
+    assert not missed.hint(words, corpus, Choice())  # nobody knows what the host has
+
+
+def test_an_end_with_a_cause_of_its_own_blames_no_file_that_it_names(corpus):
+    words = "RuntimeError: PytorchStreamWriter failed writing file outputs/last.pt: No space left on device"
+    assert not missed.hint(words, corpus, Choice(), there=(), open_end=False)
+
+
+def test_a_file_that_the_rank_has_is_not_what_it_misses(corpus):
+    words = "FileNotFoundError: 'data/corpus/train.txt'"
+    assert not missed.hint(words, corpus, Choice(), there={"work/data/corpus/train.txt"})
+
+
+def test_what_an_earlier_run_here_left_beside_it_is_no_reason_to_send_it(corpus):
+    words = "FileNotFoundError: Checkpoint file not found: /muster/run/work/outputs/epoch_5.ckpt"
+    assert not missed.hint(words, corpus, Choice())
+
+
+def test_a_folder_that_a_script_would_write_to_is_not_to_be_sent(corpus):
+    assert not missed.hint("RuntimeError: Parent directory ./outputs does not exist.", corpus, Choice(), there=())
+    assert not missed.hint("RuntimeError: Parent directory outputs does not exist.", corpus, Choice(), there=())

@@ -1,0 +1,28 @@
+"""Which of the files that a failed rank named a host has: asked with the shell that hosts run."""
+
+import subprocess
+from types import SimpleNamespace
+
+from deploy.core.errors import DeployError
+from deploy.hosts import nodes
+
+
+class Session:
+    """A host whose home is a folder here; without one it does not answer."""
+
+    def __init__(self, name, home):
+        self.host, self.home = SimpleNamespace(name=name), home
+
+    def run(self, argv, **_):
+        if self.home is None:
+            raise DeployError("no answer")
+        return SimpleNamespace(out=subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+
+
+def test_a_host_says_which_files_its_folder_of_the_run_has_and_one_that_is_away_says_nothing(tmp_path):
+    paths = ["work/a $(touch b).ckpt", "work/none.ckpt"]
+    (tmp_path / "runs/r-1/work").mkdir(parents=True)
+    (tmp_path / "runs/r-1" / paths[0]).write_text("x")
+    sessions = [Session("a", str(tmp_path)), Session("b", str(tmp_path / "other")), Session("c", None)]
+    assert nodes.having(sessions, "r-1", paths) == {"a": {paths[0]}, "b": frozenset()}
+    assert nodes.having(sessions, "r-1", []) == {}

@@ -1,0 +1,102 @@
+"""The last hint of a failed run: what brings the file that a rank missed, or why another host has it."""
+
+import io
+
+import pytest
+from rich.console import Console as RichConsole
+
+from deploy.image.credentials import NO_CHOICE
+from deploy.report import elsewhere, ending
+from deploy.report.console import THEME, Console
+from deploy.run import record
+from deploy.run.causes import Cause
+from deploy.run.outcome import Result
+from deploy.run.progress import State
+
+RUN, RESUME = "r-1", "continue with what it wrote: fab deploy --resume r-1"
+CHECKPOINT = "work/logs/train/epoch_005.ckpt"
+MISSES = f"train.py ended with 1: FileNotFoundError: Checkpoint file not found: b:~/.muster/runs/{RUN}/{CHECKPOINT}"
+HERE = frozenset[str]()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A project that has trained here before: its logs/ and data/ stay here."""
+    for path in ("train.py", "data/train.txt", "logs/train/epoch_004.ckpt"):
+        (tmp_path / "project" / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "project" / path).write_text("x")
+    (tmp_path / "project/.gitignore").write_text("data/\nlogs/\n")
+    return tmp_path / "project"
+
+
+def hint(folder, message, names=("a", "b"), there=None, fetch="fab fetch", cause=Cause.EXCEPTION):
+    """The hint in the outcome of a run whose rank on the last node failed."""
+    run_dir = folder.parent / RUN
+    run_dir.mkdir(exist_ok=True)
+    state = State(names, script=True)
+    result = Result("failed", message, RESUME, names[-1], 1, cause=cause)
+    err = RichConsole(file=io.StringIO(), theme=THEME)
+    ending.end(run_dir, result, state, 1.0, Console(False, err, err), fetch, (folder, NO_CHOICE), there)
+    return record.read_json(run_dir / "outcome.json")["hint"]
+
+
+def test_a_file_that_rank_0_wrote_is_on_its_host_alone_and_the_hint_names_it_and_what_helps(folder):
+    text = hint(folder, MISSES, there={"a": frozenset({CHECKPOINT}), "b": HERE})
+    assert text.startswith("a has logs/train/epoch_005.ckpt, and b does not: hosts share no folder while a run lasts")
+    assert "--mount" in text
+    assert "rank 0 alone" in text
+    assert text.endswith(RESUME)  # the next start brings it to every host
+
+
+def test_where_a_host_does_not_answer_the_hint_says_it_as_a_condition(folder):
+    text = hint(folder, MISSES, there={"b": HERE})
+    assert text.startswith("if another rank wrote logs/train/epoch_005.ckpt, only its host has it")
+
+
+@pytest.mark.parametrize(
+    ("names", "there"),
+    [
+        (("a", "b"), {"a": HERE, "b": HERE}),
+        (("a", "b"), {"a": frozenset({CHECKPOINT}), "b": frozenset({CHECKPOINT})}),
+        (("a",), {}),
+    ],
+    ids=["nobody has it", "both have it", "one host"],
+)
+def test_a_file_that_no_other_host_has_is_not_said_to_be_elsewhere(folder, names, there):
+    assert "share no folder" not in hint(folder, MISSES, names, there)
+
+
+def test_what_stayed_here_and_no_host_has_is_to_be_sent(folder):
+    assert "--include data" in hint(folder, "FileNotFoundError: 'data/train.txt'", there={"a": HERE, "b": HERE})
+
+
+def test_what_rank_0_prepared_is_elsewhere_even_if_a_file_of_its_name_stayed_here(folder):
+    there = {"a": frozenset({"work/data/train.txt"}), "b": HERE}
+    assert hint(folder, "FileNotFoundError: 'data/train.txt'", there=there).startswith("a has data/train.txt")
+
+
+def test_on_this_machine_the_run_s_own_folder_says_what_is_missing(folder):
+    words = "OSError: data/train.txt is no model"
+    assert "--include data" in hint(folder, words, ("master",), fetch="")
+
+
+def test_on_this_machine_a_file_that_the_run_has_is_not_missing(folder):
+    (folder.parent / RUN / "work/data").mkdir(parents=True)
+    (folder.parent / RUN / "work/data/train.txt").write_text("x")
+    assert hint(folder, "OSError: data/train.txt is no model", ("master",), fetch="") == RESUME
+
+
+def test_a_full_disk_blames_no_host_for_a_file_that_it_names(folder):
+    words = "OSError: [Errno 28] No space left on device: 'logs/train/epoch_005.ckpt'"
+    there = {"a": frozenset({CHECKPOINT}), "b": HERE}
+    assert hint(folder, words, there=there, cause=Cause.DISK_FULL) == RESUME
+
+
+def test_a_file_of_the_home_is_shown_as_the_script_has_it():
+    words = "FileNotFoundError: '/muster/run/home/.cache/w.pt'"
+    there = {"a": frozenset({"home/.cache/w.pt"}), "b": HERE}
+    assert elsewhere.known(words, RUN, "b", there).startswith("a has ~/.cache/w.pt, and b does not")
+
+
+def test_if_nobody_knows_who_failed_a_host_that_lacks_the_file_is_named():
+    assert elsewhere.known(MISSES, RUN, "", {"a": frozenset({CHECKPOINT}), "b": HERE}).startswith("a has")
