@@ -116,6 +116,11 @@ def ranks(numbers: list[int]) -> str:
 
 
 def last_line(stderr: bytes) -> str:
-    """The last line of a command's stderr, without the hint that Docker adds to it."""
+    """The last line of a command's stderr, without the hint that Docker adds to it.
+
+    An error of Docker's may go on with a stack or another program's words: then its first line says more.
+    """
     lines = stderr.decode(errors="replace").strip().splitlines()
+    if docker := next((line for line in reversed(lines) if line.startswith("docker: ")), ""):
+        return docker
     return next((line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "no message")

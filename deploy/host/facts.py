@@ -122,6 +122,7 @@ class HostFacts:
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
     path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
     `claims_closed`: the folder of claims that nobody may write to; empty: all may. `network`: the login's namespace.
+    `lacks`: commands of every host that this one does not have.
     `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead.
     """
 
@@ -147,6 +148,7 @@ class HostFacts:
     network: str = ""
     iproute: bool = True
     iproute_words: str = ""
+    lacks: tuple[str, ...] = ()
     user: str = ""
     room: int | None = None
     kernel: tuple[str, ...] = ()
@@ -201,6 +203,7 @@ def parse(answer: str, now: float) -> HostFacts:
         closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
         iproute_words=field("no-iproute2", fields.words(500), ""),
+        lacks=tuple(field("lacks", fields.text(200, "[a-z0-9 ]*"), "").split()),
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
         inodes=None if (inodes := field("inodes", digits(0, 1 << 62), -1)) < 0 else inodes,
         closed_why=field("home-words", fields.words(500), "").rpartition(": ")[2],

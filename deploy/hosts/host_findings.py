@@ -91,6 +91,11 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             text = f"{host}: only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left"
             fix = f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go"
             yield Finding("inodes-full", "resources", (host,), text, (), "`No space left on device`", fix)
+        if facts.lacks:
+            text = f"{host}: it has no {listed(facts.lacks)}, which Muster's scripts call there"
+            fix = f"on {host}: sudo apt-get install --reinstall coreutils findutils grep sed gawk"
+            symptom = "a run that lacks its variables or files, or does not start there"
+            yield Finding("command-missing", "hosts", (host,), text, (), symptom, fix)
         if not facts.iproute:
             text = f"{host}: its `ip` command lists no addresses: {facts.iproute_words or 'it said nothing'}"
             fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"

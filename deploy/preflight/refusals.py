@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 
 from ..core import docker_faults
+from ..core.facts import ended_how
 from ..core.program import FAB
 from ..ssh.faults import Kind
 from . import otherwise
@@ -97,7 +98,5 @@ def ended(message: str) -> tuple[int, str] | None:
 def how(what: str, code: int) -> str:
     """How a program in a container ended, in words: 125 is Docker's own code."""
     return (
-        f"{what}: `docker run` started no container (code 125)"
-        if code == NO_CONTAINER
-        else f"{what} ended with code {code}"
+        f"{what}: `docker run` started no container (code 125)" if code == NO_CONTAINER else f"{what} {ended_how(code)}"
     )

@@ -7,6 +7,12 @@ echo "time $(date +%s.%N)"; echo "machine $(cat /etc/machine-id 2>/dev/null) $(u
 echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "user $(id -un)"
 echo "network $(readlink /proc/self/ns/net 2>/dev/null)"; echo "ssh $SSH_CONNECTION"; echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
 awk '$1 == "MemTotal:" {print "memory", $2}' /proc/meminfo
+# What the scripts of a run call on any host: without one of them a variable, or a file, would be lost without a word.
+lacks=
+for command in awk base64 cut date dd df find grep head sed sort stat tail tr; do
+    command -v "$command" >/dev/null || lacks="$lacks $command"
+done
+[ -z "$lacks" ] || echo "lacks$lacks"
 # A folder that a driver has left is none of its devices.
 [ -z "$(find /dev/infiniband -type c 2>/dev/null | head -n 1)" ] || echo rdma
 # The files of runs go below ~/.muster: what there is of it, or the folder that it is to be made in, has to take them.

@@ -55,6 +55,8 @@ esac
     { echo "error: its GPUs are no longer claimed: the connection was cut" >&2; exit 1; }
 [ -z "$own" ] || (umask 022; set -C; printf '%s\n' "$text" >"$claims/$own") || exit
 [ -z "$own" ] || [ -z "$owner" ] || chown -h -- "$owner" "$claims/$own" || exit
+# The end of a pipe does not tell that its beginning failed: the container would start without its variables.
+command -v base64 >/dev/null || { echo "error: base64: not found" >&2; exit 1; }
 id=$(exec 9>&-; echo "$variables" | base64 -d | "$@") || exit
 [ -z "$claim$own" ] || exec 9>&-
 [ -z "$secrets" ] || {

@@ -124,6 +124,13 @@ def test_an_ip_command_that_does_not_start_is_told_with_its_words():
     assert "libz.so.1" in told.text
 
 
+def test_a_command_that_every_host_has_and_this_one_lacks_is_told_before_a_run_loses_its_variables():
+    facts = {"b": FACTS.__class__(**{**FACTS.__dict__, "lacks": ("base64",)})}
+    (told,) = host_findings.homes(facts)
+    assert (told.cause, told.level) == ("command-missing", FAULT)
+    assert "base64" in told.text
+
+
 def test_what_ends_a_deploys_plan_is_a_finding_of_the_host_that_it_names():
     failed = HostsFailed({"b": DeployError("`ip route get 10.0.0.1` shows no way: RTNETLINK answers: No route")}, 2)
     (told,) = hosts_preflight.unplanned(failed, HOSTS)
