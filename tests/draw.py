@@ -1,4 +1,4 @@
-"""The long tests take turns: `make test` runs a seventh of each file of them a day, so each runs within a week.
+"""The long tests take turns: `make test` runs a fifth of each file of them a day, so each runs within five days.
 
 All of them keep two cores busy for more than an hour. A test that holds a line of docs/security.md runs every
 day. `make test DRAW=all` runs all, and so does pytest without `--draw`.
@@ -10,7 +10,7 @@ import datetime
 import zlib
 from collections import Counter
 
-SHARES = 7
+SHARES = 5
 LONG = ("tests/cluster/", "tests/dist/", "tests/image/", "tests/slurm/")
 
 
@@ -49,6 +49,6 @@ def lines(day, counts):
     total = sum(counts.values())
     rows = [f"{file}: {count}" for file, count in sorted(counts.items())]
     return [
-        f"{total} long tests have their turn within a week of {day}; all: make test DRAW=all",
+        f"{total} long tests have their turn within five days of {day}; all: make test DRAW=all",
         *rows,
     ]

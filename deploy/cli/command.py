@@ -83,6 +83,7 @@ SCRIPT = (
     "Muster's own trainer)"
 )
 NPROC = "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)"
+SEPARATE = "let each rank train alone, on purpose: without this, ranks that do are a failure"
 UNWATCHED = "do not watch the script from inside its ranks: no steps, no loss, no stacks"
 KEEP = (
     "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: none)"

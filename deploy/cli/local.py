@@ -38,6 +38,7 @@ from .command import (
     RESTARTS,
     SECRET,
     SECRET_FILE,
+    SEPARATE,
     SHOWN,
     STYLE,
     UNWATCHED,
@@ -87,6 +88,7 @@ from .command import (
         "restarts": RESTARTS,
         "requirements": REQUIREMENTS,
         "no-observe": UNWATCHED,
+        "separate": SEPARATE,
         "json": "write events and the result as JSON lines to standard output",
         "ground": "refused: --backend says where the nodes run",
     },
@@ -112,6 +114,7 @@ def up(
     restarts: str = "",
     requirements: str = "",
     no_observe: bool = False,
+    separate: bool = False,
     include: Sequence[str] | None = None,
     folder_limit: str = "",
     secret: Sequence[str] | None = None,
@@ -135,7 +138,7 @@ def up(
         asked = launch.Options(workers, backend, resume, args, command, folder, run, rank, no_observe, restarts)
         asked = replace(asked, include=split(include), folder_limit=folder_limit, requirements=requirements)
         asked = replace(asked, max_hours=max_hours, on_end=on_end, style=style, min_nodes=min_nodes)
-        asked = replace(asked, secrets=tuple(secret or ()), env_files=tuple(env_file or ()))
+        asked = replace(asked, separate=separate, secrets=tuple(secret or ()), env_files=tuple(env_file or ()))
         asked = replace(asked, secret_files=tuple(secret_file or ()), no_cache=no_cache)
         return launch.up(replace(asked, keep=tuple(keep or ()), processes=nproc, gpus=gpus), console)
 

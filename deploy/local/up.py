@@ -71,11 +71,15 @@ class Options:
     on_end: str = ""
     style: str = ""
     min_nodes: str = ""
+    separate: bool = False
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The options, read. `ranks` of each node; None: one a GPU, or one. `notes`: what is not used of a command."""
+    """The options, read. `ranks` of each node; None: one a GPU, or one. `notes`: what is not used of a command.
+
+    `own`: variables of the nodes that the options ask for.
+    """
 
     choice: record.Choice
     workers: int
@@ -85,7 +89,7 @@ class _Asked:
     observe: bool
     notes: tuple[str, ...]
     gpus: Gpus
-    style: dict[str, str]
+    own: dict[str, str]
     least: int
 
 
@@ -186,7 +190,7 @@ def _spec(
 
 
 def _completed(own: environment.Script, asked: _Asked) -> environment.Script:
-    own = replace(own, own={**own.own, **asked.style})
+    own = replace(own, own={**own.own, **asked.own})
     return replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
 
 
@@ -210,10 +214,14 @@ def _read(options: Options) -> _Asked:
         raise UsageError(f"--nproc {ranks}: there is no script", "a node of Muster's own trainer has one rank here")
     number = plan.ranks_of(ranks)
     gpus = plan.check_gpus(options.gpus, choice.script, options.backend)
-    style = environment.asked_style(options.style, choice.script)
+    own = environment.asked_style(options.style, choice.script)
+    if options.separate:
+        if not choice.script:
+            raise UsageError("--separate: there is no script", "the ranks of Muster's own trainer train together")
+        own = {**own, environment.SEPARATE: "1"}
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
     observed = not options.no_observe
-    return _Asked(choice, workers, number, restarts or 0, paths, observed, command.notes, gpus, style, least)
+    return _Asked(choice, workers, number, restarts or 0, paths, observed, command.notes, gpus, own, least)
 
 
 def _engine(wanted: str) -> EngineFacts:
@@ -252,7 +260,7 @@ def _again(options: Options, asked: _Asked) -> str:
         *(("--keep", path) for path in options.keep),
     ]
     words = [word for option, value in named if value for word in (option, value)]
-    return shlex.join([*words, *["--no-cache"] * options.no_cache])
+    return shlex.join([*words, *["--no-cache"] * options.no_cache, *["--separate"] * options.separate])
 
 
 def _choice(options: Options, words: Sequence[str]) -> record.Choice:

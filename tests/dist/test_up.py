@@ -93,16 +93,18 @@ def test_ctrl_c_before_anything_runs_leaves_nothing(checkout):
 def test_two_at_once_do_not_meet(checkout):
     with socket.socket() as taken:  # and the usual port belongs to a stranger
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with suppress(OSError):  # another test has it: that is a stranger too
+        held = False
+        with suppress(OSError):  # another test has it: that is a stranger too, who may leave at any time
             taken.bind(("127.0.0.1", 29500))
             taken.listen()
+            held = True
         both = [checkout.start("--workers=1", "--args=--steps 30") for _ in range(2)]
         errors = [process.communicate(timeout=150)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], errors
     assert len(checkout.folders()) == 2
     for folder, err in zip(checkout.folders(), errors, strict=True):
         assert lines(folder / "metrics.jsonl")[-1]["step"] == 30
-        assert "29500" in err  # the other port is said
+        assert "29500" in err or not held  # the other port is said
 
 
 def test_when_the_control_side_is_killed_the_nodes_stop_with_a_checkpoint(checkout):

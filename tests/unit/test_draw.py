@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tests import draw
 
-DAYS = [f"2026-12-{day}" for day in range(27, 32)] + ["2027-01-01", "2027-01-02"]
+DAYS = [f"2026-12-{day}" for day in range(29, 32)] + ["2027-01-01", "2027-01-02"]
 
 
 @dataclass(frozen=True)
