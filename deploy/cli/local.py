@@ -152,7 +152,8 @@ def up(
         USAGE: "nothing was changed: with --delete, the run still runs",
     },
     help={
-        "hosts": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here)",
+        "hosts": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here; "
+        "--delete takes none by itself)",
         "cluster": "clean up the hosts of this cluster.toml (default: this machine)",
         "run": "this run only (default: all of yours)",
         "delete": "with --run: also remove all that this run wrote there; it must have ended",

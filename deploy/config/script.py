@@ -13,13 +13,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from pathlib import Path, PurePosixPath
+from itertools import dropwhile, takewhile
+from pathlib import Path
 from typing import Literal, NoReturn
 
 from ..core import text
 from ..core.errors import UsageError
-from ..core.near import near_file, near_program
+from ..core.near import near_program
 from ..core.program import SCRIPT
 from . import values
 
@@ -61,15 +61,15 @@ _RUNNERS = {
     "lightning": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
     "fabric": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
     "nohup": "a run goes on without its terminal anyway",
-    "uv": "a run has the packages of its image",
-    "poetry": "a run has the packages of its image",
-    "pipenv": "a run has the packages of its image",
-    "conda": "a run has the packages of its image",
+    "uv": "Muster installs the folder's packages itself",
+    "poetry": "Muster installs the folder's packages itself",
+    "pipenv": "Muster installs the folder's packages itself",
+    "conda": "Muster installs the folder's packages itself",
     "sudo": "a run's user is chosen by Muster",
     "env": "a run's variables are given by --env NAME=VALUE",
-    "pdm": "a run has the packages of its image",
-    "hatch": "a run has the packages of its image",
-    "pixi": "a run has the packages of its image",
+    "pdm": "Muster installs the folder's packages itself",
+    "hatch": "Muster installs the folder's packages itself",
+    "pixi": "Muster installs the folder's packages itself",
     "time": "the run's page says how long it took",
     "nice": "it would not reach the ranks, which Muster starts",
     "numactl": "it would not reach the ranks, which Muster starts",
@@ -122,12 +122,6 @@ _REFUSED_FLAGS = {
     "--run-path": "name the script itself",
     "--virtual-local-rank": "each rank has its own LOCAL_RANK",
 }
-
-
-_SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
-# In a line that is no comment; a line may go on behind a backslash.
-_ALONE = re.compile(r"^[^#\n]*\b(?:torchrun|torch\.distributed\.run)\b(?:[^\n#]|\\\n)*--standalone\b", re.MULTILINE)
-_MOST_SHELL = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -184,7 +178,8 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     if words and folder and _PROGRAM.fullmatch(words[0]) and (folder / words[0]).is_file():
         return ScriptCommand(words)
     read_command = _command(words, option)
-    notes = (*read_command.notes, *_own_address(read_command.words), *_mistyped(read_command.words, folder))
+    _refuse_mistyped(read_command.words, folder, option)
+    notes = (*read_command.notes, *_own_address(read_command.words))
     return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)), notes=notes)
 
 
@@ -212,10 +207,13 @@ def _own_address(words: Sequence[str]) -> tuple[str, ...]:
     return (f"{own}: {why}",) if own else ()
 
 
-def _mistyped(words: Sequence[str], folder: Path | None) -> tuple[str, ...]:
-    """A note about a program whose name is almost one of the folder's own; it may still be one of the image."""
+def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> None:
+    """Raise UsageError for a program whose name is almost one of the folder's own."""
     meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
-    return (f"{words[1]}: pyproject.toml has no such script; did you mean {meant}?",) if meant else ()
+    if meant:
+        shell = _again(("bash", "-c", shlex.join(words[1:])), option)
+        hint = f"did you mean {_again((meant, *words[2:]), option)}? a program of the image: {shell}"
+        raise UsageError(f"{words[1]}: pyproject.toml has no such script", hint)
 
 
 def _as_spelled(words: Sequence[str], folder: Path | None) -> Sequence[str]:
@@ -227,34 +225,6 @@ def _as_spelled(words: Sequence[str], folder: Path | None) -> Sequence[str]:
         if "--local_rank" in source and "--local-rank" not in source:
             return (words[0], _UNDERSCORE, *words[2:])
     return words
-
-
-def file_of(words: Sequence[str]) -> str:
-    """The file that a read command needs in the folder; empty for a module, an option, or a program of the image."""
-    if words[:1] == (PER_NODE,):
-        is_shell = len(words) > 2 and words[1].rpartition("/")[2] in _SHELLS
-        first = words[2] if is_shell else words[1]
-        return first if first.endswith((".sh", ".py")) else ""
-    return words[0] if words and not words[0].startswith("-") else ""
-
-
-def refuse_alone(path: str, folder: Path) -> None:
-    """Raise UsageError for a shell script whose torchrun would wait for the other nodes at an address of its own."""
-    try:
-        source = (folder / path).read_text(errors="replace")[:_MOST_SHELL] if path.endswith(".sh") else ""
-    except OSError:
-        return
-    if _ALONE.search(source):
-        why = "it meets no other node, and waits for ever or trains alone"
-        hint = f"take the option out of {path}: torchrun has the nodes, and where they meet, from the run's variables"
-        raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
-
-
-def refuse_missing(path: str, folder: Path) -> NoReturn:
-    """Raise UsageError for a script that is not in the folder."""
-    meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
-    hint = "give its path relative to --folder"
-    raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}? {hint}" if meant else hint)
 
 
 def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
@@ -424,9 +394,14 @@ def _typed(command: str, option: str) -> str:
 
 
 def _inner(words: Sequence[str]) -> Sequence[str]:
-    """The command behind a runner: from the first word that begins one."""
+    """The command behind a runner: from the first word that begins one, or the one behind `run`."""
     begins = (at for at, word in enumerate(words) if _begins(word))
-    return words[next(begins, len(words)) :]
+    at = next(begins, len(words))
+    return words[at:] or (tuple(dropwhile(_is_option, words[1:])) if words[:1] == ("run",) else ())
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-")
 
 
 def _begins(word: str) -> bool:

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 
-def near(typed: str, names: Iterable[str]) -> str:
-    """The name most like what was typed; empty if none is."""
-    return next(iter(difflib.get_close_matches(typed, sorted(names), 1, 0.7)), "")
+def near(typed: str, names: Iterable[str], alike: float = 0.7) -> str:
+    """The name most like what was typed; empty if none is. `alike`: how much at least, 1 for all of it."""
+    return next(iter(difflib.get_close_matches(typed, sorted(names), 1, alike)), "")
 
 
 def near_file(folder: Path, path: str, ending: str) -> str:
@@ -28,5 +28,5 @@ def near_program(folder: Path, typed: str) -> str:
     """The program of the folder's pyproject.toml that may be meant; empty if none is, or `typed` is one."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
         names = set(tomllib.loads((folder / "pyproject.toml").read_text())["project"]["scripts"].keys())
-        return "" if typed in names else near(typed, names)
+        return "" if typed in names else near(typed, names, 0.8)
     return ""

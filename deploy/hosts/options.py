@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..config import inventory, keep, script, secrets
+from ..config import inventory, keep, script, script_file, secrets
 from ..config import values as values
 from ..config.inventory import Cluster, Host, Job
 from ..config.script import ScriptCommand
@@ -132,15 +132,17 @@ class Options:
         """The folder to send to the hosts. Raises UsageError if it does not hold the script."""
         words = self.script_words()
         folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if words else None)
-        first = "-m" if words[:1] == ("-m",) else script.file_of(words)
+        first = "-m" if words[:1] == ("-m",) else script_file.file_of(words)
         if folder and not os.path.isdir(folder):
             raise UsageError(f"--folder {self.folder}: no such folder", "name the folder that holds your script")
         if folder and first == "-m":
             _refuse_module(words[1] if len(words) > 1 else "", folder)
-        elif folder and first and not (folder / first).is_file():
-            script.refuse_missing(first, folder)
-        elif folder and first and len(cluster.hosts) > 1:
-            script.refuse_alone(first, folder)
+        elif folder and first:
+            script_file.refuse_outside(first, folder)
+            if not (folder / first).is_file():
+                script_file.refuse_missing(first, folder)
+            if len(cluster.hosts) > 1:
+                script_file.refuse_alone(first, folder)
         return folder
 
     def _cluster(self) -> Cluster:

@@ -19,19 +19,25 @@ from . import backends
 def delete(name: str, console: Console) -> None:
     """Remove the folder of a run that has ended, and say how much that was.
 
-    Raises UsageError if the run is not here or still runs, DeployError if the folder cannot be removed completely.
+    Raises UsageError if the run is not here, still runs, or ran on hosts: a copy of results is no run of this machine.
+    Raises DeployError if the folder cannot be removed completely.
     """
     run = asked("--run", name, run_id)
     run_dir = record.path_of(run)
     if run_dir.is_symlink() or not run_dir.is_dir():
         raise UsageError(f"--run {run}: no such run here", f"`{MAKE} runs` lists them")
+    if hosts := [str(host) for host in record.facts(run_dir).get("hosts", ())]:
+        there = f"{FAB} down --hosts {','.join(hosts)} --run {run} --delete"
+        raise UsageError(
+            f"--run {run} --delete: it ran on {', '.join(hosts)}, and here is what was fetched: nothing was deleted",
+            f"on the hosts: {there}; the copy here: rm -r {display_path(run_dir)}",
+        )
     files, size = record.contents(run_dir)
     lock = locks.hold_run(run_dir)
     if lock is None or run in backends.running(folders.RUNS, client.find_engine()):
         if lock:
             lock.release()
         raise UsageError(f"{run} still runs: nothing was deleted", f"stop it first: {FAB} down --run {run}")
-    hosts = [str(host) for host in record.own(run_dir).get("hosts", ())]
     try:
         shutil.rmtree(run_dir)
     except OSError as fault:
@@ -44,6 +50,3 @@ def delete(name: str, console: Console) -> None:
         latest.unlink()
     console.note(f"deleted {run}: {several(files, 'file')}, {amount(size)}")
     console.data({"kind": "deleted", "run": run, "files": files, "bytes": size})
-    if hosts:
-        where = f"--hosts {','.join(hosts)} --run {run} --delete"
-        console.note(f"its files on the hosts still exist: {FAB} down {where}")

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from ..config import secrets
 from ..config import values as values
-from ..config.script import file_of, refuse_missing
+from ..config.script_file import file_of, refuse_missing, refuse_outside
 from ..config.values import Secret
 from ..core.errors import DeployError, UsageError
 from ..image import code_layer
@@ -63,8 +63,10 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
     if not path.is_dir():
         raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
     first = file_of(script)
-    if first and not (path / first).is_file():
-        refuse_missing(first, path)
+    if first:
+        refuse_outside(first, path)
+        if not (path / first).is_file():
+            refuse_missing(first, path)
     look = code_layer.look(path, choice)
     code_layer.refuse_unsent(look, path, first)
     folder_notes.tell(look, console)

@@ -1,8 +1,10 @@
 """A script's command as people type it: what it comes to, and what is refused by name with the command that works."""
 
+from pathlib import Path
+
 import pytest
 
-from deploy.config import script
+from deploy.config import script, script_file
 from deploy.config.script import ScriptCommand
 from deploy.core.errors import UsageError
 
@@ -98,6 +100,7 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
     [
         ("A=1 python train.py", "A", "--env A=... --script 'python train.py'"),
         ("uv run --with x python train.py", "uv", "--script 'python train.py'"),
+        ("uv run mytrain fit", "uv", "--script 'mytrain fit'"),
         ("srun -n 2 python train.py", "srun", "--script 'python train.py'"),
         ("/usr/bin/env python3 train.py", "/usr/bin/env", "--script 'python3 train.py'"),
         ("numactl -N 0 torchrun train.py", "numactl", "--script 'torchrun train.py'"),
@@ -165,19 +168,33 @@ def test_a_missing_script_gets_the_nearest_name(tmp_path):
     (tmp_path / ".env").touch()
     for typed, meant in (("trian.py", True), ("other.py", False), ("no/such.py", False)):
         with pytest.raises(UsageError) as refused:
-            script.refuse_missing(typed, tmp_path)
+            script_file.refuse_missing(typed, tmp_path)
         assert ("train.py" in refused.value.hint) == meant
 
 
-@pytest.mark.parametrize(
-    ("typed", "told"), [("nanochta train", True), ("nanochat train", False), ("bash run.sh", False)]
-)
-def test_a_program_that_is_almost_one_of_the_folder_is_told_of(tmp_path, typed, told):
+@pytest.mark.parametrize(("typed", "refused"), [("nanochta train", True), ("nanochat train", False), ("torchx", False)])
+def test_a_program_that_is_almost_one_of_the_folder_is_refused(tmp_path, typed, refused):
     (tmp_path / "pyproject.toml").write_text('[project.scripts]\nnanochat = "nanochat:main"\n')
-    notes = script.read(typed, tmp_path).notes
-    assert [("did you mean nanochat?" in note) for note in notes] == [True] * told
+    if refused:
+        with pytest.raises(UsageError, match="no such script") as told:
+            script.read(typed, tmp_path, "--")
+        assert "-- nanochat train?" in told.value.hint
+        assert script.read("bash -c 'nanochta train'", tmp_path).words[1] == "bash"
+    else:
+        script.read(typed, tmp_path)
     (tmp_path / "pyproject.toml").write_text("project = 1\n")
-    assert script.read(typed, tmp_path).notes == ()
+    assert script.read(typed, tmp_path).words
+
+
+def test_a_script_above_the_folder_that_is_sent_is_refused_with_the_folder_that_has_it(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path / "data")
+    with pytest.raises(UsageError, match="outside") as refused:
+        script_file.refuse_outside("../train.py", Path())
+    assert refused.value.hint.startswith("--folder .. ")
+    assert refused.value.hint.endswith("the script is train.py")
+    script_file.refuse_outside("../data/a.py", Path())
 
 
 @pytest.mark.parametrize("typed", ["bash run.sh --lr 'a b'", "main.py --rank {node_rank}", "train.py --lr 3"])
@@ -202,10 +219,10 @@ def test_a_read_command_is_given_again_by_an_option_that_reads_to_the_same(typed
 def test_a_torchrun_in_a_shell_script_that_would_wait_alone_is_refused(tmp_path, line, refused):
     (tmp_path / "run.sh").write_text(f"#!/bin/sh\nset -e\n{line}\n")
     if not refused:
-        script.refuse_alone("run.sh", tmp_path)
+        script_file.refuse_alone("run.sh", tmp_path)
         return
     with pytest.raises(UsageError, match="on several hosts") as caught:
-        script.refuse_alone("run.sh", tmp_path)
+        script_file.refuse_alone("run.sh", tmp_path)
     assert "run.sh" in caught.value.hint
 
 
@@ -221,4 +238,4 @@ def test_a_torchrun_in_a_shell_script_that_would_wait_alone_is_refused(tmp_path,
     ],
 )
 def test_the_file_that_a_command_needs_is_known_before_anything_starts(typed, file):
-    assert script.file_of(script.read(typed, None).words) == file
+    assert script_file.file_of(script.read(typed, None).words) == file

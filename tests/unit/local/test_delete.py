@@ -39,6 +39,15 @@ def test_a_run_that_is_driven_is_not_deleted(runs):
     assert (runs / "r1/work/ckpt.pt").exists()
 
 
+def test_what_was_fetched_of_a_run_on_hosts_is_not_deleted_for_want_of_hosts(runs):
+    (runs / "r1/record.json").write_text(json.dumps({"format": 2, "hosts": ["gpu-a", "gpu-b"]}))
+    with pytest.raises(UsageError, match="ran on gpu-a, gpu-b") as refused:
+        delete.delete("r1", Console())
+    assert "--hosts gpu-a,gpu-b --run r1 --delete" in refused.value.hint
+    assert "rm -r" in refused.value.hint
+    assert (runs / "r1/work/ckpt.pt").exists()
+
+
 @pytest.mark.parametrize("name", ["none", "..", "r1/work", "link", ""])
 def test_what_is_no_run_here_is_refused(runs, tmp_path, name):
     (tmp_path / "other").mkdir()
