@@ -45,6 +45,8 @@ _BAD = re.compile(
 )
 # Words of the run as a whole: an error that speaks of them is not simply the script's, whatever its class.
 _OF_THE_RUN = re.compile(r"(?i)\b(?:ranks?|collectives?|hosts?|gpus?|device ids?|state[_ ]?dict|checkpoints?)\b")
+# Compiled code has checked something; what, its next words say.
+_NATIVE = "[enforce fail at"
 # It may be a file, or a program that is not installed.
 _BARE_NAME = re.compile(r"No such file or directory: '[^'/.]+'$")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -57,6 +59,7 @@ def by_script(hit: Hit) -> bool:
     """Whether the script itself is at fault: by the kind of exception, or because a file of the user raised it."""
     if (
         hit.sign is not None
+        or _NATIVE in hit.error
         or (not hit.frame and _BARE_NAME.search(hit.error))
         or _OF_THE_RUN.search(_QUOTED.sub("", hit.error))
     ):

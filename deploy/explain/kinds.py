@@ -9,8 +9,8 @@ _OF = {
     Cause.HOST_MEMORY: "host-memory",
     Cause.GPU_MEMORY: "gpu-memory",
     Cause.EXCEPTION: "exception script-error arguments checkpoint-broken checkpoint-mismatch cuda-fork device-assert "
-    "illegal-memory launcher-missing local-rank loss-nan models-differ module-missing parameter-twice pickle "
-    "unused-parameters worker-failed",
+    "group-small illegal-memory launcher-missing local-rank loss-nan models-differ module-missing parameter-twice "
+    "pickle unused-parameters worker-failed",
     Cause.MISMATCH: "collectives-differ",
     Cause.LOCKED_UP: "collective-timeout",
     Cause.NODE_LOST: "node-lost node-missing",

@@ -34,6 +34,9 @@ SCRIPT = (
            "torchrun SCRIPT"),
     script("local-rank", r"unrecognized arguments:.{0,200}--local[-_]rank",
            "the launcher passes --local-rank, which the script does not know", "torchrun SCRIPT"),
+    script("group-small", r"gloo/context\.cc:\d+\] rank < size\. (\d+) vs (\d+)",
+           "the script formed a process group of {1}, and the launcher started a rank {0}: it knows of too few hosts "
+           "(Lightning: Trainer(num_nodes=...))", "env | grep -E 'WORLD_SIZE|NNODES'"),
     script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
            r"argument .{0,120}|ambiguous option.{0,80})", "the script was given wrong arguments: {0}",
            "python SCRIPT --help"),

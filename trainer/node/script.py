@@ -36,6 +36,8 @@ _LAUNCHER_ERRORS = (
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
     "subprocess.CalledProcessError",
 )
+# gloo's words for a rank beyond the size that the script gave.
+_TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$")
 
 
@@ -48,6 +50,9 @@ def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Li
         message += f": {last_words.error}"[:LINE_MOST]
     shown = [f"    {line[:LINE_MOST]}" for line in last_words.words]
     hint = f"logs/rank-{life.rank}.log has all that it printed"
+    if few := _TOO_FEW.search(message + "\n".join(shown)):
+        knows = f"the script formed a group of {few[1]}, and {life.world} ranks were started"
+        hint = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...)); {hint}"
     return Verdict("failed", FAILED, life.rank, node, 0, "\n".join([message, *shown]), hint, life.ended)
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from trainer.node.ends import Life
-from trainer.node.script import listen
+from trainer.node.script import LastWords, listen, why_failed
 
 SCRIPT = """
 import os, signal, sys, time
@@ -161,3 +161,12 @@ def test_what_an_earlier_attempt_said_is_not_this_ones():
     earlier = "\n".join(traceback(["KeyError: 'old'"])) + "\n" + DIED.format(pid=400)
     said = heard(earlier, *traceback(["KeyError: 'new'"]))
     assert said.error == "KeyError: 'new'"
+
+
+def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
+    words = LastWords(
+        ("RuntimeError: [enforce fail at", "/x/gloo/context.cc:23] rank < size. 2 vs 1"), "RuntimeError: [enforce"
+    )
+    verdict = why_failed(words, "ended with code 1", "train.py", "gpu-c", Life(2, 0, 0, 3, 500, 1.0, 2.0, 1))
+    assert "a group of 1, and 3 ranks were started" in verdict.hint
+    assert "num_nodes" in verdict.hint
