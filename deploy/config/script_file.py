@@ -49,7 +49,7 @@ def refuse_missing(path: str, folder: Path) -> NoReturn:
 def refuse_outside(path: str, folder: Path) -> None:
     """Raise UsageError for a script above or beside the folder: only the folder is sent."""
     whole = os.path.normpath(folder / path)
-    if os.path.relpath(whole, folder).startswith(os.pardir):
+    if Path(os.path.relpath(whole, folder)).parts[0] == os.pardir:
         above = os.path.commonpath([os.path.abspath(whole), folder.resolve()])
         name = os.path.relpath(os.path.abspath(whole), above)
         hint = f"--folder {os.path.relpath(above)} sends the folder above, and there the script is {name}"

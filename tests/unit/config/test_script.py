@@ -194,7 +194,8 @@ def test_a_script_above_the_folder_that_is_sent_is_refused_with_the_folder_that_
         script_file.refuse_outside("../train.py", Path())
     assert refused.value.hint.startswith("--folder .. ")
     assert refused.value.hint.endswith("the script is train.py")
-    script_file.refuse_outside("../data/a.py", Path())
+    for inside in ("../data/a.py", "..a/b.py", str(tmp_path / "data/a.py")):
+        script_file.refuse_outside(inside, Path())
 
 
 @pytest.mark.parametrize("typed", ["bash run.sh --lr 'a b'", "main.py --rank {node_rank}", "train.py --lr 3"])
