@@ -62,7 +62,11 @@ class Run(Control):
         return sorted(found, key=lambda event: event["t"])
 
     def until_said(self, words, seconds=180):
-        waiting.until(lambda: words in self.log.read_text(), f"{words!r} in {self.log}", seconds)
+        try:
+            waiting.until(lambda: words in self.log.read_text(), f"{words!r}", seconds)
+        except AssertionError as late:
+            told = [line for line in self.log.read_text().splitlines() if not line.startswith("step ")]
+            raise AssertionError("\n".join([f"{late}; it said:", *told[-40:]])) from None
 
     def taken(self, last):
         """How often each sample is in the weights of step `last`: each start counts up to where the next one began."""
