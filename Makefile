@@ -74,10 +74,10 @@ lint:
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 
-# A third of these tests' time is waiting: four processes keep two cores busy.
+# Half of these tests' time is waiting: four processes keep two cores busy. The longest tests come first.
 # unraisableexception collects garbage five times at the end of each process: two seconds. `make test` has it.
 quick-tests:
-	@$(BIN)/python -m pytest --quick -q --tb=short -n 6 --no-loadscope-reorder -p no:unraisableexception tests/unit tests/lab
+	@$(BIN)/python -m pytest --quick -q --tb=short -n 4 --no-loadscope-reorder -p no:unraisableexception tests/lab tests/unit
 
 check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(MAKE) --no-print-directory lint

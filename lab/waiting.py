@@ -16,7 +16,7 @@ def until(condition, what, seconds=120.0):
         value = condition()
         if value:
             return value
-        time.sleep(max(0.05, time.monotonic() - began))
+        time.sleep(max(0.02, time.monotonic() - began))
     raise AssertionError(f"waited {seconds:.0f} s for {what}, which did not come")
 
 

@@ -18,7 +18,7 @@ from .claims import HOLDS, RUNS
 from .place import LEASE_S, Place
 
 # A host may be slow to look: another one may have its lock, or its driver hang.
-_ANSWER_S, _AT_ONCE, _PROOF_S, _PORTS = 45.0, 16, 140.0, 100
+_ANSWER_S, _AT_ONCE, _PROOF_S, _PROVED_EVERY_S, _PORTS = 45.0, 16, 140.0, 0.2, 100
 # Nodes start one after the other, and a packet may be lost: nobody has to know.
 _BRIEF_S = 6.0
 Answers = dict[int, dict[str, Any]]
@@ -103,7 +103,7 @@ class Turn:
         end, waits = time.monotonic() + _PROOF_S, set(range(len(self._names)))
         errors: dict[int, str] = {}
         while waits and time.monotonic() < end:
-            time.sleep(0.2)
+            time.sleep(_PROVED_EVERY_S)
             answers = self._all({"do": "proved"}, waits)
             waits -= {place for place, answer in answers.items() if answer.get("over")}
             errors |= {place: error for place, answer in answers.items() if (error := answer.get("error"))}

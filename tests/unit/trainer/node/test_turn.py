@@ -56,7 +56,8 @@ def close(socket):
 
 
 @pytest.fixture
-def hosts(tmp_path):
+def hosts(tmp_path, monkeypatch):
+    monkeypatch.setattr(turn, "_PROVED_EVERY_S", 0.02)
     made = [tmp_path / str(number) for number in (1, 2, 3)]
     for host in made:
         host.mkdir()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from muster.stop import UNASKED, Stop
+from trainer.train import stuck
 from trainer.train.stuck import ended_when_stuck
 
 HOME = Path(__file__).resolve().parents[4]
@@ -35,7 +36,7 @@ SCRIPT = """
                 libc.pthread_sigmask(0, mask, None)  # this thread gets no signal, as if it waited for good
                 libc.sleep(20)
             time.sleep(0.01)
-        time.sleep(1)
+        time.sleep(0.5)
     sys.exit(5)
 """
 
@@ -62,7 +63,7 @@ def test_a_stop_that_somebody_asked_for_waits_for_the_main_thread(tmp_path):
         (tmp_path / UNASKED).unlink()
         process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1.5)
+            process.wait(5 * stuck._GRACE_S)
         process.kill()
 
 
