@@ -18,6 +18,7 @@ from .collectives import wait_of
 from .launchers import Report, ended
 from .lines import LONGEST, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
+from .rich_tracebacks import unfold
 from .signs import NO_FAMILY, NO_PROGRAM, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
 from .words import (
     ANY_CLASS,
@@ -127,6 +128,7 @@ class _Reader:
         lines = chunk.split(b"\n")
         if lines[-1] == b"":
             lines.pop()
+        lines = unfold(lines)
         for index, line in enumerate(lines):
             if whole or self._report.open or WORD.search(line):
                 self._look(lines, index, start + index + 1)

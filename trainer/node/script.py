@@ -95,7 +95,22 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
     last = errors[-1].splitlines()[0] if errors else ""
     if not _ERROR.match(last):  # output and errors come through two pipes: a line of the one may break a traceback
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
-    return LastWords(tuple(ending[starts[-1] :] if starts else ending), last, victim)
+    return LastWords(tuple(ending[starts[-1] :] if starts else ending), _unwrapped(last, bare), victim)
+
+
+def _unwrapped(error: str, lines: Sequence[str]) -> str:
+    """The error whole where the library rich printed it: below a frame, and wrapped at the frame's width."""
+    at = next((at for at, line in enumerate(lines) if at and line == error and lines[at - 1].startswith("╰")), None)
+    if at is None:
+        return error
+    width, before = len(lines[at - 1]), error
+    for line in lines[at + 1 : at + _LAST_LINES]:
+        # rich goes to the next line only where the next word has no room; a longer word alone fills its lines.
+        if len(before) + 1 + len(line.split()[0]) <= width:
+            break
+        error += " " * (len(before) < width or " " in before) + line
+        before = line
+    return error[:LINE_MOST]
 
 
 def or_noted(heard: LastWords, noted: str) -> LastWords:

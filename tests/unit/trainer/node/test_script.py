@@ -163,6 +163,15 @@ def test_what_an_earlier_attempt_said_is_not_this_ones():
     assert said.error == "KeyError: 'new'"
 
 
+@pytest.mark.parametrize("prefix", ["", "[rank0]: "])
+def test_an_error_that_rich_has_wrapped_is_whole(prefix):
+    frame = ["╭─ Traceback (most recent call last) ─╮", "│ /work/train.py:4 in load            │", f"╰{'─' * 37}╯"]
+    path = "/data/imagenet/train/shards/shard-000123.tar"
+    wrapped = ["FileNotFoundError: [Errno 2] No such", "file or directory:", f"'{path[:38]}", f"{path[38:]}'"]
+    said = heard(*(prefix + line for line in [*frame, *wrapped]))
+    assert said.error == f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+
+
 def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
     words = LastWords(
         ("RuntimeError: [enforce fail at", "/x/gloo/context.cc:23] rank < size. 2 vs 1"), "RuntimeError: [enforce"
