@@ -146,12 +146,9 @@ def _tell_neighbours(facts: Mapping[str, HostFacts], own: str, console: Console)
 def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:
     """Warn about each line of the script that makes each host train alone."""
     ranks = 2 if cluster.job.processes not in ("auto", 1) else 1  # a GPU host may have more: nobody has looked yet
-    path = alone.file_of(folder, script)
-    if path is None or cluster.job.separate or len(cluster.hosts) * ranks < 2:
-        return
-    for line, why in alone.signs(alone.read(path), len(cluster.hosts)):
-        where = f"{path.relative_to(folder)}:{line}" if line else str(path.relative_to(folder))
-        console.warn(f"its ranks will probably train alone: {where}: {why}")
+    if not cluster.job.separate and len(cluster.hosts) * ranks > 1:
+        for warning in alone.warnings(folder, script, len(cluster.hosts)):
+            console.warn(warning)
 
 
 def _start(

@@ -29,7 +29,7 @@ from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
-from ..run import code, environment, folders, follow, launch, locks, record
+from ..run import alone, code, environment, folders, follow, launch, locks, record
 from ..run.backend import Backend
 from ..run.folders import display_path
 from ..run.outcome import Result
@@ -104,6 +104,8 @@ def up(options: Options, console: Console) -> int:
     if choice.script:
         folder, look = script.check(options.folder, choice.arguments, sending, console)
         needs = packages_shown.asked(options.requirements, folder, look, console)
+        for warning in alone.warnings(folder, choice.arguments, 1) if workers and not options.separate else ():
+            console.warn(warning)
     code_now = repository.look(folder, sending) if folder else None
     gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)

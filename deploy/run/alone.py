@@ -19,6 +19,10 @@ _TOGETHER = re.compile(
     r"megatron|torchtitan|torchtune|ray|jax|tensorflow|RANK|WORLD_SIZE|LOCAL_RANK)\b"
 )
 _HERE = re.compile(r"(?:tcp://)?(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?", re.ASCII)
+# With a port of its own a rank waits for a store that nobody hosts: torchrun hosts it at MASTER_PORT.
+_PORT = re.compile(r"tcp://.*:\d+/?", re.ASCII | re.DOTALL)
+# A branch that asks for one of these serves several launchers: what it sets is not for torchrun.
+_ASKS = re.compile(r"environ|getenv|MASTER_|RANK|WORLD_SIZE|elastic|SLURM", re.ASCII)
 _LAUNCHERS = re.compile(r"torch\.distributed\.(?:launch|run)\b|\btorchrun\b")
 _LIGHTNING = ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")
 
@@ -36,6 +40,18 @@ def file_of(folder: Path, script: Sequence[str]) -> Path | None:
         if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
             return path
     return None
+
+
+def warnings(folder: Path, script: Sequence[str], hosts: int) -> list[str]:
+    """A warning for each line of the script that may keep its ranks from training together."""
+    path = file_of(folder, script)
+    if path is None:
+        return []
+    name = str(path.relative_to(folder))
+    return [
+        f"the ranks may not train together: {name}{f':{line}' if line else ''}: {why}"
+        for line, why in signs(read(path), hosts)
+    ]
 
 
 def read(path: Path) -> str:
@@ -63,6 +79,7 @@ def signs(source: str, hosts: int) -> list[tuple[int, str]]:
 
 
 def _lines(tree: ast.Module, imported: dict[str, str], hosts: int) -> Iterator[tuple[int, str]]:
+    guarded = _guarded(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = _full_name(node.func, imported)
@@ -76,8 +93,11 @@ def _lines(tree: ast.Module, imported: dict[str, str], hosts: int) -> Iterator[t
                     node.lineno,
                     "mp.spawn starts ranks, but torchrun has started them: --each starts a command once a node",
                 )
-            elif name.endswith("init_process_group") and (here := _keyword(node, "init_method")) and _is_here(here):
-                yield node.lineno, f"init_method={here!r}: each host meets only itself; leave it out, torchrun sets it"
+            elif name.endswith("init_process_group") and (address := _keyword(node, "init_method")):
+                if _is_here(address) and hosts > 1:
+                    yield node.lineno, f"init_method={address!r}: each host meets only itself; {_LEAVE_OUT}"
+                elif _PORT.fullmatch(address) and id(node) not in guarded:
+                    yield node.lineno, f"init_method={address!r}: nobody listens at that port; {_LEAVE_OUT}"
             elif _is_trainer(name) and hosts > 1 and not any(word.arg in ("num_nodes", None) for word in node.keywords):
                 yield node.lineno, f"Trainer without num_nodes: Lightning expects one host; set num_nodes={hosts}"
             elif name.startswith(("subprocess.", "os.system", "os.exec", "os.popen")) and _launches(node):
@@ -89,21 +109,34 @@ def _lines(tree: ast.Module, imported: dict[str, str], hosts: int) -> Iterator[t
                 values = [word.value for word in node.args if isinstance(word, ast.Constant)]
                 if values[:1] == ["MASTER_ADDR"] and "putenv" in name and _is_here(values[-1]):
                     yield node.lineno, _MASTER
-        elif isinstance(node, ast.Assign) and _sets_master(node):
-            yield node.lineno, _MASTER
+        elif isinstance(node, ast.Assign) and id(node) not in guarded:
+            if _is_here(_assigned(node, "MASTER_ADDR")) and hosts > 1:
+                yield node.lineno, _MASTER
+            if _assigned(node, "MASTER_PORT").isdecimal():
+                yield node.lineno, f"MASTER_PORT: nobody listens at a port of the script's own; {_LEAVE_OUT}"
 
 
-_MASTER = "MASTER_ADDR names each host itself; leave it out, torchrun sets it"
+_LEAVE_OUT = "leave it out, torchrun sets it"
+_MASTER = f"MASTER_ADDR names each host itself; {_LEAVE_OUT}"
 
 
 def _is_here(value: object) -> bool:
     return isinstance(value, str) and bool(_HERE.fullmatch(value))
 
 
-def _sets_master(node: ast.Assign) -> bool:
+def _guarded(tree: ast.Module) -> set[int]:
+    """The nodes in branches that ask how the script was launched, by id()."""
+    asks = (each for each in ast.walk(tree) if isinstance(each, ast.If) and _ASKS.search(ast.unparse(each.test)))
+    return {id(node) for branch in asks for node in ast.walk(branch)}
+
+
+def _assigned(node: ast.Assign, name: str) -> str:
+    """The text that `os.environ[name] = ...` assigns, where it stands there as it is."""
     keys = [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
-    is_master = any(isinstance(key, ast.Constant) and key.value == "MASTER_ADDR" for key in keys)
-    return is_master and isinstance(node.value, ast.Constant) and _is_here(node.value.value)
+    value = node.value.args[0] if isinstance(node.value, ast.Call) and len(node.value.args) == 1 else node.value
+    if any(isinstance(key, ast.Constant) and key.value == name for key in keys) and isinstance(value, ast.Constant):
+        return str(value.value)
+    return ""
 
 
 def _is_trainer(name: str) -> bool:
@@ -112,10 +145,11 @@ def _is_trainer(name: str) -> bool:
 
 
 def _keyword(call: ast.Call, name: str) -> str:
-    for word in call.keywords:
-        if word.arg == name and isinstance(word.value, ast.Constant) and isinstance(word.value.value, str):
-            return word.value.value
-    return ""
+    """The text of a keyword; in an f-string, {} stands for what is computed."""
+    value = next((word.value for word in call.keywords if word.arg == name), None)
+    if isinstance(value, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in value.values)
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
 
 
 def _launches(call: ast.Call) -> bool:

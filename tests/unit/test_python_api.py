@@ -131,7 +131,7 @@ def test_a_fault_in_the_thread_of_a_stream_reaches_its_reader():
 
 def test_warnings_go_to_the_logger_and_not_to_the_terminal(capfd, caplog):
     console = Recorder(lambda event: None)
-    console.warn("its ranks will probably train alone")
+    console.warn("the ranks may not train together")
     assert [(record.name, record.levelname) for record in caplog.records] == [("muster", "WARNING")]
     assert capfd.readouterr() == ("", "")
 

@@ -32,9 +32,25 @@ DDP = "import torch\nimport torch.distributed as dist\ndist.init_process_group()
     ],
 )
 def test_the_line_is_named(source, line, words):
-    ((line, why),) = alone.signs(source, 3)
-    assert line == line
+    ((where, why),) = alone.signs(source, 3)
+    assert where == line
     assert words in why
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dist.init_process_group('gloo', init_method='tcp://10.0.0.1:1234')",
+        "dist.init_process_group('gloo', init_method=f'tcp://{host}:1234')",
+        "os.environ['MASTER_PORT'] = '29500'",
+        "os.environ['MASTER_PORT'] = str(29500)",
+    ],
+)
+def test_a_port_of_the_scripts_own_is_named_where_nobody_listens(text, hosts):
+    ((where, why),) = alone.signs(f"import os\n{DDP}{text}\n", hosts)
+    assert where == 5
+    assert "nobody listens" in why
 
 
 @pytest.mark.parametrize(
@@ -46,6 +62,12 @@ def test_the_line_is_named(source, line, words):
         "import torch\nfrom mine import train\ntrain()\n",
         "from transformers import Trainer\nTrainer()\n",
         "import os\nos.environ.setdefault('MASTER_ADDR', 'localhost')\n" + DDP,
+        "import os\nos.environ.setdefault('MASTER_PORT', '29500')\n" + DDP,
+        "import os\nos.environ['MASTER_PORT'] = os.environ.get('PORT', '29500')\n" + DDP,
+        "import os\nif 'MASTER_PORT' not in os.environ:\n    os.environ['MASTER_PORT'] = '29500'\n" + DDP,
+        "import os\nif 'RANK' in os.environ:\n    pass\nelse:\n    os.environ['MASTER_ADDR'] = 'localhost'\n" + DDP,
+        DDP + "dist.init_process_group('nccl', init_method=f'tcp://{args.master}:{args.port}')\n",
+        DDP + "dist.init_process_group('nccl', init_method='env://')\n",
         "def f(:\n",
         "print('no torch')\n",
         "x = " + "(" * 5000 + ")" * 5000,
@@ -58,6 +80,12 @@ def test_what_may_train_together_is_left_alone(source):
 @pytest.mark.parametrize("path", sorted(set((HOME / "examples").glob("*.py")) - {HOME / "examples/my_recipe.py"}))
 def test_our_own_examples_are_left_alone(path):
     assert alone.signs(path.read_text(), 3) == []
+
+
+def test_a_warning_names_the_file_and_the_line(tmp_path):
+    (tmp_path / "train.py").write_text(f"import os\n{DDP}os.environ['MASTER_PORT'] = '1234'\n")
+    (warning,) = alone.warnings(tmp_path, ["train.py", "--lr", "1"], 1)
+    assert warning.startswith("the ranks may not train together: train.py:5: MASTER_PORT")
 
 
 def test_only_a_script_of_the_folder_is_read(tmp_path):
