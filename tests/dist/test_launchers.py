@@ -94,6 +94,56 @@ def test_the_options_of_an_etcd_server_are_not_used_and_the_nodes_meet_without_i
     assert "--rdzv-backend" in done.stderr
 
 
+STAGES = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+places = [f"cuda:{number}" for number in range(2)] if torch.cuda.device_count() > 1 else ["cpu", "cpu"]
+
+class Stages(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (torch.nn.Linear(4, 4).to(place) for place in places)
+
+    def forward(self, x):
+        return self.second(self.first(x.to(places[0])).to(places[1]))
+
+torch.manual_seed(dist.get_rank())
+model = torch.nn.parallel.DistributedDataParallel(Stages())
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+weights = torch.cat([each.detach().cpu().flatten() for each in model.parameters()])
+both = [torch.empty_like(weights) for _ in range(dist.get_world_size())]
+dist.all_gather(both, weights)
+print("rank", dist.get_rank(), "of", len(both), "has the same weights:", all(each.equal(weights) for each in both))
+"""
+ONE_PROCESS = """
+import torch
+model = torch.nn.DataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(3):
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_model_in_stages_that_ddp_wraps_trains_together(up, tmp_path):
+    (tmp_path / "stages.py").write_text(STAGES)
+    done = up("stages.py")
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank} of 2 has the same weights: True" in done.stdout for rank in range(2))
+
+
+def test_data_parallel_on_two_nodes_is_named_before_the_start_and_fails_as_trained_alone(up, tmp_path):
+    (tmp_path / "one.py").write_text(ONE_PROCESS)
+    done = up("one.py")
+    assert done.returncode == 1, done.stderr
+    assert "one.py:3: DataParallel uses only the GPUs of one process" in done.stderr
+    assert "trained alone" in done.stderr
+
+
 def test_a_packages_own_command_that_starts_torchrun_joins_all_nodes(up, tmp_path):
     # No package of anybody: a command that starts its ranks as LLaMA-Factory's does, by the variables of its node.
     program = tmp_path / "bin" / "fake-factory-cli"

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -237,6 +238,12 @@ def test_an_orderly_stop_and_a_loss_that_is_not_finite_end_all_ranks_alike(train
     assert {(trained / f"stopped {mesh}" / f"end-{rank}").read_text() for rank in range(4)} == {"stopped 4"}
     words = {(trained / f"exploded {mesh}" / f"refused-{rank}").read_text() for rank in range(4)}
     assert all("the loss is" in text and "no optimizer took that step" in text for text in words)
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile on CPUs needs a C++ compiler")
+def test_a_compiled_model_trains_to_the_losses_of_one_process(trained):
+    finish(start(2, case(trained / "compiled", "--compile")))
+    assert losses(trained / "compiled") == pytest.approx(losses(trained / "one"), rel=1e-5)
 
 
 def test_what_a_mesh_cannot_do_is_refused_by_name(trained):
