@@ -55,6 +55,9 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
         environment = folders.with_trainer({**environment, "PATH": "/usr/bin:/bin"})
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LOOK_S, check=False)
         ranks += _parse(done.stdout)
+    if not ranks and (end := record.read_json(run_dir / "outcome.json")):
+        words = end.get("message") or end.get("verdict", "")
+        raise DeployError(f"{run_dir.name} has ended: {words}", f"its page: {FAB} report --run {run_dir.name}")
     if not ranks:
         raise DeployError(f"{run_dir.name}: no rank of it runs on this machine", "on hosts: name them with --hosts")
     _show(ranks, stacks, console)

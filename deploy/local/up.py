@@ -20,7 +20,7 @@ from ..config.values import Gpus
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..core.names import RunId, asked_run, run_ids
-from ..core.program import MAKE, option
+from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..image import repository
 from ..image.credentials import Choice
@@ -164,7 +164,8 @@ def up(options: Options, console: Console) -> int:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
         sent = (folder, sending) if folder else None
-        return ending.end(run_dir, _with_local_paths(result, run_dir), state, time.time() - began, console, sent=sent)
+        result = _with_resume_hint(_with_local_paths(result, run_dir), run_dir, state)
+        return ending.end(run_dir, result, state, time.time() - began, console, sent=sent)
 
 
 @contextmanager
@@ -337,6 +338,15 @@ def _with_local_paths(result: Result, run_dir: Path) -> Result:
     """The result with a path that the reader can open: a container calls the run folder /muster/runs/<id>."""
     message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
     return replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
+
+
+def _with_resume_hint(result: Result, run_dir: Path, state: State) -> Result:
+    """The result of a script that was stopped, with the command that continues from the files that it wrote."""
+    wrote = any(files for files, _ in state.files_left.values())
+    if result.verdict != "stopped" or result.hint or not state.script or not wrote:
+        return result
+    command = " ".join(filter(None, (f"{FAB} up --resume {run_dir.name}", record.own(run_dir).get("again"))))
+    return replace(result, hint=f"continue with what it wrote: {command}")
 
 
 def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -160,6 +162,8 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
     words, _ = up.communicate(timeout=60)
     assert up.returncode == 75, words
     assert (project.runs / "stopped/work/outputs/step").exists()
+    (command,) = re.findall(r"hint: continue with what it wrote: fab up (.*)", words)
+    assert "begins at " in project(*shlex.split(command), "--script", "train.py 2 0").stdout
 
 
 @pytest.mark.parametrize(
