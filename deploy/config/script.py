@@ -84,9 +84,15 @@ _RUNNERS = {
     "ssh": "--hosts says where a run is",
     "rye": "a run has the packages of its image",
 }
+# Of these, the next word is a command already.
+_BEFORE_ANY = ("nohup", "time", "nice", "setsid", "exec", "sudo", "env")
 # What a shell would act on: an operator that begins a word, or a `;` at a word's end, outside of quotes.
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _OPERATOR = re.compile(r"(?:^|\s)(&&|\|\|?|&|[0-9]?>>?|<)|(;)(?=\s|$)")
+# At a command's end: what keeps its output, or lets it run without its terminal. A file's name in quotes stays.
+_NO_MATTER_BEHIND = re.compile(
+    r"(?:\s*(?<!\S)(?:\d?>&\d|(?:\d|&)?>>?\s*[^\s&|<>\"';]+|\|&?\s*tee\s+(?:-a\s+)?[^\s&|<>\"';]+|&))+\s*$"
+)
 # An init_method of torch.distributed. `{master}` in it is Muster's to fill in.
 _OWN_ADDRESS = re.compile(r"(?:^|=)tcp://(?!\{)")
 # Options of torchrun that say where the nodes meet, or how ranks are watched over: Muster chooses all of it.
@@ -172,6 +178,10 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     except ValueError as fault:
         raise UsageError(f"{option} {command}: {fault}", "quote the words as in a shell") from fault
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
+        alone = _NO_MATTER_BEHIND.sub("", command)
+        if not _OPERATOR.search(_QUOTED.sub("''", alone)):
+            again = _again(shlex.split(alone.removeprefix("nohup ")), option)
+            _refusal(option)(operator[1], "a run keeps what it prints, and continues without its terminal", again)
         shell = _again(("bash", "-c", command), option)
         _refusal(option)(operator[1] or operator[2], "no shell reads this command", shell)
     # A Python file needs no suffix.
@@ -241,7 +251,7 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
             f"{hint}; a secret: --secret {yours[0]}" if yours else hint,
         )
     if name in _RUNNERS:
-        refuse(first, _RUNNERS[name], _again(_inner(words[1:]), option))
+        refuse(first, _RUNNERS[name], _again(_inner(words[1:], name), option))
     if first.startswith("-") and first not in ("-m", "--no-python", PER_NODE):
         trainer = shlex.quote(f"--args={shlex.join(words)}")
         hint = f"of Muster's own trainer: {trainer}; of a script: {_again(('train.py', *words), option)}"
@@ -393,10 +403,12 @@ def _typed(command: str, option: str) -> str:
     return f"-- {command}" if option == "--" else f'{option} "{command}"'
 
 
-def _inner(words: Sequence[str]) -> Sequence[str]:
+def _inner(words: Sequence[str], runner: str) -> Sequence[str]:
     """The command behind a runner: from the first word that begins one, or the one behind `run`."""
     begins = (at for at, word in enumerate(words) if _begins(word))
     at = next(begins, len(words))
+    if at == len(words) and words and runner in _BEFORE_ANY and _PROGRAM.fullmatch(words[0]):
+        return words
     return words[at:] or (tuple(dropwhile(_is_option, words[1:])) if words[:1] == ("run",) else ())
 
 
@@ -410,7 +422,7 @@ def _begins(word: str) -> bool:
 
 
 def _after(words: Sequence[str], takes_value: bool) -> Sequence[str]:
-    return _inner(words[1:]) if takes_value else words[1:]
+    return _inner(words[1:], "") if takes_value else words[1:]
 
 
 def _attribute(name: str) -> str:
