@@ -86,7 +86,7 @@ def refuse_answer(run: str, host: str, answer: str) -> None:
     rows = fields.rows(answer)
     if "overlay" in rows:
         hint = f"{FAB} stop --run {run}, then {FAB} deploy --resume {run} --overlay"
-        raise UsageError(f"{host} cannot join {run}: its end of the run's own network went with it", hint)
+        raise UsageError(f"{host} cannot join {run}: its part of the overlay network was removed with its node", hint)
     if having := parse_claims(rows.get("claim", ())):
         others = ", ".join(claim.shown for claim in having)
         raise UsageError(f"{host} cannot join {run}: its GPUs are taken by {others}", f"{FAB} gpus --hosts {host}")

@@ -98,7 +98,7 @@ def _written(files: Listing) -> dict[str, listing.Stamp]:
 
 
 def _own(files: Listing) -> dict[str, listing.Stamp]:
-    """What a script wrote on this very host: no copy that is as it came."""
+    """Return the files that the script wrote on this host, without unchanged copies from other hosts."""
     return {path: stamp for path, stamp in _written(files).items() if not files.origin(path)}
 
 

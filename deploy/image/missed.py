@@ -66,7 +66,7 @@ def hint(
 
 
 def _of_folder(paths: Sequence[str]) -> list[str]:
-    """Of the paths of a run those of the script's folder, as the folder has them."""
+    """Return the paths that lie in the script's folder, relative to it."""
     top = named_paths.WORK
     return [path.removeprefix(top) for path in paths if path.startswith(top)]
 
@@ -87,7 +87,10 @@ def _of_typo(paths: Sequence[str], folder: Path, there: Collection[str] | None) 
 
 @dataclass(frozen=True)
 class _Missing:
-    """What words name: paths, those of them that are no bare words, files of modules; and what the host has."""
+    """What an error message names, and what the host has.
+
+    `named`: paths. `alike`: those among them that look like a path and not like a bare word. `of_modules`: files of the
+    modules that the message names. `there`: the named paths that the host has; None: unknown."""
 
     named: Sequence[str]
     alike: Collection[str]

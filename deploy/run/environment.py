@@ -186,7 +186,7 @@ class RunSpec:
         return tuple(node.name for node in self.nodes)
 
     def limited(self, hours: str) -> RunSpec:
-        """The same run, which its nodes stop after so many hours; empty: no limit."""
+        """Return a copy of the run that its nodes stop after so many hours; empty: no limit."""
         more = {MAX_HOURS: hours} if hours else {}
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
@@ -194,10 +194,10 @@ class RunSpec:
     def grouped(
         self, least: int, where: Sequence[tuple[str, int, int]], key: str, spares: int = 0, arbiter: str = ""
     ) -> RunSpec:
-        """The same run, whose nodes may go on without each other while `least` are left; 0: they may not.
+        """Return a copy of the run that continues while at least `least` nodes are left; 0: it needs all of them.
 
-        `where`: of each node its address, and the two ports on which the others meet it. `key`: of this start. So many
-        `spares`, the last nodes, wait until one of the others is lost. The `arbiter` only votes.
+        `where`: for each node its address, and the two ports on which the others reach it. `key`: that of this start.
+        `spares`: how many of the last nodes wait until another one is lost. `arbiter`: the node that only votes.
         """
         if not least:
             return self

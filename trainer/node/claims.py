@@ -257,6 +257,6 @@ def _claim(number: int, token: str, entry: Mapping[str, Any]) -> Claim:
 
 
 def _words(value: object) -> str:
-    """Text of another user, without anything that a terminal obeys."""
+    """Shorten text of another user, and replace the control characters that a terminal would obey."""
     text = value if isinstance(value, str) else "?"
     return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_WORDS])

@@ -121,7 +121,7 @@ class Diary:
     def tell_members(
         self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str], left: Sequence[str] = ()
     ) -> None:
-        """Tell who trains from now on, on behalf of all: this node has the first rank. `left`: who went in order."""
+        """Report the new members; only the node that has rank 0 does. `left`: nodes that left on request."""
         if folder := self._folder(0):
             who = {"members": epoch.members, "before": epoch.before, "planned": len(planned)}
             left = [name for name in left if name not in epoch.members]

@@ -345,7 +345,7 @@ class Group:
                 self._register.form(self._epoch.number + 1, members)
 
     def _show(self) -> None:
-        """Give torchrun's process the present epoch, and where its ranks meet once its first node has said so."""
+        """Write the current epoch for torchrun's process, and where its ranks meet once the first node has said so."""
         epoch, store = self._epoch, ""
         if epoch.members:
             first = epoch.members[0]

@@ -51,10 +51,10 @@ def _lasting(files: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 def settled(files: Mapping[str, Entry], now: float) -> dict[str, Entry]:
-    """Of the files of a node those that a script goes on from, and that nobody writes any more. Pure.
+    """Return the files of a node that a script can continue from and that are no longer being written. Pure.
 
-    The files of a folder belong together: while one of them is written, none counts. What lies in the working folder
-    itself stands alone.
+    The files of a folder belong together: while one of them is being written, all of them are left out. Files that lie
+    directly in the working folder or the home are judged one by one.
     """
     own = _lasting(files)
     fresh = {path for path, entry in own.items() if now - entry.time < _QUIET_S}

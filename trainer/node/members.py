@@ -70,11 +70,11 @@ def cut_off(
     news_at: float,
     sure: float,
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Of the nodes that an epoch left out those that live, each with the members that do not reach it. Pure.
+    """Return the live nodes that an epoch left out, and for each the members that cannot reach it. Pure.
 
-    A node lives if a member has an answer of it from after `news_at`, when the epoch began. `own`, the member that
-    asks, knows that itself; of another one counts what it said after `sure`: until then it may speak of an earlier
-    answer.
+    A node is live if a member got an answer from it after `news_at`, when the epoch began. `own`, the member that asks,
+    knows this about itself. The report of another member counts only if it came after `sure`: an earlier one may be
+    about an older answer.
     """
     nodes = []
     for name in left_out:
@@ -82,7 +82,7 @@ def cut_off(
         reach = {member: name in views[member].sees for member in members if views[member].answered > sure}
         reach[own] = view.answered > news_at
         missed = tuple(member for member in members if not reach.get(member, True))
-        # A host says of a node that has ended that nobody listens there.
+        # If a node has ended, its host refuses the connection: that is an end, not a broken link.
         if missed and any(reach.values()) and not view.gone:
             nodes.append((name, missed))
     return nodes
@@ -219,7 +219,7 @@ def _ready(view: View, number: int) -> bool:
 
 
 def _clique(names: Sequence[str], views: Mapping[str, View]) -> list[str]:
-    """Of these nodes as many as all see each other: one after the other leaves, the one that the fewest see first."""
+    """Return a set of these nodes that all see each other: drop the node that the fewest see until this holds."""
     left = list(names)
 
     def links(name: str) -> int:

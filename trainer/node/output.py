@@ -325,7 +325,7 @@ def _drawn_again(end: re.Match[bytes]) -> bytes:
 
 
 def _goes_down(end: re.Match[bytes]) -> bytes:
-    """Below a bar, the next one is drawn; below a line of text, that line has ended."""
+    """A newline after a progress bar leads to the next bar; after text, it ends the line."""
     text, at = end.string, end.start()
     return b"\r" if b"\r" in text[text.rfind(b"\n", 0, at) + 1 : at] else end[0]
 

@@ -244,7 +244,7 @@ class Door:
         self.close()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         with suppress(OSError):  # it wakes the thread that accepts
             self._listening.shutdown(2)
         self._listening.close()

@@ -117,9 +117,9 @@ def unpack(
 
 
 def move_in(stage: Path, run_folder: Path, node: str, paths: Collection[str]) -> None:
-    """Put files of another node in place, which `unpack` has brought into the folder `stage`, as it would have.
+    """Move files of another node, which `unpack` put into the folder `stage`, to their final places.
 
-    What the script has written meanwhile stays. Raises OSError.
+    A file that the script has written itself meanwhile stays. Raises OSError.
     """
     copies = _known_copies(run_folder)
     try:

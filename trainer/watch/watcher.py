@@ -326,7 +326,7 @@ class Watcher:
                 self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
 
     def _tell_failure(self, looks: Looks) -> None:
-        """Of a script that an error ends: the collectives that it called last, so that the ranks can be compared."""
+        """Record the last collectives of a script that an error ends, so that the ranks can be compared."""
         if getattr(sys, "last_type", None) and (rows := self._recorder.now()):
             about = {"t": round(time.time(), 3), "pid": os.getpid(), **self._raised.about()}
             looks.take({**about, "collectives": rows})

@@ -79,7 +79,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         cause = "all-ports-dropped"  # firewalls of their own have just lost our packets
     if bare:
         hosts = bare
-        text = f"{subject(bare, 'has', 'have')} no interface that is up and has an address"
+        text = f"{subject(bare, 'has', 'have')} no active interface with an address"
     elif aimless:
         hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
     elif len(lost) == len(answers.hosts_with_facts):
