@@ -273,7 +273,7 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
 
 
 def _likely(explanation: Explanation) -> Explanation:
-    """The same, its cause no longer stated, but named among those that it may be."""
+    """Return the explanation with its cause among the possible ones, no longer stated as sure."""
     maybe = tuple(filter(None, (explanation.cause, *explanation.maybe)))
     return replace(explanation, cause="", maybe=maybe, script=False)
 

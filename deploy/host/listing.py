@@ -68,7 +68,7 @@ class Selection:
         return sum(stamp.size for stamp in self.wanted.values())
 
     def without(self, staged: Mapping[str, Stamp]) -> Selection:
-        """The same, without the files that an interrupted fetch completed."""
+        """Return the selection without the files that an interrupted fetch completed."""
         wanted = {path: stamp for path, stamp in self.wanted.items() if path not in staged}
         return Selection(wanted, [*self.leave_out, *staged], self.home)
 

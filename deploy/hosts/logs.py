@@ -109,7 +109,7 @@ def _readers(
 def _files(
     sessions: Mapping[str, Session], hosts: Mapping[str, HostLogs], run: RunId, choice: Choice
 ) -> tuple[list[Reader], dict[str, str]]:
-    """The same for a run that has ended, whose consoles went with its containers: the ranks' own logs, rank by rank."""
+    """Return readers of the ranks' own logs, rank by rank. An ended run has no consoles: its containers are gone."""
     _refuse_since(choice)
     places = {rank: host for host, logs in hosts.items() for of_run, rank in logs.rank_logs if of_run == run}
     readers, ranks = [], dict[str, str]()

@@ -209,7 +209,7 @@ class _Talk:
         self._stream = session.stream(commands.talk_overlay(container, socket))
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Its answer. Raises DeployError, also for what it could not do."""
+        """Ask this end, and return its answer. Raises DeployError, also if this end could not do what was asked."""
         with self._writing:
             self._stream.write(json.dumps(question).encode() + b"\n")
         answer = read(self._stream.read_line(_ANSWER_S))

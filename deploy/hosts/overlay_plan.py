@@ -184,7 +184,7 @@ def _public(reached_at: str) -> Iterator[str]:
 
 
 def endpoint(address: str, port: int) -> str:
-    """As wg writes it."""
+    """An address and port in the form that wg uses."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 

@@ -72,7 +72,7 @@ def pack_entries(folder: Path | None, chosen: Sequence[Entry], with_trainer: boo
 
 
 def write(folder: Path | None, with_trainer: bool, choice: Choice, to: IO[bytes]) -> None:
-    """The same as `pack`, into a file."""
+    """Write the layer that `pack` makes into a file."""
     _write(folder, entries(folder, choice) if folder else [], with_trainer, to)
 
 

@@ -147,7 +147,7 @@ def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
 
 
 def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
-    """The same, with the first file of the code that mentions it."""
+    """The file that was left out, with the first file of the code that mentions it."""
     name = os.fsencode(PurePosixPath(file.path).name)
     words = [name, b"dotenv"] if name.startswith(b".env") else [name]
     return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
@@ -158,7 +158,7 @@ def _is_in(path: str, places: Iterable[str]) -> bool:
 
 
 def is_below(path: str, places: Collection[str]) -> bool:
-    """The same, for many places."""
+    """Whether the path is one of these places, or below one."""
     if not places:
         return False
     while path:

@@ -28,7 +28,7 @@ class Official:
 
     @property
     def reference(self) -> str:
-        """Its name for an engine: by digest, so that all hosts pull the same."""
+        """The image's name for an engine: by digest, so that all hosts pull the same one."""
         return f"pytorch/pytorch@{self.digest}"
 
     def knows(self, gpu: Capability) -> bool:

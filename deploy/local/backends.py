@@ -81,7 +81,7 @@ class LocalBackend(Backend):
 
     @classmethod
     def with_caches(cls, own: Script) -> Script:
-        """The same script with a place for what it downloads, kept across runs."""
+        """Return the script with a folder for its downloads, which is kept across runs."""
         return own
 
     @classmethod
@@ -206,7 +206,7 @@ class ComposeBackend(LocalBackend):
 
     @classmethod
     def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
-        """As containers see the run folder. Their image has torch for the CPU."""
+        """Return the script with its folder as containers see it. Their image has torch for the CPU."""
         return Script(f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
 
     @classmethod

@@ -48,7 +48,7 @@ class Place(Protocol):
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """The place's name in messages."""
 
     def look(self) -> Has:
         """What it has. Raises DeployError."""
@@ -157,7 +157,7 @@ class DockerPlace:
         self.runner.run(("docker", "volume", "rm", "--force", self.environment(digest)), check=False)
 
     def machine(self) -> str:
-        """As `uname -m` says."""
+        """The machine's architecture, as `uname -m` says."""
         return str(self.runner.run(("uname", "-m")).out.strip())
 
 
@@ -263,7 +263,7 @@ class ProcessPlace:
         shutil.rmtree(self.folder / digest, ignore_errors=True)
 
     def machine(self) -> str:
-        """As the kernel says."""
+        """The machine's architecture, as the kernel says."""
         return platform.machine()
 
 

@@ -102,7 +102,7 @@ class Verdict:
 
     @property
     def cause(self) -> str:
-        """Its slug, empty when all is well."""
+        """The slug of the cause; empty if all is well."""
         return self.first.cause if self.first else ""
 
     @property

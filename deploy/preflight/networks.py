@@ -47,7 +47,7 @@ class Network:
 
     @property
     def interfaces(self) -> str:
-        """Its interfaces in words: one name where all hosts have the same."""
+        """The network's interfaces in words: one name if all hosts have the same."""
         return " or ".join(sorted({interface for interface, _ in self.places.values()}))
 
     @property
@@ -118,7 +118,7 @@ def _distinct(places: Mapping[str, tuple[str, str]]) -> bool:
 
 
 def pairs_of(network: Network) -> list[Pair]:
-    """Whom to measure: all pairs of few hosts; of many, each host and the next."""
+    """The pairs of hosts to measure: all pairs if the hosts are few; otherwise each host and the next."""
     hosts = list(network.places)
     if len(hosts) <= ALL_PAIRS:
         return [(first, other) for place, first in enumerate(hosts) for other in hosts[place + 1 :]]

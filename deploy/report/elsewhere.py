@@ -32,7 +32,7 @@ def known(words: str, run: str, node: str, there: Mapping[str, frozenset[str]], 
 
 
 def likely(words: str, run: str, nodes: Sequence[str], there: Mapping[str, frozenset[str]], folder: Path) -> str:
-    """The same where a node did not say what it has: another rank may have written what was never sent.
+    """What helps if a node did not say what it has: another rank may have written what was never sent.
 
     `folder`: the one that was sent.
     """

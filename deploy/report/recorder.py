@@ -40,7 +40,7 @@ class Recorder(Console):
         self._gone = value
 
     def mute(self) -> None:
-        """As for a command; without `show` there is nothing to silence."""
+        """Silence the output, as for a command; without `show` there is none."""
         if self._show:
             super().mute()
 

@@ -113,7 +113,7 @@ def _asked_to_end(evidence: Evidence) -> bool:
 
 
 def _sizes(evidence: Evidence, now: float) -> Finding | None:
-    """That ranks sent each other another size than awaited; the culprit is the one at another place than the others."""
+    """A finding that ranks sent each other unexpected sizes; the culprit is at another place than the other ranks."""
     words = [end for end in evidence.ends.values() if cause_of_error(end.error) == Cause.MISMATCH]
     if not words:
         return None

@@ -49,7 +49,7 @@ class Login:
 
     @property
     def reading(self) -> Session:
-        """The same for commands that read and write below the shared folder."""
+        """The connection for commands that read and write below the shared folder."""
         own = self.session.home.removesuffix("/.muster")
         return self.session if self.shared in ("", own) else self.session.at_home(self.shared)
 

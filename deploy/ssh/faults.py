@@ -45,7 +45,7 @@ class SshFault(DeployError):
 
 
 class Where(NamedTuple):
-    """Whom a fault is about: the host as the user calls it, where SSH looks for it, and who stands there.
+    """The host of a fault: as the user calls it, where SSH looks for it, and which machine is there.
 
     `jump`: the fault is the jump host's at that place, met on the way to `host`. `target`: what to give to --hosts.
     """

@@ -111,7 +111,7 @@ class Session:
         return str(link.transport.getpeername()[0]) if direct else ""
 
     def at_home(self, folder: str) -> Session:
-        """The same connection, for commands that have this folder there as their home. Close the first one only."""
+        """Return a session on this connection whose commands have the home `folder`. Close only the first session."""
         other = copy.copy(self)
         other.__dict__.pop("home", None)
         other._front = ("env", f"HOME={folder}")

@@ -92,7 +92,7 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """Always true: every rank is a client of the store, and no rank listens."""
+        """Return True: every rank is a client of the store, and no rank listens."""
         return True
 
     def next_rendezvous(self) -> torch_rendezvous.RendezvousInfo:
@@ -127,7 +127,7 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
         return str(info.store.get(_FIRST).decode())
 
     def get_backend(self) -> str:
-        """As in torch's rendezvous; so are the methods below."""
+        """The name of this rendezvous. It and the methods below are those that torch's interface asks for."""
         return self._dynamic.get_backend()
 
     def is_closed(self) -> bool:

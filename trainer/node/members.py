@@ -1,4 +1,4 @@
-"""Who trains in the next epoch, where nodes may be lost and come back (`--min-nodes`). Pure.
+"""Which nodes train in the next epoch, if nodes may be lost and come back (`--min-nodes`). Pure.
 
 An epoch is a number and the nodes that train in it, in the planned order. The nodes' register holds the present one
 (register.py); this module says what should come next, from what the register's leader sees. A spare waits for a place.
@@ -141,7 +141,7 @@ class Leader:
         return tuple(name for name in self.planned if name not in self.spares)
 
     def _staying(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View], now: float) -> list[str]:
-        """Those who are not leaving; of the leavers those without whom too few would train."""
+        """The nodes that are not leaving, and the leaving ones without which too few would train."""
         left = list(able)
         for name in _leavers(able, views):
             rest = [other for other in left if other != name]
@@ -150,7 +150,7 @@ class Leader:
         return left
 
     def _chosen(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View], now: float) -> list[str]:
-        """Who trains: as many as were planned. Who does already stays; then come hosts, and spares last.
+        """The nodes that train: as many as were planned. Present members stay; then come hosts, and spares last.
 
         A majority of the hosts is always among them, so that no two epochs can train at once: they share a host. With
         an arbiter half of them are enough, once the other half cannot train.

@@ -163,7 +163,7 @@ class Place:
             self.changed.set()
 
     def end(self, verdict: Verdict) -> None:
-        """The same, from this node."""
+        """End the run before its start, from this node."""
         self.answer({"do": "end", "verdict": asdict(verdict)})
         self._end_proof()
 

@@ -27,7 +27,7 @@ Row = tuple[str, int, str, str, str, int, str]
 
 
 class Recorder:
-    """Of one process. It is asked at each look."""
+    """The last collectives of one process. Each look of the watcher asks for them."""
 
     def __init__(self) -> None:
         self._usual = deque([0.0], maxlen=_STEPS)
@@ -50,7 +50,7 @@ class Recorder:
         return self._rows
 
     def now(self) -> list[Row]:
-        """The same at this moment, whatever the steps: a process that fails asks once."""
+        """The last collectives now, whatever the steps do: a process that fails asks once."""
         with suppress(Exception):
             told = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
             return told if not told or told[-1][4] else [*told[:-1], (*told[-1][:4], *_here())]

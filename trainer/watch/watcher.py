@@ -121,7 +121,7 @@ class Watcher:
 
     @_quiet
     def backward_ends(self) -> None:
-        """It ended, well or not."""
+        """`backward` ended, well or not."""
         if self._wait:
             self._wait.end()
 

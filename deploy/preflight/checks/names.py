@@ -66,7 +66,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
 
 
 def _localhost(answers: Answers) -> Iterator[Finding]:
-    """Nothing can listen on what `localhost` is at the first node: torch takes a free port of it for its store."""
+    """`localhost` is at the first node an address on which nothing can listen, but torch's store needs a port there."""
     host = answers.meeting
     rows = answers.facts.get(host, {}).get("names", {}).get("localhost")
     fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
