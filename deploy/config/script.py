@@ -347,7 +347,7 @@ class _Torchrun(argparse.ArgumentParser):
         """The options; what follows the first word without a dash is the script's."""
         asked, unknown = self.parse_known_args(list(words))
         if unknown:
-            self.error(f"{unknown[0]} is none of its options")
+            self.error(f"{unknown[0]} is not one of its options")
         return asked
 
     def error(self, message: str) -> NoReturn:

@@ -34,7 +34,7 @@ def refuse_alone(path: str, folder: Path) -> None:
     except OSError:
         return
     if _ALONE.search(source):
-        why = "it meets no other node, and waits for ever or trains alone"
+        why = "it meets no other node, and waits forever or trains alone"
         hint = f"take the option out of {path}: torchrun has the nodes, and where they meet, from the run's variables"
         raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
 

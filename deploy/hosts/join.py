@@ -56,9 +56,7 @@ def join(options: Options, console: Console) -> int:
             refuse_answer(run, host, session.run(commands.join(container_name(run))).out)
             audit.note(session, f"{run} joined by {host}")
             if node.secrets:
-                hint = (
-                    f"{FAB} attach --run {run} with the secrets in this shell hands them in, if nobody follows the run"
-                )
+                hint = f"if no command follows the run: {FAB} attach --run {run}, with the secrets in this shell"
                 console.note(f"{host}: its node has started, and waits for its secrets: {hint}")
             else:
                 _until_it_hears(session, run, node, known)

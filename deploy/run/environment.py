@@ -332,7 +332,7 @@ def asked_least(
         )
     if int(text) == nodes and not spares:
         raise UsageError(
-            f"--min-nodes {text}: of {nodes} nodes none could be lost", "leave it out: all are needed then"
+            f"--min-nodes {text}: none of {nodes} nodes could be lost", "leave it out: all are needed then"
         )
     if int(text) < majority:
         raise UsageError(

@@ -68,7 +68,7 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "start sshd there (`systemctl start ssh`), or give its port: --hosts {address}:PORT",
     ),
     "unreachable": (
-        "{at} cannot be reached: there is no route, nobody has that address, or a firewall rejects the call",
+        "{at} cannot be reached: there is no route, no machine has that address, or a firewall rejects the call",
         "`ip route get {address}` shows the way from here; is a VPN or jump host missing?",
     ),
     "timeout": (

@@ -181,7 +181,7 @@ class Session:
                 raise DeployError(
                     f"{self.host.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
                 ) from refused
-            raise DeployError(f"{self.host.name}: nobody listens on 127.0.0.1:{port} there", "") from refused
+            raise DeployError(f"{self.host.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
         except (SSHException, OSError, EOFError) as failed:
             raise fault("lost", self._where, f" ({failed})") from failed
 

@@ -163,7 +163,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         silent = is_script and not node.judged
         verdict = _verdict_on(arguments[1:], node, code, name) if silent else None
         if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
-            print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} takes no more", file=sys.stderr)
+            print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} is full", file=sys.stderr)
         code = verdict.code if verdict else code
         if verdict or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
             end.leave(code)

@@ -87,9 +87,9 @@ class Link:
         try:
             message = json.loads(self._exactly(length))
         except (ValueError, RecursionError) as fault:
-            raise Lost("a message that is no JSON") from fault
+            raise Lost("a message that is not JSON") from fault
         if not isinstance(message, dict):
-            raise Lost("a message that is no object")
+            raise Lost("a message that is not an object")
         return message
 
     def write(self, data: bytes) -> int:

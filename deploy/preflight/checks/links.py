@@ -83,7 +83,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     elif aimless:
         hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
     elif len(lost) == len(answers.hosts_with_facts):
-        text = f"{listed(hosts)} do not reach each other at all" + (": nobody answers ARP" if mute else "")
+        text = f"{listed(hosts)} do not reach each other at all" + (": no host answers ARP" if mute else "")
         hosts = closing or with_rules(answers, hosts) or hosts
     elif mute:
         hosts, text = mute, f"ARP between {listed(mute)} and the others has no answer: no packet passes"
@@ -328,7 +328,7 @@ def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targ
     if how == "card":
         strange = next((link for link in links if link.card), None)
         where = f" ({strange.address} is {strange.card} there)" if strange else ""
-        return f"{sources} has a wrong hardware address for {targets}{where}: its packets reach nobody"
+        return f"{sources} has a wrong hardware address for {targets}{where}: its packets do not arrive"
     by = next((link.by for link in links if link.by), "")
     if blame.link and len(blame.cells) > 1 and not by:
         return f"{listed(blame.link)} do not answer each other's ARP: no packet passes between them"

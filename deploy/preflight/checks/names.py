@@ -174,7 +174,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
         cause,
         "names",
         (having[0],),
-        f"no host takes itself for the endpoint {name}, so nobody would listen there: {why}",
+        f"no host takes itself for the endpoint {name}, so no host would listen there: {why}",
         (f"on {having[0]}: getent ahosts {own} -> {shown}",),
         "`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
         fix,
