@@ -13,7 +13,7 @@ from ..core.near import near_file
 from .script import PER_NODE
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
-# In a line that is no comment; a line may go on behind a backslash.
+# In a line that is not a comment; a backslash continues a line.
 _ALONE = re.compile(r"^[^#\n]*\b(?:torchrun|torch\.distributed\.run)\b(?:[^\n#]|\\\n)*--standalone\b", re.MULTILINE)
 _MOST_SHELL = 1 << 18
 

@@ -279,7 +279,7 @@ def _likely(explanation: Explanation) -> Explanation:
 
 
 def _serious(hit: Hit) -> bool:
-    """Whether a message that ends other runs was only a warning here: then it is no cause beside other faults."""
+    """Whether a message that ends other runs was only a warning here: then other faults are the cause."""
     return hit.sign is not None and hit.sign.weight > Weight.HINT
 
 

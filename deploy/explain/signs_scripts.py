@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .signs_kinds import ALONE, NCCL_DEBUG, general, script, several, victim
 
-# Of these an attribute that is not there is one of another version; of others, a mistake of the script.
+# A missing attribute of these libraries means another version; of others, a mistake of the script.
 _LIBRARY = (
     r"(?:torch\w*|numpy|scipy|pandas|jax\w*|tensorflow|keras|transformers|datasets|accelerate|deepspeed|peft|trl|"
     r"triton|xformers|flash_attn\w*|apex|megatron|vllm|ray|wandb|pytorch_lightning|lightning|diffusers|huggingface_hub|"

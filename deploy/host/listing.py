@@ -19,7 +19,7 @@ from .unpack import parts_of
 
 # Programs can make these again. As trainer/node/work.py has them (docs/contract.md).
 CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
-# The agent's record of what was sent and copied; it is no result of the run.
+# The agent's record of what was sent and copied; it is not a result of the run.
 _HOUSEKEEPING = re.compile(
     r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|\.others-.*|nodes/\..*|\.(?:submit\.lock|submitting|sbatch\.words|stop)"
 )

@@ -30,7 +30,7 @@ class Ended(DeployError):
 
 
 def refuse(run: str, sessions: Sequence[Session]) -> None:
-    """Raise Ended, with the next command, if the run that the user named has ended. Call it if nobody runs it."""
+    """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left."""
     if run:
         answers = on_all(
             sessions, lambda each: host_status.parse_runs(each.run(commands.runs(), timeout_s=_PATIENCE_S).out)

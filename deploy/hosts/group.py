@@ -16,7 +16,7 @@ PORTS = range(29600, 29700)
 
 
 def choose_ports(facts: Sequence[HostFacts]) -> tuple[int, ...]:
-    """The ports of the nodes' register and of their questions: nobody listens on them, on any host.
+    """The ports of the nodes' register and of their questions: free on all hosts.
 
     Raises DeployError if there are none.
     """

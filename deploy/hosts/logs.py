@@ -1,7 +1,7 @@
 """`fab logs`: print the output of all ranks of a run on real hosts as one stream, in the order of time.
 
-One thread for each host reads its lines into core/merge.py (Reader). The merge blocks a thread while nobody takes its
-lines, so gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine keeps
+One thread for each host reads its lines into core/merge.py (Reader). The merge blocks a thread while its lines are not
+taken, so gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine keeps
 the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before they are read, a warning says so.
 """
 

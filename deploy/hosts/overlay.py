@@ -189,7 +189,7 @@ class Ends:
                 way = {"key": self._keys[peer], "address": self._plan.addresses[peer], "endpoint": known, **more}
                 ways.setdefault(host, []).append(way)
         self._ask({host: {"do": "forget", "keys": [way["key"] for way in each]} for host, each in ways.items()})
-        # Nobody calls before everybody listens.
+        # No end calls before all ends listen.
         listens = {host: [way for way in each if not way["endpoint"]] for host, each in ways.items()}
         self._ask({host: {"do": "meet", "wait": 0, "ways": each} for host, each in listens.items() if each})
         asked = self._ask({host: {"do": "meet", "wait": _MEET_S, "ways": each} for host, each in ways.items()})

@@ -45,7 +45,7 @@ def filled(options: Options, console: Console) -> Options:
 def to_stop(options: Options, console: Console) -> Options:
     """Fill the options of a command that ends a run. Without --run, it means the only run here that has no end.
 
-    Raises UsageError if several have none: an end that nobody was told of is unknown here, so one of them is a guess.
+    Raises UsageError if several have none: an end that no command here has seen is unknown, so Muster would guess.
     """
     if options.run or _names_hosts(options):
         return filled(options, console)

@@ -51,8 +51,8 @@ def missing(listings: Mapping[str, Listing]) -> Missing:
     """By source and target host: the files that the target lacks, or has only an old copy of.
 
     The source is the first host that wrote the file, or has the newest copy. If all hosts have only copies of a file,
-    and the host that wrote it is one of them, that host has removed it: nobody gets it. A host without any file of its
-    own has removed nothing: its disk is a new one.
+    and the host that wrote it is one of them, that host has removed it: no host gets it. A host without any file of its
+    own has removed nothing: its disk is new.
     """
     pairs: Missing = {}
     sources, wrote = dict[str, str](), {node_of(host) for host, files in listings.items() if _own(files)}

@@ -85,7 +85,7 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
 
 
 def _near(folder: Path, path: str) -> str:
-    """The path in the folder that may be meant, which is no credential."""
+    """The path in the folder that may be meant, if it is not a credential."""
     above = PurePosixPath(path).parent
     try:
         paths = [(above / name).as_posix() for name in sorted(os.listdir(folder / above))[:_CODE_FILES]]
@@ -133,7 +133,7 @@ def _judged(
 
 
 def _read_many(folder: Path, unsure: Mapping[str, Entry], choice: Choice) -> Mapping[str, Read]:
-    """What files hold that nobody has searched yet, if they are so many bytes that several processes shall read."""
+    """The content of files not searched yet, if they are large enough to be read by several processes."""
     unread = [path for path, entry in unsure.items() if entry.isreg()]
     if sum(unsure[path].size for path in unread) < _MANY:
         return {}

@@ -38,7 +38,7 @@ class Official:
 
 @dataclass(frozen=True)
 class Machine:
-    """What decides on a host. `driver` and `gpus` are empty if nobody could tell, and without GPUs."""
+    """What decides on a host. `driver` and `gpus` are empty if they are unknown, and without GPUs."""
 
     architecture: str
     driver: tuple[int, ...] = ()

@@ -26,7 +26,7 @@ _ROOT = Path(__file__).resolve().parents[__name__.count(".")] if __name__ != "__
 
 
 class Read(NamedTuple):
-    """What a file holds: its SHA-256, and in words the credential in it, if any. `fault`: why nobody can read it."""
+    """What a file holds: its SHA-256, and in words the credential in it, if any. `fault`: why it cannot be read."""
 
     digest: str
     credential: str

@@ -52,7 +52,7 @@ from . import machine, packages, plan, processes, script
 STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
-# docker-compose.yml uses this run id if nobody gives one.
+# docker-compose.yml uses this run id if none is given.
 PLAIN_COMPOSE = "compose"
 
 
@@ -111,7 +111,8 @@ class ProcessBackend(LocalBackend):
         if spec.script and spec.script.packages:
             python = f"{spec.script.packages.name}/bin/python"
         command = commands.agent(python, spec.arguments)
-        counted = spec.script and not spec.least  # the return of a node that the others go on without is no restart
+        # If the others go on without a node, its return does not count as a restart.
+        counted = spec.script and not spec.least
         restarts = spec.script.restarts if spec.script and counted else processes.MOST_RESTARTS
         secrets = spec.script.secrets if spec.script else {}
         self._nodes = processes.LocalNodes(

@@ -129,7 +129,7 @@ def check_processes(machine: MachineFacts, script: bool = False) -> None:
 
 
 def choose_port(wanted: int, busy: Collection[int]) -> PortChoice:
-    """The wanted port, or the next one that nobody listens on."""
+    """The wanted port, or the next free one."""
     for port in range(wanted, wanted + PORTS_TO_TRY):
         if port not in busy:
             return PortChoice(port, "" if port == wanted else f"port {wanted} is in use: the nodes meet on {port}")

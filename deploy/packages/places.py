@@ -200,7 +200,7 @@ class Here:
 
     def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Done:
         """Run a command; `take` gets its output in pieces."""
-        # A pipe that nobody reads meanwhile would stop a command that complains at length.
+        # A full pipe without a reader would stop a command that complains at length.
         with TemporaryFile() as words:
             with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words) as process:
                 assert process.stdout is not None
@@ -255,7 +255,7 @@ class ProcessPlace:
         return done.code, done.err
 
     def export(self, digest: str, take: Callable[[bytes], None]) -> None:
-        """Nobody asks this machine for the environment of its own Python."""
+        """Not used: the environment of this machine's own Python is never exported."""
         raise DeployError("an environment of this machine's Python fits no other machine")
 
     def remove(self, digest: str) -> None:

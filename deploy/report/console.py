@@ -271,7 +271,7 @@ class Console:
         self._safely(lambda: print(json.dumps(value), file=self._out.file, flush=True))
 
     def _safely(self, write: Callable[[], None]) -> None:
-        """Write. If nobody can read any more, become silent instead of failing in the middle of a run."""
+        """Write. If the output has gone, become silent instead of failing in the middle of a run."""
         try:
             write()
         except OSError:

@@ -299,7 +299,7 @@ def asked_restarts(text: str, script: bool) -> int | None:
 
 
 def asked_style(text: str, script: bool) -> dict[str, str]:
-    """--style as a node's variable; empty where it is not given. Raises UsageError for what is no style of a script."""
+    """--style as a node's variable; empty if not given. Raises UsageError for an unknown style or without a script."""
     if text and (text not in STYLES or not script):
         why = f"not one of {', '.join(STYLES)}" if text not in STYLES else "there is no script"
         raise UsageError(f"--style {text}: {why}", f"{FAB} deploy ... --style slurm -- train.py")

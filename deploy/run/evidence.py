@@ -153,7 +153,7 @@ class Evidence:
         return ranks[0] if len(ranks) == 1 else None
 
     def node_at(self, address: str) -> str:
-        """The node that has an address; the address itself if nobody has said."""
+        """The node that has an address; the address itself if it is unknown."""
         return self.addresses.get(address, address)
 
     def _take_lag(self, event: Event, now: float) -> None:

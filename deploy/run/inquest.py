@@ -1,8 +1,8 @@
 """Who broke a run first, and why: one decision from the records of all ranks and nodes (evidence.py). Pure.
 
-Facts come before patterns: how a process ended, what the engine and the kernel say, which packets nobody acknowledged.
-What a rank wrote counts for its cause only after these. Ranks that lost another one are victims, and are never named
-first. Among several causes the first in time is the verdict.
+Facts come before patterns: how a process ended, what the engine and the kernel say, which packets were not
+acknowledged. What a rank wrote counts for its cause only after these. Ranks that lost another one are victims, and are
+never named first. Among several causes the first in time is the verdict.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def cause_of_words(message: str) -> Cause:
 
 
 def cause_of_end(end: End) -> Cause:
-    """Why a rank ended that is no victim."""
+    """Why a rank ended that is not a victim."""
     if "its node ended it" in end.how:
         return Cause.STOPPED if "was stopped by a signal" in end.how else Cause.LOCKED_UP
     if "(out of memory on its host" in end.how:

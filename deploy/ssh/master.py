@@ -207,7 +207,7 @@ class MasterChannel:
         return self._take(self.in_stderr_buffer, most)
 
     def send(self, data: bytes) -> int:
-        """Write a part of the input; how much was written. Raises TimeoutError, OSError if nobody reads any more."""
+        """Write a part of the input; how much was written. Raises TimeoutError, OSError if the reader has gone."""
         stdin = self._stdin()
         with selectors.DefaultSelector() as writable:
             writable.register(stdin, selectors.EVENT_WRITE)
@@ -287,7 +287,7 @@ class MasterChannel:
         self._finish()
 
     def _finish(self) -> None:
-        """No more input or output. Once nobody reads and nobody feeds, the descriptors go too."""
+        """No more input or output. Without a reader and a writer, the descriptors are closed too."""
         self.shutdown_write()
         self.in_buffer.close()
         self.in_stderr_buffer.close()

@@ -171,7 +171,7 @@ class Session:
         return self._begun(lambda transport: terminal.converse(transport, self._where, argv))
 
     def tunnel(self, port: int) -> Channel:
-        """A connection to a port of the host's loopback. Raises DeployError if nobody listens there, SshFault."""
+        """A connection to a port of the host's loopback. Raises DeployError if nothing listens there, SshFault."""
         try:
             return self._links[0].transport.open_channel(
                 "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=10.0

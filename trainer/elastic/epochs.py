@@ -161,5 +161,5 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
         return self._run
 
     def shutdown(self) -> bool:
-        """Do nothing, as above."""
+        """Do nothing: the agents say when the run is over."""
         return True

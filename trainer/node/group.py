@@ -70,7 +70,7 @@ class Group:
         self.least, self._key = int(plan["least"]), str(plan["key"])
         journal = folder / "nodes" / f".{name}.{start}.register"
         joined = dict(plan.get("joined", {}))
-        # A newcomer, too, ends itself where nobody answers it.
+        # A newcomer, too, ends itself if no node answers it.
         self._returns = journal.exists() or name in joined
         self._newcomers = Newcomers(journal.with_suffix(".joined"), nodes.keys(), joined)
         self._views = {each: View() for each in nodes}

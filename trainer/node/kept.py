@@ -1,7 +1,7 @@
 """What a script has kept on this node, where nodes go on without a lost one: when, and copies of what others have.
 
 Rank 0 alone writes the checkpoints of most scripts. So behind the training each node copies the files of the nodes
-before it in the epoch, as many of them as may be lost. Only a file that nobody writes any more counts, and a copy takes
+before it in the epoch, as many of them as may be lost. Only a file that is no longer written counts, and a copy takes
 its place only once all that came with it is whole. Standard library only.
 """
 
@@ -25,7 +25,7 @@ from .share import WHOLE, Door
 
 # A file that has not changed for so long is whole. Its time has whole seconds.
 _QUIET_S = 2.0
-# One that never was at so many looks in a row is whole while nobody has it open.
+# One that was being written at so many looks in a row is whole while no process has it open.
 _RESTLESS_LOOKS = 4
 _LOOK_S, _LOOKS_SHARE, _COPIES_SHARE = 1.0, 0.05, 0.25
 # Files that grow with the steps: no script goes on from them, and they are never quiet.

@@ -21,7 +21,7 @@ _ENDS = ("opens", "answers")
 
 
 class Lost(Exception):
-    """A node went away, said nothing for too long, or is none of this run's."""
+    """A node went away, said nothing for too long, or does not belong to this run."""
 
 
 class Link:
@@ -66,7 +66,7 @@ class Link:
         self._connection.close()
 
     def end(self) -> None:
-        """Let whoever waits for the other node wait no more: that is Lost. From any thread."""
+        """End all waits for the other node, by Lost. Any thread may call this."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# A node that has not answered for so long is lost. One whose host answers that nobody listens is lost at once.
+# A node that has not answered for so long is lost. One whose host refuses the connection is lost at once.
 SILENT_S = 2.0
 # Where half of the hosts may train (an arbiter votes with them), the other half must have stopped: a node that does not
 # see a majority ends its ranks after the first time, and counts as ended after the second.
@@ -34,11 +34,11 @@ class Epoch:
 
 @dataclass(frozen=True)
 class View:
-    """What a node last said, and when (this node's clock, seconds). `gone`: its host says that nobody listens.
+    """What a node last said, and when (this node's clock, seconds). `gone`: its host refuses connections.
 
     `after`: it waits for an epoch above this one; None: its ranks run. `number`: the epoch of its ranks. `sees`: the
     nodes that answer it. `store`: where the ranks of epoch `number` meet, said by its first node. `saved`: when the
-    newest checkpoint of its disk was written, by the clock of who wrote it; of a script, the newest file that it keeps.
+    newest checkpoint of its disk was written, by the clock of its writer; of a script, the newest file that it keeps.
     `files`: where others copy those. `stops`: it was asked to stop the run. `ended`: an epoch,
     and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run to the others.
     `stands`: whether all of its ranks stand still, and one of them waits for others, in a word of mend.py.
@@ -119,7 +119,7 @@ class Leader:
             self._since.clear()
             return None
         since = self._since.setdefault(reason, now)
-        # Whoever has not answered since then may be the cause: it is heard first, or counts as lost.
+        # A node that has not answered since then may be the cause: wait for its answer, or until it counts as lost.
         heard = all(views[name].answered > since for name in alive & {*epoch.members})
         patience = {"links": SILENT_S, "left": _HEARD_S}.get(reason, 0.0)
         if not heard or now - since < patience:
@@ -130,7 +130,7 @@ class Leader:
             if name in alive and (name in epoch.members or self._waits(views[name], epoch))
         ]
         members = self._chosen(self._staying(able, epoch, views, now), epoch, views, now)
-        if reason == "back" and not {*members} > {*epoch.members}:  # one that does not reach all takes nobody's place
+        if reason == "back" and not {*members} > {*epoch.members}:  # a node that does not reach all takes no place
             return None
         if reason == "left" and all(name in members for name in _leavers(epoch.members, views)):
             return None
@@ -181,7 +181,7 @@ class Leader:
             return "left"
         if len(epoch.members) == len(self._hosts):
             return ""
-        # A node that is back takes part after the next checkpoint: then nobody does a step again for it.
+        # A node that is back takes part after the next checkpoint: then no rank repeats a step for it.
         saved = max((views[name].saved for name in epoch.members), default=0.0)
         for name in self.planned:
             if name in epoch.members or name not in alive or not self._waits(views[name], epoch):

@@ -171,7 +171,7 @@ class _Source:
         if room <= 0:
             self._leave_out(data)
             return
-        # Of a flood, only what fits is looked at.
+        # In a flood, only the part that fits is looked at.
         over = data.find(b"\n", max(room, _LINE_MOST)) + 1
         text = self._rest + (data[:over] if over else data)
         if b"\r" in text or b"\x1b" in text:

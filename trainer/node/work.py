@@ -29,7 +29,7 @@ from .lacks import OWN, SENT, Entry, Listing
 
 WORK, HOME, KEEP, _SENT, _COPIES, _LOCK = "work", "home", "keep", "sent.json", "copies.json", ".sent.lock"
 TOPS, TORN = (WORK, HOME), "torn"
-# What programs can make again is no result; it stays on the host.
+# What programs can make again is not a result; it stays on the host.
 _CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
 # What a copy is called until it is whole; a kill may leave it.

@@ -82,7 +82,7 @@ class Losses:
         evaluations = self._closures(optimizer)
         if not first:
             if self._mixed and not groups and self._pending and len(self._pending["roots"]) > 1:
-                self._pending = None  # two losses, then two steps: nobody can tell which belongs to which
+                self._pending = None  # two losses, then two steps: it is unknown which belongs to which
                 self._fail("several losses and several optimizers step together: whose is whose cannot be told")
             self._mixed = False
             return

@@ -1,7 +1,7 @@
 """The watcher of one process: what doors.py sees, brought to the run folder by a thread of its own.
 
-The script's thread only counts and copies; it writes no file, so that a slow disk holds nobody up. Of two processes
-that train as one rank the first is told of. A process that was forked begins as a new one.
+The script's thread only counts and copies; it writes no file, so that a slow disk delays no step. If two processes
+train as one rank, the first is reported. A process that was forked begins as a new one.
 """
 
 from __future__ import annotations

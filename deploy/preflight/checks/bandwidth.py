@@ -57,7 +57,7 @@ def rates(answers: Answers) -> dict[Pair, float]:
 def again(answers: Answers) -> list[Pair]:
     """Pairs to measure once more, one by one: a slow pair may only have had to wait for a core.
 
-    If all links of a host are slow, that is no accident, and they are not measured again.
+    If all links of a host are slow, that is not chance, and they are not measured again.
     """
     known = rates(answers)
     left = _slow(known)

@@ -122,7 +122,7 @@ def _translated(answers: Answers, hosts: Sequence[str]) -> dict[str, str]:
 
 
 def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[str]) -> str:
-    """The fix of hosts that reach nobody."""
+    """The fix for hosts that reach no other host."""
     known = answers.hosts_with_facts
     if cause == "interface-down":
         return remedies.on(hosts, lambda host: _up(answers, host))
@@ -393,7 +393,7 @@ def _opened(answers: Answers, host: str, network: str) -> str:
 
 
 def _up(answers: Answers, host: str) -> str:
-    """Every card of a host up that is no bridge and no tunnel."""
+    """Every active card of a host, without bridges and tunnels."""
     entries = answers.facts[host]["interfaces"].items()
     down = [name for name, entry in entries if not (entry["up"] or entry["bridge"] or entry["tunnel"])]
     return "; ".join(f"sudo ip link set {name} up" for name in down) or "ip -br addr; give its interface an address"

@@ -84,7 +84,7 @@ def _localhost(answers: Answers) -> Iterator[Finding]:
 
 
 def _harmless(answers: Answers, host: str, problem: str) -> bool:
-    """Whether gloo works anyway: the host with the larger address calls, so nobody needs the address of that host."""
+    """Whether gloo works anyway: the host with the larger address calls, so the address of that host is not needed."""
     if answers.request.backend != "gloo":
         return False
     if problem == "link-local":

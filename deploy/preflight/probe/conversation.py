@@ -281,7 +281,7 @@ class _Talk:
                     by_host[host] = answer
                     self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
             except DeployError as failed:
-                # A connection that broke is no probe that ended.
+                # A broken connection does not mean that the probe has ended.
                 broken = getattr(failed, "kind", "") == "lost"
                 self.lost[host] = "ssh-lost" if broken else "probe-died", failed.message
 
