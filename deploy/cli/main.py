@@ -67,7 +67,7 @@ _MODULES = {
 
 
 def commands(typed: Sequence[str] = ()) -> Collection:
-    """The commands whose names are among the words typed; all of them where none is, as for `--list`."""
+    """The commands whose names are among the typed words; all commands if there is none, as for `--list`."""
     names = _MODULES.keys() & set(typed) or _MODULES.keys()
     modules = [import_module(f".{name}", __package__) for name in sorted({_MODULES[name] for name in names})]
     tasks = [task for module in modules for task in vars(module).values() if isinstance(task, Command)]

@@ -29,7 +29,7 @@ def choose_ports(facts: Sequence[HostFacts]) -> tuple[int, ...]:
 
 
 def refuse(least: int, on_end: str, waits: bool) -> None:
-    """Raise UsageError for what a run of which `least` nodes train on cannot have as well."""
+    """Raise UsageError for options that cannot be combined with --min-nodes (`least`)."""
     for option, given in (("--wait", waits), ("--on-end", bool(on_end))):
         if least and given:
             raise UsageError(

@@ -25,7 +25,7 @@ Missing = dict[tuple[str, str], list[str]]
 
 
 def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
-    """Copy to each host what only others have, or have newer, and name the files of which each host keeps its own.
+    """Copy to each host the files that only others have, or have newer; name those of which each host keeps its own.
 
     Raises DeployError if a host cannot be asked, or a copy ends early.
     """

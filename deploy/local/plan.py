@@ -94,7 +94,7 @@ def check_gpus(given: str, script: bool, backend: str) -> values.Gpus:
 
 
 def how_many(asked: values.Gpus, present: int) -> int:
-    """How many GPUs a run gets on a machine with so many."""
+    """How many of a machine's GPUs a run gets."""
     if asked == "auto":
         return present
     number = asked if isinstance(asked, int) else len(asked)

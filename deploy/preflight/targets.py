@@ -69,7 +69,7 @@ def once_more(answers: Answers) -> dict[str, list[dict[str, Any]]]:
 
 
 def often(answers: Answers) -> dict[str, list[dict[str, Any]]]:
-    """Many short calls at once, by caller, between hosts of which one call was answered and another one not."""
+    """Many short calls at once, by caller, between two hosts that answered one call but not another."""
     wanted: dict[str, list[dict[str, Any]]] = {}
     mixed = [ends for ends in pairs(answers.hosts_with_facts) if _is_mixed(answers.between(*ends))]
     for source, target in mixed[:MOST_OFTEN]:

@@ -11,7 +11,7 @@ from .evidence import Evidence
 
 @dataclass
 class CutLink:
-    """The first link that is cut, since when, and how often ranks had begun by then; no `finding`: none is."""
+    """The first cut link, since when it is cut, and how often ranks had begun by then. Without `finding`: none."""
 
     finding: Finding | None = None
     t: float = 0.0

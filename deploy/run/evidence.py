@@ -92,7 +92,7 @@ class Lag:
         return min((lag for _, lag in self.recent), default=0.0)
 
     def take(self, lag: float, now: float) -> None:
-        """Take a report that arrives at `now`. Of several that come together the last one counts."""
+        """Take a report that arrives at `now`. If several come together, the last one counts."""
         if self.recent and self.recent[-1][0] == now:
             self.recent.pop()
         self.recent.append((now, lag))

@@ -129,7 +129,7 @@ def verdict(ranks: Iterable[RankDoing]) -> str:
 
 
 def missing(ranks: Sequence[RankDoing]) -> str:
-    """The verdict on ranks that live; empty while one moves, or where none waits for others."""
+    """The verdict on living ranks; empty while one of them moves, or if none waits for others."""
     living = [rank for rank in ranks if rank.doing not in ("ended", "unseen", *_UNLOOKED)]
     stands = len(living) > 1 and any(map(waits, living)) and not any(rank.moves for rank in living)
     return verdict(living) if stands else ""

@@ -134,7 +134,7 @@ class Diary:
             folder.event("apart", left_out=name, others=others)
 
     def tell_torchrun(self, code: int, words: Callable[[int], str]) -> None:
-        """Tell that torchrun failed before its ranks had ended. They end with it, and no other report tells of them."""
+        """Report that torchrun failed before its ranks had ended. They end with it, and nothing else reports them."""
         if code > 0:  # it lost its own peers: a rank that was about to end for the same reason says where it was
             for life in self.lives:
                 if life.code is None and (lost := self._last_words(words, replace(life, code=FAILED))).victim:

@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 def read(file: BinaryIO, offset: int, size: int, most: int) -> tuple[list[Point], int]:
-    """The points of at most so many whole records from `offset` on, and the offset behind them.
+    """The points of the next whole records from `offset` on, at most so many, and the offset behind them.
 
     `size` is the file's. A record that is not whole yet is left for the next call. Raises OSError.
     """

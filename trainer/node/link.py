@@ -71,7 +71,7 @@ class Link:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def patience(self, seconds: float | None) -> None:
-        """Wait so long for the other node's bytes; None: as long as its machine answers."""
+        """Set how long to wait for the other node's bytes; None: as long as its machine answers."""
         self._connection.settimeout(seconds)
 
     def send(self, message: dict[str, Any]) -> None:

@@ -41,7 +41,7 @@ Values = dict[str, dict[int, float]]
 
 
 class Scalars:
-    """What of one node's files was read so far. `hidden`: the secrets, which may stand in names."""
+    """How far the files of one node have been read. `hidden`: the secrets, which may stand in names."""
 
     def __init__(self, folder: Path, node: str, hidden: Iterable[str] = ()) -> None:
         self._folder, self._node, self._mask = folder, node, Mask(hidden)

@@ -21,7 +21,7 @@ Pair = tuple[str, str]
 
 
 def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
-    """Rounds of pairs, in each of which a host is at most once, until every host has met every other."""
+    """Rounds of pairs until every host has met every other one; a host is in a round at most once."""
     circle: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
     half = len(circle) // 2
     for _ in range(len(circle) - 1):
