@@ -219,7 +219,7 @@ class Run:
         return self._outcome
 
     def follow(self) -> Iterator[Event]:
-        """The run's events as they come, until its end. Whoever stops reading leaves the run, which continues."""
+        """The run's events as they come, until its end. A reader that stops leaves the run, which continues."""
         return _streamed(self._follow)
 
     def logs(self, rank: int | None = None, since: str = "", follow: bool = False) -> Iterator[Event]:
@@ -340,7 +340,7 @@ def _is_fault(event: Event) -> bool:
 
 
 def _streamed(work: Callable[[Callable[[Event], None], Callable[[], bool]], None]) -> Iterator[Event]:
-    """The events of work that a thread of its own does; it ends soon after nobody reads any more."""
+    """The events of work that a thread of its own does; it ends soon after the reader has stopped."""
     events: queue.Queue[Event | BaseException | None] = queue.Queue(10_000)
     unread = threading.Event()
 

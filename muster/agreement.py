@@ -27,7 +27,7 @@ def cpu_group() -> dist.ProcessGroup | None:
 
 
 class Agreement:
-    """Asks the ranks every few steps. Their message travels while they compute the next step, so nobody waits for it.
+    """Asks the ranks every few steps. Their message travels while they compute the next step, so no rank waits for it.
 
     Where steps are short a message of every step would cost some of them: the ranks ask again after about
     `_SECONDS`, and after `_STEPS` steps at most, since a step may become longer than the ones before it.

@@ -52,7 +52,7 @@ class Stop:
     def _ask(self, number: int, *_: object) -> None:
         self.heard += 1
         if self.is_restarted():
-            # Nobody asked this node to stop: torchrun ends its ranks to start them again, because a node came or went.
+            # This node was not asked to stop: torchrun ends its ranks to start them again, because a node came or went.
             if not self.before_restart():
                 return
             signal.signal(number, signal.SIG_DFL)
@@ -64,7 +64,7 @@ class Stop:
         self.asked, self._asked_at = True, self._asked_at or time.monotonic()
 
     def is_restarted(self) -> bool:
-        """Whether a signal has come from torchrun, which starts this rank again: nobody asked this node to stop."""
+        """Whether a signal has come from torchrun, which starts this rank again: this node was not asked to stop."""
         return not self._node_is_asked()
 
     @staticmethod

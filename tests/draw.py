@@ -27,7 +27,7 @@ def _day(word):
 
 
 def left_out(items, day):
-    """The tests that have their turn on another day: of each file six of seven that may take turns."""
+    """The tests that have their turn on another day: in each file, four of five that may take turns."""
     if day == "all":
         return []
     turn, places, others = datetime.date.fromisoformat(day).toordinal(), Counter(), []

@@ -33,7 +33,7 @@ class Mesh:
         return rank // self.tp
 
     def counts(self, rank: int) -> bool:
-        """Whether `rank` is the one of its tensor-parallel group whose samples count: its peers read the same."""
+        """Whether the samples of `rank` count for its tensor-parallel group: its peers read the same ones."""
         return rank % self.tp == 0
 
     @property

@@ -187,7 +187,7 @@ class Rank:
             self.say({"error": words_of(failed)})
 
     def alone(self):
-        """What needs nobody else. Only one rank of a node writes and loads: all share the disk and the memory."""
+        """The phase without other nodes. Only one rank of a node writes and loads: all share disk and memory."""
         if self.local == 0:
             self.step("start %d threads" % THREADS, try_threads)
             if self.plan["expect"]:
@@ -220,7 +220,7 @@ class Rank:
         self.step("all_reduce", add_up, torch.ones(1, device=device), world)
         long = torch.ones(max(1, self.plan["bytes"] // 4), device=device)
         seconds = self.step("all_reduce of %d MB" % (self.plan["bytes"] >> 20), add_up, long, world)
-        # Nobody leaves before all are done; the host of the store is the last.
+        # No rank leaves before all are done; the host of the store is the last.
         store.add("ended", 1)
         while rank == 0 and store.add("ended", 0) < world:
             time.sleep(0.01)
@@ -360,7 +360,7 @@ def phase(children, name, limit_s):
     return [child.outcome(name) for child in children]
 
 
-# Descriptors whose end tells this process that nobody listens any more.
+# Descriptors whose end tells this process that the other side has stopped listening.
 LISTENS = []
 
 

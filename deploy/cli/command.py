@@ -19,7 +19,7 @@ from invoke.parser.argument import Argument
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
 from ..core.program import FAB
 
-# The meaning of a code if the command does not give its own. Every command can end with each of these.
+# The meaning of a code if the command gives none of its own. Every command can end with each of these.
 MEANINGS = {
     DONE: "done",
     FAILED: "something failed: the error names it, and the host",
@@ -51,23 +51,23 @@ WAIT_LOST = (
     "how long the run waits for a host that is lost, or a link that is cut, before it ends: 90s, 10m, 1h (default: 10m)"
 )
 MIN_NODES = (
-    "train on with so many nodes when others are lost, the first one included; more than half of them "
-    "(default: all are needed)"
+    "continue while this many nodes are left, whichever are lost; it must be more than half of them (default: all are "
+    "needed)"
 )
 SPARE = (
-    "hosts that are made ready with the others and wait; with --min-nodes, one of them takes the place of a lost host "
+    "hosts that are prepared like the others, and wait; with --min-nodes, one of them takes the place of a lost host "
     "(default: none)"
 )
 ARBITER = (
-    "a host that votes on who trains, and trains nothing: with --min-nodes, half of an even number of hosts then train "
-    "on, so that two hosts can lose one (default: none)"
+    "a host that votes on who trains, but does not train: with --min-nodes, one of two hosts, or two of four, can then "
+    "continue alone (default: none)"
 )
 OVERLAY = (
-    "make an encrypted network of the run's own, where none connects all hosts: over one UDP port, and through a third "
-    "host where two do not reach each other (default: no)"
+    "make an encrypted network for this run, if none connects all hosts: over one UDP port, and through a third "
+    "host where two do not reach each other"
 )
 ON_END = (
-    "a command, run once in the run's image when the run has ended, in whatever way, with MUSTER_END and its like; or "
+    "a command to run once in the run's image after the run's end, whatever the end; it gets MUSTER_END and more; or "
     "a URL that gets a JSON POST (default: none)"
 )
 EACH = (
@@ -83,7 +83,7 @@ SCRIPT = (
     "Muster's own trainer)"
 )
 NPROC = "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)"
-SEPARATE = "let each rank train alone, on purpose: without this, ranks that do are a failure"
+SEPARATE = "let each rank train alone on purpose: without this, ranks that train alone count as failed"
 UNWATCHED = "do not watch the script from inside its ranks: no steps, no loss, no stacks"
 KEEP = (
     "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: none)"
@@ -105,7 +105,7 @@ REQUIREMENTS = (
 ENV_FILE = (
     "a file such as .env, whose variables the ranks get; each value counts as a secret; repeatable (default: none)"
 )
-NO_CACHE = "keep no downloads and compiled kernels for the next run (default: keep them)"
+NO_CACHE = "keep no downloads and compiled kernels for the next run"
 SECRET_FILE = (
     "a file of this machine that the ranks find as /run/secrets/NAME, in memory: NAME=FILE; repeatable (default: none)"
 )
@@ -163,7 +163,9 @@ def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:
     """The docstring with the example and the exit codes below it."""
     shown = [f"  {example}" for example in examples]
     ends = [
-        textwrap.fill(meaning, _WIDTH, initial_indent=f"  {code:>2}  ", subsequent_indent=" " * 6)
+        textwrap.fill(
+            meaning, _WIDTH, initial_indent=f"  {code:>2}  ", subsequent_indent=" " * 6, break_on_hyphens=False
+        )
         for code, meaning in sorted(codes.items())
     ]
     doc = re.sub(r"\bfab (?=[a-z])", f"{FAB} ", inspect.cleandoc(doc))

@@ -23,8 +23,8 @@ from .command import command
     codes={DONE: "the comparison is printed, or its page is written"},
     positional=["first", "second"],
     help={
-        "first": "a run: latest, an id or a path",
-        "second": "the run to put beside it",
+        "first": "a run: latest, an id or a path (required)",
+        "second": "the run to compare it with (required)",
         "html": "write a page with both curves into this file (default: print text)",
         "json": "write one JSON object",
     },

@@ -93,7 +93,7 @@ from .exit import end
         "nproc": NPROC,
         "gpus": GPUS,
         "wait": "let the nodes wait on the hosts until these, or enough of their GPUs, are free: this machine may "
-        "sleep (default: refuse)",
+        "sleep (without it, the deploy is refused then)",
         "max-hours": MAX_HOURS,
         "wait-lost": WAIT_LOST,
         "on-end": ON_END,

@@ -17,8 +17,8 @@ from .exit import end
     name="drill",
     example=(f"{FAB} drill --hosts gpu-a,gpu-b", f"{FAB} drill --hosts gpu-a,gpu-b --dry-run"),
     codes={
-        DONE: "training went on after each fault",
-        FAILED: "it did not after one; or a host failed, or has a run: the error names it",
+        DONE: "training continued after each fault",
+        FAILED: "training did not continue after a fault, a host failed, or a host has a run: the error names it",
         USAGE: "an option or a file was refused: nothing was started",
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
         STOPPED: "Ctrl-C: nothing of the drill is left on the hosts",

@@ -61,11 +61,11 @@ class _AnyNumber(Command):
 
 @command(
     example=(f"{FAB} explain slurm-4711.out", f"{FAB} explain latest", f"torchrun train.py 2>&1 | {FAB} explain -"),
-    codes={DONE: "it names a cause", FAILED: "no known cause fits, or nothing failed"},
+    codes={DONE: "it names a cause", FAILED: "it names no cause: none of its rules fits, or the run did not fail"},
     klass=_AnyNumber,
     positional=["what"],
     help={
-        "what": "files, a folder of logs, - for standard input, or a run: its id or latest",
+        "what": "files, a folder of logs, - for standard input, or a run: its id or latest (required)",
         "json": "write one JSON object",
     },
     name="explain",
@@ -155,14 +155,14 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
         then = then.replace("--hosts ...", f"--hosts {','.join(explanation.hosts)}")
     line = explanation.evidence[0] if explanation.evidence else None
     path = files.get(line.node, "") if line else ""
-    # The log of a rank is at hand where its file is; without one, its hosts have to be known.
+    # If the log of a rank is a file here, name the file: `logs` would need the hosts.
     of_rank = bool(explanation.cause) and then.startswith(f"{FAB} logs ")
     untypable = _PLACEHOLDER.search(then) or of_rank or (not explanation.cause and "..." in then)
     if line and path and not path.endswith(".gz") and untypable:
         return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {shlex.quote(path)}"
     if then.endswith("gpus --hosts ..."):
         return "nvidia-smi"
-    # A command that lacks what nobody has named cannot be typed; which hosts to look at, the reader knows.
+    # Suggest no command with unknown parts. `--hosts ...` may stay in it: the reader knows the hosts.
     return "" if "SCRIPT" in then.split() or ("..." in then and (of_rank or not explanation.cause)) else then
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fabric import Connection
 
-from ..core.errors import DONE, FAILED, UsageError
+from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..core.program import FAB
 from ..hosts import logs as deploy_logs
 from ..hosts import recorded
@@ -40,11 +40,15 @@ def status(context: Connection, hosts: str = "", cluster: str = "", run: str = "
 
 @command(
     example=f"{FAB} gpus --hosts gpu-a,gpu-b",
-    codes={DONE: "every host answered", FAILED: "a host did not answer, or its driver did not; the others are shown"},
+    codes={
+        DONE: "every host answered; with --watch, you ended the command by Ctrl-C",
+        FAILED: "a host did not answer, or its driver did not; the others are shown",
+        STOPPED: "Ctrl-C before the hosts had answered, without --watch",
+    },
     help={
         **HOSTS,
         **JSON,
-        "watch": "show it again every 2 s, until Ctrl-C; where nobody looks, a line for each change",
+        "watch": "show it again every 2 s until Ctrl-C; if the output is no terminal, a line for each change",
     },
 )
 def gpus(context: Connection, hosts: str = "", cluster: str = "", watch: bool = False, json: bool = False) -> None:
@@ -57,8 +61,9 @@ def gpus(context: Connection, hosts: str = "", cluster: str = "", watch: bool = 
 @command(
     example=f"{FAB} logs --hosts gpu-a,gpu-b --follow",
     codes={
-        DONE: "all lines are printed; with --follow, the run has ended, or Ctrl-C",
+        DONE: "all lines are printed; with --follow, the run has ended, or you ended the command by Ctrl-C",
         FAILED: "a host did not answer, or was lost on the way",
+        STOPPED: "Ctrl-C before all lines were printed, without --follow",
     },
     help={
         **RECORDED,
@@ -90,7 +95,7 @@ def logs(
     def work() -> int:
         if known := on_slurm.of_run(hosts, cluster, run):
             return slurm_runs.logs(known, rank, follow, since, grep, console)
-        # What an ended run has printed is here, where somebody followed it.
+        # If somebody followed a run to its end, what it printed is on this machine.
         options = asked if recorded.ended_here(asked, rank) else recorded.or_here(asked, console)
         if names_hosts(options.hosts, options.cluster):
             choice = Choice(options.run, rank, since, follow, grep)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -17,6 +18,7 @@ from types import TracebackType
 from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
+from invoke.terminals import pty_size
 
 from ..core.errors import UsageError
 from ..core.near import near
@@ -65,7 +67,7 @@ _MODULES = {
 
 
 def commands(typed: Sequence[str] = ()) -> Collection:
-    """The commands whose names are among the words typed; all of them where none is, as for `--list`."""
+    """The commands whose names are among the typed words; all commands if there is none, as for `--list`."""
     names = _MODULES.keys() & set(typed) or _MODULES.keys()
     modules = [import_module(f".{name}", __package__) for name in sorted({_MODULES[name] for name in names})]
     tasks = [task for module in modules for task in vars(module).values() if isinstance(task, Command)]
@@ -84,6 +86,10 @@ class _Program(Program):
     def parse_cleanup(self) -> None:
         """Show the help or the list, if asked to."""
         _refusing(super().parse_cleanup)
+
+    def print_columns(self, tuples: Sequence[tuple[str, str | None]]) -> None:
+        """Print the options, or the commands, with their help."""
+        _print_columns(self, tuples)
 
     def print_help(self) -> None:
         """The commands, and the two options that stand before them."""
@@ -150,9 +156,23 @@ def with_script(words: Sequence[str]) -> list[str]:
 
 
 def refusing(program: Program) -> None:
-    """Let fab's own program refuse a word that it does not know as `muster` does."""
+    """Let fab's own program refuse unknown words, and print its help, as `muster` does."""
     for name in ("parse_tasks", "parse_cleanup"):
         setattr(program, name, partial(_refusing, getattr(program, name)))
+    setattr(program, "print_columns", partial(_print_columns, program))  # noqa: B010
+
+
+def _print_columns(program: Program, tuples: Sequence[tuple[str, str | None]]) -> None:
+    """Print names and their help as invoke does, without line breaks at hyphens: `"--partition=a100"` can be copied."""
+    indent, padding = program.leading_indent, " " * program.col_padding
+    wide = max(len(name) for name, _ in tuples)
+    width = pty_size()[0] - len(indent) - wide - len(padding) - 1
+    for name, text in tuples:
+        first, *more = textwrap.wrap(text or "", width, break_on_hyphens=False) or [""]
+        print(f"{indent}{name:{wide}}{padding}{first}".rstrip())
+        for line in more:
+            print(f"{indent}{'':{wide}}{padding}{line}")
+    print()
 
 
 def _refusing(parse: Callable[[], None]) -> None:

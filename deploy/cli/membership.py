@@ -21,12 +21,12 @@ _DRY = "print what each host would do, and do nothing"
 @command(
     example=f"{FAB} leave --hosts gpu-b --run ID",
     codes={
-        DONE: "the hosts have left: their nodes have ended, and the others train on",
+        DONE: "the hosts have left: their nodes have ended, and the others continue",
         FAILED: "a host did not answer, or its node did not: the error names it",
-        USAGE: "a host must stay, because too few would be left: it trains on; those named before it have left",
-        STOPPED: "Ctrl-C: a node that was asked already leaves nevertheless",
+        USAGE: "a host must stay, because too few would be left: it continues; the hosts named before it have left",
+        STOPPED: "Ctrl-C: a node that was already asked still leaves",
     },
-    help={**HOSTS, **JSON, "hosts": "who leaves: user@a:port,b (default: nobody)", "run": _RUN, "dry-run": _DRY},
+    help={**HOSTS, **JSON, "hosts": "the hosts to take out: user@a:port,b (required)", "run": _RUN, "dry-run": _DRY},
 )
 def leave(
     context: Connection,
@@ -54,12 +54,12 @@ def leave(
 @command(
     example=f"{FAB} join --hosts gpu-b --run ID",
     codes={
-        DONE: "the nodes have started, and know who trains",
+        DONE: "the nodes have started, and take part or wait as spares",
         FAILED: "a host did not answer, or its node does not hear from the others: the error names it",
-        USAGE: "a host cannot join: nothing was changed there; those named before it have joined",
-        STOPPED: "Ctrl-C: a node that was started takes part nevertheless",
+        USAGE: "a host cannot join: nothing was changed there; the hosts named before it have joined",
+        STOPPED: "Ctrl-C: a node that has already started still joins",
     },
-    help={**HOSTS, **JSON, "hosts": "who joins: user@a:port,b (default: nobody)", "run": _RUN, "dry-run": _DRY},
+    help={**HOSTS, **JSON, "hosts": "the hosts to bring in: user@a:port,b (required)", "run": _RUN, "dry-run": _DRY},
 )
 def join(
     context: Connection,

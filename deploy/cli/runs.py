@@ -58,8 +58,8 @@ def attach(
     """Follow a run to its end, and show what it prints.
 
     Ctrl-C leaves the run, which continues. If nodes wait for their
-    secrets, attach hands them in again. Of a run that has ended, it
-    shows the end and exits with the run's own code.
+    secrets, attach hands them in again. If the run has
+    ended, attach shows how, and exits with the run's own code.
     """
     console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
     options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
@@ -75,7 +75,7 @@ def attach(
 
 @command(
     example=f"{FAB} stop --hosts gpu-a,gpu-b",
-    codes={DONE: "the run has ended, in whatever way"},
+    codes={DONE: "the run has ended, whatever its end"},
     help={
         **RECORDED,
         **JSON,
@@ -109,8 +109,9 @@ def stop(
         **RECORDED,
         **JSON,
         "run": "the run's id, or latest (default: the only run on these hosts; without hosts, the latest on hosts)",
-        "only": "what matches alone: 'work/outputs/*'; repeatable (default: all but caches and unchanged sent files)",
-        "state": "then write the newest checkpoint, whose parts several hosts have, into one file: state.pt, or "
+        "only": "copy only what matches: 'work/outputs/*'; repeatable (default: all but caches and unchanged sent "
+        "files)",
+        "state": "afterwards join the newest checkpoint, whose parts several hosts have, into one file: state.pt, or "
         "model.safetensors for the weights alone (default: none)",
     },
 )

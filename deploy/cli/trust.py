@@ -18,7 +18,7 @@ from .exit import end
 @command(
     example=f"{FAB} trust --hosts gpu-a,gpu-b",
     codes={
-        DONE: "every question was answered",
+        DONE: "each host's keys were known already, or you have answered the question with yes or no",
         FAILED: "a host does not answer, or shows another key than the known one",
     },
     help={**HOSTS, **JSON},

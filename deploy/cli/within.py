@@ -57,8 +57,8 @@ def exec_task(
 def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = "", rank: str = "") -> None:
     """Open a shell in a run's container. The run is not disturbed.
 
-    It is that of the run's user, in the folder where the script works.
-    Words after -- are started instead of the shell.
+    It runs as the run's user, in the folder where the script works.
+    A command after -- is started instead of the shell.
     """
 
     console = Console(False)
@@ -74,12 +74,15 @@ def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
 
 @command(
     example=(f"{FAB} port 6006 --hosts gpu-a,gpu-b", f"{FAB} port 7000:6006 --hosts gpu-a,gpu-b --rank 3"),
-    codes={DONE: "Ctrl-C, or the run's container has ended"},
+    codes={
+        DONE: "you ended the command by Ctrl-C, or the run's container has ended",
+        STOPPED: "Ctrl-C before the port was open",
+    },
     positional=["number"],
     help={
         **RECORDED,
         **JSON,
-        "number": "the port in the container, or HERE:THERE for another one here",
+        "number": "the port in the container, or HERE:THERE if it should be another one here (required)",
         "rank": f"{_RANK} (default: 0)",
     },
 )
@@ -107,7 +110,11 @@ def port(
 
 @command(
     example=(f"{FAB} tensorboard --hosts gpu-a,gpu-b", f"{FAB} tensorboard --run ID"),
-    codes={DONE: "Ctrl-C, or the run's container has ended", FAILED: "there are no event files, or no TensorBoard"},
+    codes={
+        DONE: "you ended the command by Ctrl-C, or the run's container has ended",
+        FAILED: "there are no event files, or no TensorBoard",
+        STOPPED: "Ctrl-C before TensorBoard was open",
+    },
     help={
         "hosts": "where the run is: user@a:port,b (default: what the run's record here says; once it has ended, here)",
         "cluster": "where the run is: a file like cluster.toml (default: as for --hosts)",
@@ -135,7 +142,7 @@ def tensorboard(
 
     def work() -> int:
         asked = Options(hosts, cluster, run)
-        # What an ended run wrote is here, where somebody followed it or fetched it.
+        # If somebody followed or fetched an ended run, what it wrote is on this machine.
         options = asked if recorded.ended_here(asked) else recorded.or_here(asked, console)
         if options.hosts or options.cluster:
             return deploy_port.tensorboard(options.load(), options.run, rank, port, console)

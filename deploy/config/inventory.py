@@ -46,7 +46,7 @@ class Host:
 
     @property
     def destination(self) -> str:
-        """As SSH writes it: `user@address:port`."""
+        """The destination in SSH's form: `user@address:port`."""
         address = f"[{self.address}]" if self.port and ":" in self.address else self.address
         return f"{self.user}@" * bool(self.user) + address + f":{self.port}" * bool(self.port)
 

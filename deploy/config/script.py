@@ -45,9 +45,9 @@ _OF_LAUNCHERS = {
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
-# The agent gives a rank these: nobody has to set them.
+# The agent sets these for each rank.
 _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
-# torchrun starts Python unbuffered; what -B leaves out, nobody needs.
+# torchrun starts Python unbuffered, and -B only keeps Python from writing .pyc files.
 _NO_MATTER = ("-u", "-B", "-uB", "-Bu")
 _PYTHON_OPTIONS = {"-O": "PYTHONOPTIMIZE=1", "-OO": "PYTHONOPTIMIZE=2", "-W": "PYTHONWARNINGS=...", "-X": ""}
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
@@ -301,7 +301,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
     if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
         return _of_torchrun(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
     command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
-    note = f"{python}: not used; the run has a Python of its own, in its image or in this shell's environment"
+    note = f"{python}: ignored; the run uses the Python of its image, or of this shell's environment"
     return replace(command, notes=(note,)) if "/" in python else command
 
 
@@ -357,7 +357,7 @@ class _Torchrun(argparse.ArgumentParser):
         """The options; what follows the first word without a dash is the script's."""
         asked, unknown = self.parse_known_args(list(words))
         if unknown:
-            self.error(f"{unknown[0]} is none of its options")
+            self.error(f"{unknown[0]} is not one of its options")
         return asked
 
     def error(self, message: str) -> NoReturn:

@@ -13,7 +13,7 @@ from ..core.near import near_file
 from .script import PER_NODE
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
-# In a line that is no comment; a line may go on behind a backslash.
+# In a line that is not a comment; a backslash continues a line.
 _ALONE = re.compile(r"^[^#\n]*\b(?:torchrun|torch\.distributed\.run)\b(?:[^\n#]|\\\n)*--standalone\b", re.MULTILINE)
 _MOST_SHELL = 1 << 18
 
@@ -34,7 +34,7 @@ def refuse_alone(path: str, folder: Path) -> None:
     except OSError:
         return
     if _ALONE.search(source):
-        why = "it meets no other node, and waits for ever or trains alone"
+        why = "it meets no other node, and waits forever or trains alone"
         hint = f"take the option out of {path}: torchrun has the nodes, and where they meet, from the run's variables"
         raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
 

@@ -35,8 +35,11 @@ def combined(
     taken: Set[str],
     refuse: Callable[[str, str], None],
 ) -> tuple[Secret, ...]:
-    """All secrets, each name once: those of `lists` (the last file first), less the names `taken` by variables that
-    are open; `weaker` ones; `stronger` ones. `refuse(name, where)` raises for a name that nobody may set."""
+    """Merge the secrets, so that each name occurs once.
+
+    `stronger` secrets win over `weaker` ones, and both over those of `lists`, where the last file wins. A name of
+    `lists` is left out if it is in `taken`: a plain variable has it. `refuse(name, where)` raises for a reserved name.
+    """
     listed = {name: path for path in lists for name in env_file.read(path)}
     for name, path in listed.items():
         refuse(name, f"{path}:")

@@ -68,7 +68,7 @@ class Table:
         return Table(self.path, data, (*self._key_path, key), self._name)
 
     def done(self) -> None:
-        """Refuse the first key that nobody has asked for, and name the nearest known key."""
+        """Refuse the first key that the program has not asked for, and name the nearest known key."""
         for key in self._data:
             if key not in self._known:
                 near = difflib.get_close_matches(key, self._known, 1)

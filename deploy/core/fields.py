@@ -219,7 +219,7 @@ def either(*readers: Reader[Any]) -> Reader[Any]:
 
 
 def optional(reader: Reader[T]) -> Callable[[object, str], T | None]:
-    """The same, and None for a value that it cannot read: a script's own files may contain anything."""
+    """Make the reader return None for a value that it cannot read: a script's own files may contain anything."""
 
     def read(value: object, what: str = "") -> T | None:
         try:
@@ -231,7 +231,7 @@ def optional(reader: Reader[T]) -> Callable[[object, str], T | None]:
 
 
 def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
-    """The same, and `instead` for null, empty text and the given values."""
+    """Make the reader return `instead` for null, for empty text and for the values `blank`."""
 
     def read(value: object, what: str) -> T:
         return instead if value is None or value == "" or value in blank else reader(value, what)

@@ -322,7 +322,7 @@ def _remove(label: str) -> int:
 
 
 def _each(things: Sequence[Any], act: Callable[[Any], object]) -> None:
-    """Act on all at once. A thing that was removed meanwhile (404) or has ended already (409) is no fault."""
+    """Act on all at once. A thing that was removed meanwhile (404) or has ended already (409) is not a fault."""
     from docker.errors import APIError
 
     def attempt(thing: Any) -> None:

@@ -21,7 +21,7 @@ _SHAPES = re.compile(
     r"does not require grad|a second time|inplace operation|[Ii]nput type|must match|invalid for input|"
     r"element 0 of tensors|process group (?:has not been initialized|twice)|bootstrapping phase)"
 )
-# Words of the environment: an exception with these is not simply the script's fault, whoever raised it.
+# Words of the environment: an exception with these is not simply the script's fault, even if the script raised it.
 SURROUNDINGS = re.compile(
     r"(?i)\b(?:cuda|cudnn|cublas|nccl|gloo|gpus?|driver|host(?:name)?|connect\w*|ports?|sockets?|network|"
     r"time[d-]? ?out|out of memory|certificate|ssl|proxy|rendezvous|quota|no space|permission|denied|docker|"

@@ -259,27 +259,27 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
     errors = [reading.last_error for reading in readings if reading.last_error]
     lasts = [reading.last for reading in readings if reading.last]
     if errors:
-        what = "no cause known to Muster is in it; the last error is shown"
+        what = "Muster knows none of its errors as a cause; the last error is shown"
         if any(reading.badly for reading in readings):
             what = "a process failed, and its own error is not in this output"
         return Explanation("", what, evidence=tuple(errors[:2]), next=f"{FAB} logs --hosts ...")
     if not lasts:
         return Explanation("", "nothing is in it: the output is empty", next=f"{FAB} logs --hosts ...")
     if any(reading.traced or reading.badly for reading in readings):
-        what = "something failed, and no words of its error are known; the last line is shown"
+        what = "something failed, but Muster does not know the words of its error; the last line is shown"
         return Explanation("", what, evidence=tuple(lasts[:1]), next=f"{FAB} logs --hosts ...")
     what = "no line in it looks like an error: nodes that wait for each other say nothing until a timeout"
     return Explanation("", what, evidence=tuple(lasts[:1]))
 
 
 def _likely(explanation: Explanation) -> Explanation:
-    """The same, its cause no longer stated, but named among those that it may be."""
+    """Return the explanation with its cause among the possible ones, no longer stated as sure."""
     maybe = tuple(filter(None, (explanation.cause, *explanation.maybe)))
     return replace(explanation, cause="", maybe=maybe, script=False)
 
 
 def _serious(hit: Hit) -> bool:
-    """Whether a message that ends other runs was only a warning here: then it is no cause beside other faults."""
+    """Whether a message that ends other runs was only a warning here: then other faults are the cause."""
     return hit.sign is not None and hit.sign.weight > Weight.HINT
 
 

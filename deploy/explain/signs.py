@@ -43,7 +43,7 @@ _DOCKER = tuple(
         *([replace(several("", cause.what, cause.command, cause.name), pattern=cause.words)] if cause.only else []),
     )
 )
-# Of a script the same words mean that it has no first line `#!`.
+# For a script the same words mean that its first line is not `#!`.
 _BINARY = Sign(
     "architecture-differs",
     re.compile(r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error"),

@@ -145,7 +145,7 @@ _HOST = (
             "not enough nodes or ranks came together in time", "sacct; kubectl get pods", "rendezvous-dropped"),
     general("loss-nan", r"(?i)\b(?:loss|grad\w*)\b.{0,60}\b(?:nan|inf|non-?finite|not finite)\b|\b(?:nan|"
             r"inf|non-?finite)\b.{0,30}\b(?:loss|grad\w*)\b",
-            "the loss is no number any more", ALONE),
+            "the loss is no longer a number", ALONE),
     general("cuda-fork", r"(?i)(?:fork\w*|new process\w*|subprocess\w*) "
             r".{0,60}\bcuda\b.{0,40}initiali[sz]ed|\bcuda\b.{0,60}initiali[sz]ed.{0,60}(?:fork|spawn|new process)",
             "a forked process uses CUDA, which its parent has started already", ALONE),

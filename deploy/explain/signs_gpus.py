@@ -24,7 +24,7 @@ GPU = (
     sign("gpu-driver", r"(?i:driver/library version mismatch)|Error 803\b|nvml error: driver not loaded|"
          r"unsupported display driver / cuda driver|"
          r"couldn't communicate with the NVIDIA driver",
-         "the NVIDIA driver does not run, or nobody reloaded it after an update", "nvidia-smi"),
+         "the NVIDIA driver does not run, or was not reloaded after an update", "nvidia-smi"),
     sign("driver-old", r"CUDA driver version is insufficient|unsatisfied condition: cuda|Error 804\b|"
          r"forward compatibility was attempted|The NVIDIA driver on your system is too old|"
          r"PTX was compiled with an unsupported toolchain|unsupported toolchain",

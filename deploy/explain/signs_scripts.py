@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .signs_kinds import ALONE, NCCL_DEBUG, general, script, several, victim
 
-# Of these an attribute that is not there is one of another version; of others, a mistake of the script.
+# A missing attribute of these libraries means another version; of others, a mistake of the script.
 _LIBRARY = (
     r"(?:torch\w*|numpy|scipy|pandas|jax\w*|tensorflow|keras|transformers|datasets|accelerate|deepspeed|peft|trl|"
     r"triton|xformers|flash_attn\w*|apex|megatron|vllm|ray|wandb|pytorch_lightning|lightning|diffusers|huggingface_hub|"
@@ -53,7 +53,7 @@ SCRIPT = (
            r"invalid header or archive|"
            r"_pickle\.UnpicklingError(?!: Weights only)|invalid load key|InvalidHeaderDeserialization",
            "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
-    several(r"(?i)header ?too ?large", "a file's header is larger than the library allows, or it is no file of weights",
+    several(r"(?i)header ?too ?large", "a file's header is larger than the library allows, or it has no weights",
             "ls -l FILE", "checkpoint-broken", "exception"),
     general("exception", r"Weights only load failed",
             "torch.load finds more than weights in a file, and does not trust it (weights_only)", ALONE,
@@ -63,7 +63,7 @@ SCRIPT = (
     script("loss-nan", r"[Ll]oss is (?:nan|inf)\b|(?:nan|NaN|non-finite) (?:loss|gradient)s?\b.{0,40}(?:stop|abort|"
            r"detected)|"
            r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
-           r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no number any more",
+           r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no longer a number",
            ALONE),
     script("worker-failed", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) exited unexpectedly",
            "a data loader worker died without a word: memory, or a crash in it", "dmesg -T | tail -20", "killed",

@@ -69,7 +69,7 @@ def _rendezvous(
         return "no-route", f"{what}: it has no route there", ("interface-down",), lines[:2], "ip route"
     if "No route to host" in rest:
         maybe = ("no-route", "endpoint-foreign", "rendezvous-rejected")
-        return "host-unreachable", f"{what}: nobody there has that address", maybe, lines[:2], PREFLIGHT
+        return "host-unreachable", f"{what}: no machine there answers at that address", maybe, lines[:2], PREFLIGHT
     by_name = () if _LITERAL.fullmatch(host) else ("ipv6-blackhole", "endpoint-loopback")
     maybe = ("rendezvous-rejected", "host-unreachable", "duplicate-address", *by_name)
     if "Connection refused" in rest:

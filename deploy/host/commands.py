@@ -137,7 +137,7 @@ def kill_agent(container: str) -> tuple[str, ...]:
 
 
 def pause(container: str, seconds: int) -> tuple[str, ...]:
-    """Pause a node. After so many seconds the host ends the pause by itself."""
+    """Pause a node. The host itself ends the pause after the given seconds."""
     return _SCRIPT("pause", container, str(seconds))
 
 

@@ -33,7 +33,7 @@ class Choice:
 def choose(asked: Asked, here: Gpus, token: str, alone: bool = False) -> Choice:
     """Choose among a host's GPUs for the deploy `token`.
 
-    `auto` takes all, whoever computes there: preflight judges that. `alone`: wait until nobody computes, and where no
+    `auto` takes all, busy ones too: preflight judges that. `alone`: wait until no process computes, and where no
     GPU is used, until no other run is there. Raises UsageError for GPUs that the host does not have, DeployError if
     the host cannot say who has them.
     """

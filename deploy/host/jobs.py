@@ -17,7 +17,7 @@ from ..core.scripts import Scripts
 from .commands import PIECE
 
 _SCRIPT = Scripts(__file__)
-# Of a log that somebody begins to follow, and of a job's output after its end.
+# How much to show of a log that a command begins to follow, and of a job's output after its end.
 LINGER, LAST_WORDS = 64 << 10, 4 << 10
 _MOST_NODES = 10_000
 _PATH = text(4096, r"/[^\x00-\x1f\x7f]*")
@@ -56,7 +56,7 @@ class Job:
     limit: str = ""
 
 
-# The controller does not answer; nobody knows the job any more; the run's folder is not there.
+# The controller does not answer; Slurm no longer knows the job; the run's folder is not there.
 AWAY, GONE, NO_FOLDER = "away", "gone", "nofolder"
 WAITS = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"))
 LIVES = frozenset(("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"))
@@ -102,7 +102,7 @@ def undo(shared: str, run: RunId, after: str = "") -> tuple[str, ...]:
 def follow(
     run: RunId, job: str, mark: str, every_s: float, ranks: Sequence[int] | None, sizes: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Report what changes in a job and its run's folder until nobody reads. `ranks`: whose logs; None: all."""
+    """Report what changes in a job and its run's folder until the reader stops. `ranks`: whose logs; None: all."""
     shown = "all" if ranks is None else f",{','.join(map(str, ranks))},"
     known = [f"{size} {path}" for path, size in sorted(sizes.items())]
     return _SCRIPT("follow-job", run, job, mark, str(PIECE), f"{every_s:g}", shown, str(LINGER), *known)

@@ -19,7 +19,7 @@ from .unpack import parts_of
 
 # Programs can make these again. As trainer/node/work.py has them (docs/contract.md).
 CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
-# The agent's record of what was sent and copied; it is no result of the run.
+# The agent's record of what was sent and copied; it is not a result of the run.
 _HOUSEKEEPING = re.compile(
     r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|\.others-.*|nodes/\..*|\.(?:submit\.lock|submitting|sbatch\.words|stop)"
 )
@@ -68,7 +68,7 @@ class Selection:
         return sum(stamp.size for stamp in self.wanted.values())
 
     def without(self, staged: Mapping[str, Stamp]) -> Selection:
-        """The same, without the files that an interrupted fetch completed."""
+        """Return the selection without the files that an interrupted fetch completed."""
         wanted = {path: stamp for path, stamp in self.wanted.items() if path not in staged}
         return Selection(wanted, [*self.leave_out, *staged], self.home)
 

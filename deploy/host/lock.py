@@ -95,7 +95,7 @@ def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> HeldL
 
 
 def look(sessions: Iterable[Session]) -> Results[Standing | None]:
-    """The state of each host's lock; None if nobody holds it."""
+    """The state of each host's lock; None if it is free."""
     return on_all(sessions, lambda session: _standing(_step(session, "show")))
 
 
@@ -241,7 +241,7 @@ def _refusal(host: str, standing: Standing) -> DeployError:
 
 
 def _standing(answer: str) -> Standing | None:
-    """Read the answer to `show`: None if nobody holds the lock. Raises BadAnswer."""
+    """Read the answer to `show`: None if the lock is free. Raises BadAnswer."""
     if not answer.strip():
         return None
     age, token, holder_text = (*answer.split("\n", 2), "", "")[:3]

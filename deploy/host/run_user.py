@@ -1,4 +1,4 @@
-"""Choose the uid of a run's processes: the login's own, or for a login as root, one that nobody has on any host.
+"""Choose the uid of a run's processes: the login's own, or for a login as root, one that is unused on all hosts.
 
 The kernel, and NFS between machines, compare uids and not names, so a run has one uid on all its hosts.
 """

@@ -23,9 +23,9 @@ _AT_ONCE = 500
 
 
 def clean(options: Options, wanted: Wanted, yes: bool, ask: Callable[[str], bool] | None, console: Console) -> int:
-    """List, or remove what is `wanted`. `ask`: asks the user; None: nobody is there to ask.
+    """List, or remove what is `wanted`. `ask`: asks the user; None: no terminal is there to ask on.
 
-    Raises UsageError where somebody would have to be asked, DeployError with every host that failed.
+    Raises UsageError if the user would have to be asked, DeployError with every host that failed.
     """
     with open_all(options.load().hosts) as opened:
         sessions = list(opened.all().values())

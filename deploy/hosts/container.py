@@ -199,7 +199,7 @@ def processes(facts: HostFacts, job: Job) -> int:
 def restarts(work: Work, variables: Mapping[str, str]) -> int:
     """How often the engine restarts a node. It restarts a user's script only as often as the user asks.
 
-    Where nodes go on without a lost one, its return is no restart of the script.
+    If nodes continue without a lost one, its return does not count as a restart of the script.
     """
     if not work.script or work.least:
         return RESTARTS

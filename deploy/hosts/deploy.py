@@ -120,7 +120,7 @@ def deploy(options: Options, console: Console) -> int:
 
 
 def _overlaid(request: DeployRequest) -> DeployRequest:
-    """The same, on a network of the run's own if the job wants one. Raises DeployError if a host cannot have it."""
+    """Return the request on an overlay network, if the job wants one. Raises DeployError if a host cannot have it."""
     if not request.cluster.job.overlay:
         return request
     looks = overlay.look(request.sessions)

@@ -149,7 +149,7 @@ class _Scene:
             self.over = not trial.back
 
     def ended(self, message: str) -> None:
-        """The run has ended, although nobody asked it to."""
+        """The run has ended without being asked to."""
         self.end = message or "the run ended"
         if self._running:
             self.trials[-1] = replace(self.trials[-1], end=self.end)
@@ -183,7 +183,7 @@ class _Ear(Console):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody follows the run any more: the follower then leaves it."""
+        """Whether the follower's output has gone: it then leaves the run."""
         return self._left or self._scene.over
 
     @gone.setter

@@ -30,7 +30,7 @@ class Ended(DeployError):
 
 
 def refuse(run: str, sessions: Sequence[Session]) -> None:
-    """Raise Ended, with the next command, if the run that the user named has ended. Call it if nobody runs it."""
+    """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left."""
     if run:
         answers = on_all(
             sessions, lambda each: host_status.parse_runs(each.run(commands.runs(), timeout_s=_PATIENCE_S).out)
@@ -66,7 +66,10 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
 
 
 def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended | None:
-    """That a run has ended, as a fault with the next command; None if nobody knows it. `runs`: those of each host."""
+    """Return a fault that says that a run has ended, with the next command; None if its end is unknown.
+
+    `runs`: the runs of each host.
+    """
     hosts = [host for host, on_host in runs.items() if any(each.run == run and each.changed for each in on_host)]
     folder = record.path_of(RunId(run))
     here = record.read_json(folder / "outcome.json") if record.own(folder).get("backend") == record.HOSTS else {}

@@ -16,7 +16,7 @@ PORTS = range(29600, 29700)
 
 
 def choose_ports(facts: Sequence[HostFacts]) -> tuple[int, ...]:
-    """The ports of the nodes' register and of their questions: nobody listens on them, on any host.
+    """The ports of the nodes' register and of their questions: free on all hosts.
 
     Raises DeployError if there are none.
     """
@@ -29,7 +29,7 @@ def choose_ports(facts: Sequence[HostFacts]) -> tuple[int, ...]:
 
 
 def refuse(least: int, on_end: str, waits: bool) -> None:
-    """Raise UsageError for what a run of which `least` nodes train on cannot have as well."""
+    """Raise UsageError for options that cannot be combined with --min-nodes (`least`)."""
     for option, given in (("--wait", waits), ("--on-end", bool(on_end))):
         if least and given:
             raise UsageError(

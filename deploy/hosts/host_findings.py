@@ -78,7 +78,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
         if not facts.home_writable:
             place = facts.closed or facts.home
             why = f": {facts.closed_why}" if facts.closed_why else ""
-            text = f"{host}: {place} cannot be written to, or is no folder{why}"
+            text = f"{host}: {place} cannot be written to, or is not a folder{why}"
             fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
             symptom = "`mkdir: cannot create directory`: the run does not start there"
             yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)

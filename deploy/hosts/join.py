@@ -56,9 +56,7 @@ def join(options: Options, console: Console) -> int:
             refuse_answer(run, host, session.run(commands.join(container_name(run))).out)
             audit.note(session, f"{run} joined by {host}")
             if node.secrets:
-                hint = (
-                    f"{FAB} attach --run {run} with the secrets in this shell hands them in, if nobody follows the run"
-                )
+                hint = f"if no command follows the run: {FAB} attach --run {run}, with the secrets in this shell"
                 console.note(f"{host}: its node has started, and waits for its secrets: {hint}")
             else:
                 _until_it_hears(session, run, node, known)
@@ -86,7 +84,7 @@ def refuse_answer(run: str, host: str, answer: str) -> None:
     rows = fields.rows(answer)
     if "overlay" in rows:
         hint = f"{FAB} stop --run {run}, then {FAB} deploy --resume {run} --overlay"
-        raise UsageError(f"{host} cannot join {run}: its end of the run's own network went with it", hint)
+        raise UsageError(f"{host} cannot join {run}: its part of the overlay network was removed with its node", hint)
     if having := parse_claims(rows.get("claim", ())):
         others = ", ".join(claim.shown for claim in having)
         raise UsageError(f"{host} cannot join {run}: its GPUs are taken by {others}", f"{FAB} gpus --hosts {host}")

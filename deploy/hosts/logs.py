@@ -1,7 +1,7 @@
 """`fab logs`: print the output of all ranks of a run on real hosts as one stream, in the order of time.
 
-One thread for each host reads its lines into core/merge.py (Reader). The merge blocks a thread while nobody takes its
-lines, so gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine keeps
+One thread for each host reads its lines into core/merge.py (Reader). The merge blocks a thread while its lines are not
+taken, so gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine keeps
 the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before they are read, a warning says so.
 """
 
@@ -109,7 +109,7 @@ def _readers(
 def _files(
     sessions: Mapping[str, Session], hosts: Mapping[str, HostLogs], run: RunId, choice: Choice
 ) -> tuple[list[Reader], dict[str, str]]:
-    """The same for a run that has ended, whose consoles went with its containers: the ranks' own logs, rank by rank."""
+    """Return readers of the ranks' own logs, rank by rank. An ended run has no consoles: its containers are gone."""
     _refuse_since(choice)
     places = {rank: host for host, logs in hosts.items() for of_run, rank in logs.rank_logs if of_run == run}
     readers, ranks = [], dict[str, str]()

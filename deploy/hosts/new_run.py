@@ -84,13 +84,13 @@ class DeployRequest:
         return _containers(self, replace(self.work, run_id=run_id), try_links, interfaces)
 
     def overlaid(self, overlay: Overlay) -> DeployRequest:
-        """The same on a network of the run's own."""
+        """Return the request for a run on its own overlay network."""
         return replace(
             self, overlay=overlay, facts=overlay.on(self.facts), work=replace(self.work, overlay=overlay.socket)
         )
 
     def waiting(self) -> DeployRequest:
-        """The same for nodes that wait on their hosts."""
+        """Return the request for nodes that wait on their hosts."""
         asked = {session.host.name: session.host.gpus for session in self.sessions}
         facts = {host: planned(fact, asked[host]) for host, fact in self.facts.items()}
         return replace(self, facts=facts, work=replace(self.work, waits=True))

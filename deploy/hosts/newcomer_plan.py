@@ -74,7 +74,7 @@ def is_of_run(name: str) -> bool:
 
 
 def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[str] | None) -> None:
-    """Raise UsageError if the node of the run says that it trains otherwise than this machine recorded. Pure."""
+    """Raise UsageError if the command of the run's node differs from the one that this machine recorded. Pure."""
     if recorded is None or list(theirs) != list(recorded):
         ours = "nothing" if recorded is None else shlex.join(recorded)
         raise UsageError(

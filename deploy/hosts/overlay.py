@@ -189,7 +189,7 @@ class Ends:
                 way = {"key": self._keys[peer], "address": self._plan.addresses[peer], "endpoint": known, **more}
                 ways.setdefault(host, []).append(way)
         self._ask({host: {"do": "forget", "keys": [way["key"] for way in each]} for host, each in ways.items()})
-        # Nobody calls before everybody listens.
+        # No end calls before all ends listen.
         listens = {host: [way for way in each if not way["endpoint"]] for host, each in ways.items()}
         self._ask({host: {"do": "meet", "wait": 0, "ways": each} for host, each in listens.items() if each})
         asked = self._ask({host: {"do": "meet", "wait": _MEET_S, "ways": each} for host, each in ways.items()})
@@ -209,7 +209,7 @@ class _Talk:
         self._stream = session.stream(commands.talk_overlay(container, socket))
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Its answer. Raises DeployError, also for what it could not do."""
+        """Ask this end, and return its answer. Raises DeployError, also if this end could not do what was asked."""
         with self._writing:
             self._stream.write(json.dumps(question).encode() + b"\n")
         answer = read(self._stream.read_line(_ANSWER_S))

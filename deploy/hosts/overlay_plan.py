@@ -31,7 +31,7 @@ _PREFIX, _MOST_HOSTS = 24, 250
 _OVERHEAD, _RELAYED, _MOST_MTU = 80, 60, 1420
 # What every host on the internet takes (RFC 791), with ours around it twice.
 _LEAST_MTU = 576 + _OVERHEAD + _RELAYED
-# Of a peer: each one that does not answer costs a few seconds.
+# Addresses to try for a peer: each one that does not answer costs a few seconds.
 _MOST_WAYS = 4
 _LIMITS = ("--memory", "512m", "--pids-limit", "256", "--ulimit", "core=0:0")
 
@@ -184,14 +184,14 @@ def _public(reached_at: str) -> Iterator[str]:
 
 
 def endpoint(address: str, port: int) -> str:
-    """As wg writes it."""
+    """An address and port in the form that wg uses."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, str]:
-    """By pair that does not meet: the host that both meet, one with few pairs so far.
+    """For each pair that does not meet: a host that both meet, one with few pairs so far.
 
-    Raises DeployError for pairs that nobody joins.
+    Raises DeployError for pairs that no host joins.
     """
     apart = [frozenset((first, other)) for at, first in enumerate(hosts) for other in hosts[at + 1 :]]
     apart = [pair for pair in apart if pair not in met]

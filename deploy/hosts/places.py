@@ -40,7 +40,7 @@ class Taken(DeployError):
 class Places:
     """What a deploy claims on its hosts. `facts` by host; leave the `with`, or `release`, to give everything back.
 
-    `run`: in words, for others who want the same. `alone`: only hosts, or GPUs, that nobody else uses.
+    `run`: in words, for others who want the same. `alone`: only hosts, or GPUs, that no other run uses.
     """
 
     def __init__(

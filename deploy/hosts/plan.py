@@ -76,7 +76,7 @@ def _alike(machines: Mapping[str, str]) -> list[str]:
 
 
 def choose_port(master: HostFacts) -> int:
-    """A port that nobody listens on there and that no run has claimed. Raises DeployError if all are taken."""
+    """A port that is free there and that no run has claimed. Raises DeployError if all are taken."""
     taken = master.listening | {container.port for container in master.containers if container.code is None}
     for port in range(MASTER_PORT, MASTER_PORT + PORTS_TO_TRY):
         if port not in taken:

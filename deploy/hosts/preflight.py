@@ -110,7 +110,7 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
 
 
 def _without_made(cluster: Cluster) -> Cluster:
-    """The same without the folders that a deploy makes: they may be missing, and a preflight changes nothing."""
+    """Drop the mounts that a deploy creates: these folders may be missing, and a preflight changes nothing."""
 
     def drop_made(mounts: Sequence[Mount]) -> tuple[Mount, ...]:
         return tuple(mount for mount in mounts if not mount.create)
@@ -120,7 +120,7 @@ def _without_made(cluster: Cluster) -> Cluster:
 
 
 def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
-    """The same for open sessions and known facts, as a deploy has them."""
+    """Run preflight over open sessions and known facts, as a deploy has them."""
     inside = presence.everywhere
     request = _completed(options.request, hosts, inside)
     options.say("starting the probes")

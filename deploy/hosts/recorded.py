@@ -43,9 +43,9 @@ def filled(options: Options, console: Console) -> Options:
 
 
 def to_stop(options: Options, console: Console) -> Options:
-    """The same for a command that ends a run: of those of this folder, the only one without an end is meant.
+    """Fill the options of a command that ends a run. Without --run, it means the only run here that has no end.
 
-    Raises UsageError if several have none: an end that nobody was told of is unknown here, so one of them is a guess.
+    Raises UsageError if several have none: an end that no command here has seen is unknown, so Muster would guess.
     """
     if options.run or _names_hosts(options):
         return filled(options, console)
@@ -57,7 +57,7 @@ def to_stop(options: Options, console: Console) -> Options:
 
 
 def or_here(options: Options, console: Console) -> Options:
-    """The same for a command that also knows runs of this machine; of these, the options name no hosts."""
+    """Fill the options of a command that also takes runs of this machine; for such a run they name no hosts."""
     if _names_hosts(options):
         return filled(options, console)
     run_dir = _here(options)

@@ -62,7 +62,7 @@ def rehearse(
 
 
 def bare(sessions: Sequence[Session], answers: Answers, python: str, long: int, say: Say) -> Rehearsed:
-    """The same with the hosts' own Python, as another launcher starts ranks: nothing names an interface for them."""
+    """Rehearse with the hosts' own Python, as another launcher starts ranks: nothing names an interface for them."""
     plan, request = answers.plan, answers.request
     order = [answers.meeting, *(host for host in answers.hosts if host != answers.meeting)]
     endpoint = f"{f'[{plan.endpoint}]' if ':' in plan.endpoint else plan.endpoint}:{request.port}"

@@ -25,7 +25,7 @@ Missing = dict[tuple[str, str], list[str]]
 
 
 def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
-    """Copy to each host what only others have, or have newer, and name the files of which each host keeps its own.
+    """Copy to each host the files that only others have, or have newer; name those of which each host keeps its own.
 
     Raises DeployError if a host cannot be asked, or a copy ends early.
     """
@@ -51,8 +51,8 @@ def missing(listings: Mapping[str, Listing]) -> Missing:
     """By source and target host: the files that the target lacks, or has only an old copy of.
 
     The source is the first host that wrote the file, or has the newest copy. If all hosts have only copies of a file,
-    and the host that wrote it is one of them, that host has removed it: nobody gets it. A host without any file of its
-    own has removed nothing: its disk is a new one.
+    and the host that wrote it is one of them, that host has removed it: no host gets it. A host without any file of its
+    own has removed nothing: its disk is new.
     """
     pairs: Missing = {}
     sources, wrote = dict[str, str](), {node_of(host) for host, files in listings.items() if _own(files)}
@@ -98,7 +98,7 @@ def _written(files: Listing) -> dict[str, listing.Stamp]:
 
 
 def _own(files: Listing) -> dict[str, listing.Stamp]:
-    """What a script wrote on this very host: no copy that is as it came."""
+    """Return the files that the script wrote on this host, without unchanged copies from other hosts."""
     return {path: stamp for path, stamp in _written(files).items() if not files.origin(path)}
 
 

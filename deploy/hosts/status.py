@@ -136,7 +136,7 @@ def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
 
 
 def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console: Console) -> int:
-    """Say how a run without containers ended. Raises UsageError if nobody knows it."""
+    """Say how a run without containers ended. Raises UsageError if its end is unknown."""
     end = ended.end_of(run, _ask(cluster, commands.runs(), host_status.parse_runs).values, time.time())
     if end is None:
         runs = ", ".join(_runs(answers)) or "no runs"

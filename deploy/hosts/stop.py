@@ -82,7 +82,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
 
 def _tell_followers(run: RunId) -> None:
     """Write into the run's folder here that its end was asked for: a follower of this machine takes it for no crash."""
-    with suppress(DeployError, OSError):  # another machine follows it, or nobody
+    with suppress(DeployError, OSError):  # another machine follows it, or none
         run_dir = record.folder_of(folders.RUNS, run)
         if record.facts(run_dir) and not (run_dir / "outcome.json").exists():
             (run_dir / "outcome").mkdir(exist_ok=True)

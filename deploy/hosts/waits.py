@@ -23,7 +23,7 @@ _PORTS = range(40_000, 60_000)
 
 
 def choose_port(facts: Sequence[HostFacts], taken: int) -> int:
-    """A port for the wait that nobody listens on, on any host; another one each time."""
+    """A port for the wait that is free on all hosts; another one each time."""
     busy = frozenset({taken}).union(*(fact.listening for fact in facts))
     return random.choice([port for port in _PORTS if port not in busy])
 

@@ -28,7 +28,7 @@ class Circle:
 
 
 def choose_port(facts: Sequence[HostFacts], taken: int) -> int:
-    """A port that nobody listens on, on any host. Raises DeployError if there is none."""
+    """A port that is free on all hosts. Raises DeployError if there is none."""
     busy = frozenset({taken}).union(*(fact.listening for fact in facts))
     if free := next((port for port in PORTS if port not in busy), 0):
         return free

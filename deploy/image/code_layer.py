@@ -72,7 +72,7 @@ def pack_entries(folder: Path | None, chosen: Sequence[Entry], with_trainer: boo
 
 
 def write(folder: Path | None, with_trainer: bool, choice: Choice, to: IO[bytes]) -> None:
-    """The same as `pack`, into a file."""
+    """Write the layer that `pack` makes into a file."""
     _write(folder, entries(folder, choice) if folder else [], with_trainer, to)
 
 
@@ -187,7 +187,7 @@ def _look(folder: Path, choice: Choice) -> tuple[list[Entry], list[LeftOut], sel
 
 
 def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> list[str]:
-    """A note about a file of variables that nobody has asked for, and nobody has named yet."""
+    """A note about a file of variables that was neither asked for nor named before."""
     path = folder / ".env"
     sources = [source.resolve() for source in choice.sources.values()]
     named = any(file.path == ".env" for file in credentials)

@@ -32,7 +32,7 @@ class Content:
     def text(self) -> bytes:
         """All records: for the digest, and to be remembered."""
         joined = "\0".join(sorted(self.records))
-        # The order is that of the bytes; a name that is no text would come elsewhere.
+        # The order is that of the bytes: a name that is not text would be elsewhere in the order of texts.
         return joined.encode() if joined.isascii() else b"\0".join(sorted(map(os.fsencode, self.records)))
 
     @cached_property

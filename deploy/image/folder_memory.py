@@ -33,7 +33,7 @@ _MOST_AGAIN, _MOST_FILES_AGAIN = 8 << 20, 500
 
 
 class FolderMemory:
-    """What is remembered of one folder. A file that nobody can read or write costs the next push time, nothing else."""
+    """What is remembered of one folder. If its file cannot be read or written, the next push only takes longer."""
 
     def __init__(self, cache: Path, folder: Path) -> None:
         self._folder, self._all = folder, cache / "folders"

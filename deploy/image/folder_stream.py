@@ -37,7 +37,7 @@ class FolderStream:
 
     @cached_property
     def text(self) -> bytes:
-        """The same as a line, for another process."""
+        """The stream as a line of text, which another process can `parse`."""
         entries = [dataclasses.astuple(entry) for entry in self._entries]
         return json.dumps([str(self._folder.absolute()), entries, self._gone]).encode()
 

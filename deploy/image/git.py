@@ -35,5 +35,5 @@ def ask(folder: Path, *words: str, literal: bool = True) -> bytes:
 
 
 def names(folder: Path, *words: str) -> list[str]:
-    """The same, for a command with -z: one path after the other, whatever letters it has."""
+    """The paths that a git command with -z prints, whatever characters they contain."""
     return [os.fsdecode(name) for name in ask(folder, *words).split(b"\0") if name]

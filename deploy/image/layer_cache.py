@@ -149,7 +149,7 @@ class LayerCache:
         self._folder.chmod(0o700)  # only the owner may read what is in an image, as with the engine
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Nobody writes while we hold the lock, so a killed push left this part.
+            # No other push writes while we hold the lock, so a killed push left this part.
             for part in self._folder.glob(f"*{_PART}"):
                 part.unlink()
             yield

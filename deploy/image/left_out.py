@@ -85,7 +85,7 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
 
 
 def _near(folder: Path, path: str) -> str:
-    """The path in the folder that may be meant, which is no credential."""
+    """The path in the folder that may be meant, if it is not a credential."""
     above = PurePosixPath(path).parent
     try:
         paths = [(above / name).as_posix() for name in sorted(os.listdir(folder / above))[:_CODE_FILES]]
@@ -133,7 +133,7 @@ def _judged(
 
 
 def _read_many(folder: Path, unsure: Mapping[str, Entry], choice: Choice) -> Mapping[str, Read]:
-    """What files hold that nobody has searched yet, if they are so many bytes that several processes shall read."""
+    """The content of files not searched yet, if they are large enough to be read by several processes."""
     unread = [path for path, entry in unsure.items() if entry.isreg()]
     if sum(unsure[path].size for path in unread) < _MANY:
         return {}
@@ -147,7 +147,7 @@ def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
 
 
 def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
-    """The same, with the first file of the code that mentions it."""
+    """The file that was left out, with the first file of the code that mentions it."""
     name = os.fsencode(PurePosixPath(file.path).name)
     words = [name, b"dotenv"] if name.startswith(b".env") else [name]
     return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
@@ -158,7 +158,7 @@ def _is_in(path: str, places: Iterable[str]) -> bool:
 
 
 def is_below(path: str, places: Collection[str]) -> bool:
-    """The same, for many places."""
+    """Whether the path is one of these places, or below one."""
     if not places:
         return False
     while path:

@@ -46,7 +46,7 @@ def hint(
     """What brings the file, the module or the variable that these last `words` miss; empty if no word of them is known.
 
     `needs`: the file of the folder that names its packages, if it has one. `run`: the run's id. `there`: of the paths
-    that the words name, those that the rank's host has (named_paths.py); None: nobody knows. `open_end`: the run's end
+    that the words name, those that the rank's host has (named_paths.py); None: unknown. `open_end`: the run's end
     has no other cause, so that any path in the words may be what it misses. `instead`: what to say rather than a guess.
     """
     modules = _MODULE.findall(words)[-1:]
@@ -66,7 +66,7 @@ def hint(
 
 
 def _of_folder(paths: Sequence[str]) -> list[str]:
-    """Of the paths of a run those of the script's folder, as the folder has them."""
+    """Return the paths that lie in the script's folder, relative to it."""
     top = named_paths.WORK
     return [path.removeprefix(top) for path in paths if path.startswith(top)]
 
@@ -87,7 +87,10 @@ def _of_typo(paths: Sequence[str], folder: Path, there: Collection[str] | None) 
 
 @dataclass(frozen=True)
 class _Missing:
-    """What words name: paths, those of them that are no bare words, files of modules; and what the host has."""
+    """What an error message names, and what the host has.
+
+    `named`: paths. `alike`: those among them that look like a path and not like a bare word. `of_modules`: files of the
+    modules that the message names. `there`: the named paths that the host has; None: unknown."""
 
     named: Sequence[str]
     alike: Collection[str]
@@ -189,7 +192,7 @@ def of_hosts(words: str, options: str) -> str:
 
 
 def _is_data_beside(name: str, path: str) -> bool:
-    """Whether it lies in the same folder, below the top, and is no credential."""
+    """Whether it lies in the same folder, below the top, and is not a credential."""
     beside = PurePosixPath(path).parent
     alike = name != path and beside != PurePosixPath() and PurePosixPath(name).parent == beside
     return alike and not credentials.place_of(name)

@@ -137,9 +137,9 @@ def parse_base(name: str, output: str) -> Base:
 def run_image(base: Base, code: Sequence[str], tag: str) -> Image:
     """The image of a run under the name `tag`. `code`: the diff ids of the user's folder, bottom up; it may be none.
 
-    In an image that is not Muster's, Python is told where the trainer lies, and whoever it runs as gets a home and a
+    In an image that is not Muster's, Python is told where the trainer lies, and the user it runs as gets a home and a
     name: without them torch and other libraries find no place for their caches.
-    Raises UsageError when `tag` is no image name.
+    Raises UsageError when `tag` is not an image name.
     """
     tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
     layers = (*base.layers, *code)

@@ -1,7 +1,7 @@
 """The paths in the last words of a script: of its folder, or of its home. Pure.
 
 Each library has its own words for a missing file, so a sentence decides little here. A line that plainly misses a file
-makes its words sure. Any other word that looks like a path is only a maybe: whoever asks must know that the file is not
+makes its words sure. Any other word that looks like a path is only a maybe: the caller must know that the file is not
 there.
 """
 
@@ -22,7 +22,7 @@ _MISSING = re.compile(
 )
 # So torch.save misses the folder that it would write to.
 _WRITES = "Parent directory"
-# A dotted name that ends so is no file.
+# A dotted name with such an end is not a file.
 _EXCEPTIONS = ("Error", "Exception")
 # An apostrophe behind a letter is that of "couldn't".
 _WORDS = re.compile(r"(?<!\w)'([^'\n]+)'|\"([^\"\n]+)\"|([^\s'\":,;()`<>{}|=]+)")
@@ -111,6 +111,6 @@ def _of_run(word: str, run: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """A relative path below where it starts, without detours; empty if it is none."""
+    """A relative path below where it starts, without detours; empty if it is not such a path."""
     path = os.path.normpath(path)
     return "" if path == "." or path.startswith(("/", "..")) else PurePosixPath(path).as_posix()

@@ -28,7 +28,7 @@ class Official:
 
     @property
     def reference(self) -> str:
-        """Its name for an engine: by digest, so that all hosts pull the same."""
+        """The image's name for an engine: by digest, so that all hosts pull the same one."""
         return f"pytorch/pytorch@{self.digest}"
 
     def knows(self, gpu: Capability) -> bool:
@@ -38,7 +38,7 @@ class Official:
 
 @dataclass(frozen=True)
 class Machine:
-    """What decides on a host. `driver` and `gpus` are empty if nobody could tell, and without GPUs."""
+    """What decides on a host. `driver` and `gpus` are empty if they are unknown, and without GPUs."""
 
     architecture: str
     driver: tuple[int, ...] = ()

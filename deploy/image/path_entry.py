@@ -40,7 +40,7 @@ class Entry:
         return self.kind == stat.S_IFLNK
 
     def header(self, name: str) -> tarfile.TarInfo:
-        """The same in a tar file, under that name."""
+        """The entry's header in a tar file, under that name."""
         made = tarfile.TarInfo(name)
         made.size, made.mode, made.linkname, made.mtime = self.size, self.mode, self.linkname, TIME
         made.type = {stat.S_IFREG: tarfile.REGTYPE, stat.S_IFLNK: tarfile.SYMTYPE}.get(self.kind, tarfile.DIRTYPE)

@@ -34,7 +34,7 @@ class Proofs:
             self._change(f"{host} {mark}", add=True)
 
     def drop(self, host: str, mark: str) -> None:
-        """It is sent again: what comes must be proved."""
+        """Drop a proof: the host gets the file again, and must prove it again."""
         if self.has(host, mark):
             self._change(f"{host} {mark}", add=False)
 

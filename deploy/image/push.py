@@ -106,8 +106,8 @@ def push(
     Calls `tell(host, sent, total)` from several threads with the bytes so far; for `READER`, while this machine reads
     the base from its engine. An interrupted push leaves nothing; the next one starts from zero. proven: an image of
     this name has just run on the hosts; if it is this image, push does not try it again.
-    Raises UsageError for a bad folder or name, and DeployError if nobody has the base. If a host cannot take the image,
-    raises HostsFailed with every such host before it sends anything to any host.
+    Raises UsageError for a bad folder or name, DeployError if neither side has the base. If a host cannot take the
+    image, raises HostsFailed with every such host before it sends anything to any host.
     """
     sessions = list(sessions)
     folders = Ahead(lambda: _known_folders(sessions, code))  # it takes longest

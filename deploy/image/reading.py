@@ -26,7 +26,7 @@ _ROOT = Path(__file__).resolve().parents[__name__.count(".")] if __name__ != "__
 
 
 class Read(NamedTuple):
-    """What a file holds: its SHA-256, and in words the credential in it, if any. `fault`: why nobody can read it."""
+    """What a file holds: its SHA-256, and in words the credential in it, if any. `fault`: why it cannot be read."""
 
     digest: str
     credential: str
@@ -53,7 +53,7 @@ def credential_in(path: str, content: bytes, values: Mapping[str, str]) -> str:
 
 
 def _by_another(folder: Path, paths: Sequence[str], values: Mapping[str, str]) -> dict[str, Read]:
-    """The same in a process; what it does not answer for is missing."""
+    """The credentials in these files, found by a process; files that it does not answer for are missing."""
     order = json.dumps([str(folder), list(paths), dict(values)]).encode()
     environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
     command = [sys.executable, "-P", "-m", __name__]

@@ -3,7 +3,7 @@
 The process logs in to the host once more, by the same settings and with the same checks (ssh/), and runs the command
 that takes the stream. `python -m deploy.image.sending` is such a process: two lines of JSON come in, the host with its
 command and the folder; lines go out: `"open"` after the login, then bytes sent, then how it ended. It ends at once when
-its input ends, for then nobody listens any more.
+its input ends, because then this side has stopped listening.
 """
 
 from __future__ import annotations

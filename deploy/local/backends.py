@@ -52,7 +52,7 @@ from . import machine, packages, plan, processes, script
 STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
-# docker-compose.yml uses this run id if nobody gives one.
+# docker-compose.yml uses this run id if none is given.
 PLAIN_COMPOSE = "compose"
 
 
@@ -81,7 +81,7 @@ class LocalBackend(Backend):
 
     @classmethod
     def with_caches(cls, own: Script) -> Script:
-        """The same script with a place for what it downloads, kept across runs."""
+        """Return the script with a folder for its downloads, which is kept across runs."""
         return own
 
     @classmethod
@@ -111,7 +111,8 @@ class ProcessBackend(LocalBackend):
         if spec.script and spec.script.packages:
             python = f"{spec.script.packages.name}/bin/python"
         command = commands.agent(python, spec.arguments)
-        counted = spec.script and not spec.least  # the return of a node that the others go on without is no restart
+        # If the others go on without a node, its return does not count as a restart.
+        counted = spec.script and not spec.least
         restarts = spec.script.restarts if spec.script and counted else processes.MOST_RESTARTS
         secrets = spec.script.secrets if spec.script else {}
         self._nodes = processes.LocalNodes(
@@ -206,7 +207,7 @@ class ComposeBackend(LocalBackend):
 
     @classmethod
     def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
-        """As containers see the run folder. Their image has torch for the CPU."""
+        """Return the script with its folder as containers see it. Their image has torch for the CPU."""
         return Script(f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
 
     @classmethod

@@ -19,7 +19,8 @@ from . import backends
 def delete(name: str, console: Console) -> None:
     """Remove the folder of a run that has ended, and say how much that was.
 
-    Raises UsageError if the run is not here, still runs, or ran on hosts: a copy of results is no run of this machine.
+    Raises UsageError if the run is not here, still runs, or ran on hosts: a copy of results is not a run of this
+    machine.
     Raises DeployError if the folder cannot be removed completely.
     """
     run = asked("--run", name, run_id)

@@ -33,7 +33,7 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
 
 
 def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
-    """The same for containers of the image, which must be there."""
+    """Install what a script needs, for containers of the image. The image must be there."""
     owner = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
     source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
     place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source, code_layers=0)

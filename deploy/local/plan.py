@@ -94,7 +94,7 @@ def check_gpus(given: str, script: bool, backend: str) -> values.Gpus:
 
 
 def how_many(asked: values.Gpus, present: int) -> int:
-    """How many GPUs a run gets on a machine with so many."""
+    """How many of a machine's GPUs a run gets."""
     if asked == "auto":
         return present
     number = asked if isinstance(asked, int) else len(asked)
@@ -129,7 +129,7 @@ def check_processes(machine: MachineFacts, script: bool = False) -> None:
 
 
 def choose_port(wanted: int, busy: Collection[int]) -> PortChoice:
-    """The wanted port, or the next one that nobody listens on."""
+    """The wanted port, or the next free one."""
     for port in range(wanted, wanted + PORTS_TO_TRY):
         if port not in busy:
             return PortChoice(port, "" if port == wanted else f"port {wanted} is in use: the nodes meet on {port}")

@@ -39,7 +39,7 @@ from . import gpus as local_gpus
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
-# So little room on a disk is none: each node frees a little at its end.
+# A disk with less room than this counts as full: each node frees a little at its end.
 _FULL = 4 << 20
 
 
@@ -373,7 +373,7 @@ def _hold_gpus(asked: Gpus, running: str, held: ExitStack, console: Console) -> 
 
 
 def _choose_port(held: ExitStack, console: Console) -> int:
-    """A port that nobody listens on and no other run has claimed; this run holds it until its end."""
+    """A free port that no other run has claimed; this run holds it until its end."""
     taken: Collection[int] = observe.busy_ports(
         range(environment.MASTER_PORT, environment.MASTER_PORT + plan.PORTS_TO_TRY)
     )

@@ -82,7 +82,7 @@ def shell_here(run: str, rank: str, words: Sequence[str]) -> int:
 
 
 def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
-    """Where a rank of a run lives. Raises UsageError for a rank that is no number, DeployError if it does not run."""
+    """Where a rank of a run lives. Raises UsageError for a rank that is not a number, DeployError if it is not up."""
     if not rank.isdecimal():
         raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
     names = record.facts(run_dir).get("nodes") or []

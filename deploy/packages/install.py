@@ -62,7 +62,10 @@ class Installed:
 
 
 def bring(places: Sequence[Place], asked: Asked, folder: Path | None = None) -> Installed:
-    """Install what is asked at every place. Raises DeployError with the tool's own words; what was there stays."""
+    """Install the requested packages at every place.
+
+    Raises DeployError with the tool's own words; the packages that were there before stay.
+    """
     folder, sent = folder or store.default_folder(), [0]
     has = asked.each(places, lambda place: place.look()).all()
     first = next(iter(has.values()))

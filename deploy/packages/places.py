@@ -48,7 +48,7 @@ class Place(Protocol):
 
     @property
     def name(self) -> str:
-        """As messages call it."""
+        """The place's name in messages."""
 
     def look(self) -> Has:
         """What it has. Raises DeployError."""
@@ -157,7 +157,7 @@ class DockerPlace:
         self.runner.run(("docker", "volume", "rm", "--force", self.environment(digest)), check=False)
 
     def machine(self) -> str:
-        """As `uname -m` says."""
+        """The machine's architecture, as `uname -m` says."""
         return str(self.runner.run(("uname", "-m")).out.strip())
 
 
@@ -200,7 +200,7 @@ class Here:
 
     def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Done:
         """Run a command; `take` gets its output in pieces."""
-        # A pipe that nobody reads meanwhile would stop a command that complains at length.
+        # A full pipe without a reader would stop a command that complains at length.
         with TemporaryFile() as words:
             with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words) as process:
                 assert process.stdout is not None
@@ -255,7 +255,7 @@ class ProcessPlace:
         return done.code, done.err
 
     def export(self, digest: str, take: Callable[[bytes], None]) -> None:
-        """Nobody asks this machine for the environment of its own Python."""
+        """Not used: the environment of this machine's own Python is never exported."""
         raise DeployError("an environment of this machine's Python fits no other machine")
 
     def remove(self, digest: str) -> None:
@@ -263,7 +263,7 @@ class ProcessPlace:
         shutil.rmtree(self.folder / digest, ignore_errors=True)
 
     def machine(self) -> str:
-        """As the kernel says."""
+        """The machine's architecture, as the kernel says."""
         return platform.machine()
 
 

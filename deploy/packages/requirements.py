@@ -175,7 +175,7 @@ def own_indexes(requirements: Requirements) -> Iterator[str]:
 def _package(folder: Path, here: str, text: str, where: str, sent: Collection[str]) -> str:
     path = _inside(folder, posixpath.join(here, re.sub(r"\[[^\]]*\]$", "", text.strip("\"'"))), where)
     if not any(posixpath.normpath(posixpath.join(path, name)) in sent for name in ("pyproject.toml", "setup.py")):
-        raise UsageError(f"{where}: {path} is no package that is sent: it has no pyproject.toml or setup.py")
+        raise UsageError(f"{where}: {path} is not a package among the sent files: it has no pyproject.toml or setup.py")
     return path
 
 

@@ -75,7 +75,7 @@ WORDS = {
     "slow": "carries a payload, but too slowly to end in time",
     "late": "no answer in 2.2 s, one later",
     "at-times": "no answer in time, where others are answered",
-    "no-arp": "no answer: nobody answers ARP",
+    "no-arp": "no answer: no host answers ARP",
     "wrong-card": "no answer: the table of neighbours has another card than its own",
 }
 

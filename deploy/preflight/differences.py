@@ -1,6 +1,6 @@
 """What differs between hosts that should be alike, apart from what may differ. Pure.
 
-A difference is evidence for whatever fails. Alone it is no fault: a check has to know that it breaks a run.
+A difference is evidence for whatever fails. Alone it is not a fault: a check has to know that it breaks a run.
 """
 
 from __future__ import annotations

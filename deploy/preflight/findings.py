@@ -102,7 +102,7 @@ class Verdict:
 
     @property
     def cause(self) -> str:
-        """Its slug, empty when all is well."""
+        """The slug of the cause; empty if all is well."""
         return self.first.cause if self.first else ""
 
     @property
@@ -173,6 +173,6 @@ def subject(names: Sequence[str], singular: str, plural: str) -> str:
 
 
 def odd_ones(values: Mapping[str, str]) -> tuple[str, ...]:
-    """The hosts whose value is not that of most; all of them where none has a majority."""
+    """The hosts whose value differs from that of the majority; all hosts if there is no majority."""
     common, times = Counter(values.values()).most_common(1)[0]
     return tuple(host for host, value in values.items() if value != common or times * 2 <= len(values))

@@ -186,7 +186,7 @@ def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ..
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
-    """The same cause on several hosts is one finding."""
+    """Merge findings: one cause on several hosts is one finding."""
     merged: dict[tuple[str, str], Finding] = {}
     for number, finding in enumerate(findings):
         alone = (

@@ -47,7 +47,7 @@ class Network:
 
     @property
     def interfaces(self) -> str:
-        """Its interfaces in words: one name where all hosts have the same."""
+        """The network's interfaces in words: one name if all hosts have the same."""
         return " or ".join(sorted({interface for interface, _ in self.places.values()}))
 
     @property
@@ -93,7 +93,7 @@ def candidates(answers: Answers) -> list[Network]:
     if not present and _distinct(routed):
         present = Network("by the hosts' routes", routed)
     ordered = [present] if present else []
-    # What gives no host another interface is no choice.
+    # A network that gives no host another interface is not a choice.
     shared = [network for network in shared if not present or not network.places.items() <= present.places.items()]
     ordered += sorted(shared, key=lambda network: -len(network.places))
     return ordered if len(ordered) > 1 else []
@@ -118,7 +118,7 @@ def _distinct(places: Mapping[str, tuple[str, str]]) -> bool:
 
 
 def pairs_of(network: Network) -> list[Pair]:
-    """Whom to measure: all pairs of few hosts; of many, each host and the next."""
+    """The pairs of hosts to measure: all pairs if the hosts are few; otherwise each host and the next."""
     hosts = list(network.places)
     if len(hosts) <= ALL_PAIRS:
         return [(first, other) for place, first in enumerate(hosts) for other in hosts[place + 1 :]]
@@ -235,7 +235,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         return
     nearest = min(useful, key=lambda network: (len(everyone) - len(meets[network.name]), -network.mbit))
     if all(meets[network.name] <= meets[nearest.name] for network in useful):
-        return  # the other networks connect nobody else: what is wrong with this one is the cause
+        return  # the other networks connect no more hosts: what is wrong with this one is the cause
     shown = tuple(f"{network.words}: {listed(_pairs(meets[network.name], hosts))} meet" for network in useful)
     left = everyone - meets[nearest.name]
     lacking = [host for host in hosts if host not in nearest.places]

@@ -65,7 +65,7 @@ def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[
 
 
 def _endpoint(request: PreflightRequest, facts: Mapping[str, Facts]) -> str:
-    """Where the nodes meet if nobody says it. Scripts of Slurm and MPI set MASTER_ADDR to the first host's name."""
+    """Where the nodes meet by default. Scripts of Slurm and MPI set MASTER_ADDR to the first host's name."""
     first: Facts = next(iter(facts.values()), {})
     return str(first.get("hostname", "")) if request.style in (SLURM, MPI) else meeting_address(facts)
 

@@ -107,7 +107,7 @@ def _cell(answers: Answers, source: str, target: str) -> Cell:
             return ""
         tried = [link for link in answers.between(source, target, kind) if link.address in own or kind == "rendezvous"]
         if kind == "other":
-            # Whoever picks an interface gets no other way by another family on the same interface.
+            # A choice of interface gives no other way by another family on the same interface.
             tried = [link for link in tried if prediction.interface_of(facts, link.address) != pick.interface]
         if kind == "hint":
             tried = [link for link in tried if link.address == pick.address] or tried

@@ -1,7 +1,7 @@
 """From the answers of a rehearsal (trainer/rehearsal.py) to findings: which host failed, where and why. Pure.
 
 A fault that a host has alone is that host's. Where ranks failed together, a host whose own words show a fault is the
-cause, and those who only lost it are not; if there is none, the pair is named, or nobody.
+cause, and those who only lost it are not; if there is none, the pair is named, or no host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REMEDY = {
     "its libfabric found no RDMA provider, and took TCP": "Muster gives no EFA device to a run: accept TCP",
     "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",
 }
-# An all_reduce that is slower than both of these is no training.
+# With an all_reduce that is slower than both of these, no run can train.
 _SUMMED, _CRAWL_S, _CRAWL_MBIT = re.compile(r"all_reduce of (\d+) MB"), 10.0, 20.0
 _MISSED = re.compile(r"node (\d{1,5}) did not come")
 _REMOTE = re.compile(r"\[(?:::ffff:)?([0-9a-fA-F.:]{3,45})\]:\d")
@@ -288,7 +288,7 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
 
 
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
-    """The finding where every host only lost others: a host that did not come, a pair, or nobody."""
+    """The finding where every host only lost others: a host that did not come, a pair, or no host."""
     outcomes = {host: outcome for host, outcome in bad.items() if not outcome.waits}
     evidence = tuple(f"{host}: {text}" for host, outcome in outcomes.items() for text in outcome.errors[:1])[:5]
     steps = {rank["step"] for outcome in outcomes.values() for rank in outcome.ranks if rank.get("step")}

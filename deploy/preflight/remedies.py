@@ -39,7 +39,7 @@ def on(hosts: Iterable[str], command: Callable[[str], str]) -> str:
 
 
 def with_interface(answers: Answers, hosts: Sequence[str], command: str) -> str:
-    """The same with each host's own interface in the place of `IF`."""
+    """The command for these hosts, with each host's own interface in the place of `IF`."""
     return on(hosts, lambda host: command.replace("IF", interface_of(answers, host) or "<interface>"))
 
 
@@ -59,7 +59,7 @@ def let_in(interface: str, network: str, ports: str = "") -> str:
 
 
 def let_out(interface: str, network: str) -> str:
-    """The same for what a host sends."""
+    """Lets packets out to a network, before any other rule."""
     return f"{_tables(network)} -I OUTPUT{f' -o {interface}' if interface else ''} -d {network} -j ACCEPT"
 
 

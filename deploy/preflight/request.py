@@ -56,5 +56,5 @@ class PreflightRequest:
         return replace(self, backend="nccl" if any(gpus) and not any(without) else "gloo")
 
     def json(self) -> dict[str, Any]:
-        """As `PreflightRequest(**value)` takes it back."""
+        """The request as a value from which `PreflightRequest(**value)` makes it again."""
         return asdict(self)

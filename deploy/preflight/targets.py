@@ -20,7 +20,7 @@ FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
 # Packets of a call that began its payload; more than one carries before its first large packet; and how long one may
 # pause that still carries.
 LITTLE, SOME, STILL_MS = 8, 16 << 10, 700
-# One call of each pair waits longer than the others: an answer that is late is no answer that is dropped.
+# One call of each pair waits longer than the others: a late answer is not a dropped one.
 PATIENT_S, OTHER_S, AGAIN_S, MOST_AGAIN = 3.4, 1.3, 0.5, 2
 OFTEN, MOST_OFTEN, MOST_ANSWERED = 16, 16, 0.8
 # A kernel that finds no local port, or none of its addresses, for a call.
@@ -69,7 +69,7 @@ def once_more(answers: Answers) -> dict[str, list[dict[str, Any]]]:
 
 
 def often(answers: Answers) -> dict[str, list[dict[str, Any]]]:
-    """Many short calls at once, by caller, between hosts of which one call was answered and another one not."""
+    """Many short calls at once, by caller, between two hosts that answered one call but not another."""
     wanted: dict[str, list[dict[str, Any]]] = {}
     mixed = [ends for ends in pairs(answers.hosts_with_facts) if _is_mixed(answers.between(*ends))]
     for source, target in mixed[:MOST_OFTEN]:

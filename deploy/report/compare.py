@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Curve:
-    """The same measure of both runs, by step."""
+    """One measure of both runs, by step."""
 
     name: str
     unit: str

@@ -57,7 +57,7 @@ class Text(RichText):
         super().__init__(visible(text), style, **more)
 
     def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
-        """As in rich, with visible control characters."""
+        """Append text as rich does, with control characters made visible."""
         super().append(visible(text) if isinstance(text, str) else text, style)
         return self
 
@@ -107,7 +107,7 @@ class Console:
         return self._transferring(Transfers(hosts))
 
     def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Callable[[str, int, int], None]]:
-        """The same for a fetch."""
+        """Show the progress of a fetch on a terminal; gives `tell(host, sent, total)`, which any thread may call."""
         return self._transferring(Transfers(hosts, then=""))
 
     @contextmanager
@@ -271,7 +271,7 @@ class Console:
         self._safely(lambda: print(json.dumps(value), file=self._out.file, flush=True))
 
     def _safely(self, write: Callable[[], None]) -> None:
-        """Write. If nobody can read any more, become silent instead of failing in the middle of a run."""
+        """Write. If the output has gone, become silent instead of failing in the middle of a run."""
         try:
             write()
         except OSError:

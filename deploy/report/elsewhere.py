@@ -20,7 +20,7 @@ _NO_FOLDER = "hosts share no folder while a run lasts"
 def known(words: str, run: str, node: str, there: Mapping[str, frozenset[str]], open_end: bool = True) -> str:
     """What helps where another node has what these `words` of a rank of `node` miss; empty if none has it.
 
-    `there`: the paths of the words that each node has. If nobody knows the node, one that lacks it is named.
+    `there`: the paths of the words that each node has. If the node is unknown, one that lacks it is named.
     `open_end`: as missed.hint takes it.
     """
     for path in named_paths.all_of(words, run) if open_end else ():
@@ -32,7 +32,7 @@ def known(words: str, run: str, node: str, there: Mapping[str, frozenset[str]], 
 
 
 def likely(words: str, run: str, nodes: Sequence[str], there: Mapping[str, frozenset[str]], folder: Path) -> str:
-    """The same where a node did not say what it has: another rank may have written what was never sent.
+    """What helps if a node did not say what it has: another rank may have written what was never sent.
 
     `folder`: the one that was sent.
     """

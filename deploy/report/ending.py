@@ -74,7 +74,7 @@ def _hint(
 
 
 def _with(hint: str, result: Result) -> str:
-    """It, and what the result has: the next start copies to each host what it lacks, which helps some scripts."""
+    """The hint, joined with that of the result: the next start copies to each host what it lacks, which helps some."""
     return "; ".join(filter(None, (hint, result.hint)))
 
 

@@ -120,7 +120,7 @@ class Interrupts:
         self._count, self._come_back = 1, ""
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGHUP:  # nobody reads any more; writing would raise in the middle of something
+        if number == signal.SIGHUP:  # the terminal has gone; writing would raise in the middle of something
             self._gone = True
             self._console.mute()
         if number == signal.SIGTERM and self._come_back:

@@ -56,7 +56,7 @@ class Transfers:
         return rows
 
     def line(self, now: float) -> str:
-        """The same in one line, for an output that is no terminal."""
+        """The progress in one line, for an output that is not a terminal."""
         return "; ".join(f"{name} {words}" for name, words in self.rows(now, _IN_A_LINE))
 
     def _words(self, transfer: _Transfer, now: float) -> str:

@@ -32,7 +32,7 @@ class Recorder(Console):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether the caller has stopped waiting."""
         return self._gone or self._over()
 
     @gone.setter
@@ -40,7 +40,7 @@ class Recorder(Console):
         self._gone = value
 
     def mute(self) -> None:
-        """As for a command; without `show` there is nothing to silence."""
+        """Silence the output, as for a command; without `show` there is none."""
         if self._show:
             super().mute()
 
@@ -62,7 +62,7 @@ class Recorder(Console):
             super().block(rows)
 
     def ask(self, question: str) -> bool:
-        """Nobody is asked: the answer is no."""
+        """Answer no, without asking."""
         return False
 
     def _data(self, value: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ def _own_gpus(node: NodeStatus, gpus: Gpus) -> str:
 
 
 def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dict[str, Any]]:
-    """The same for programs: an object for each node."""
+    """The statuses for programs: one object for each node."""
     batches = {node.run: node.batch for host in statuses.values() for node in host.nodes if node.batch}
     values = []
     for host, status in statuses.items():
@@ -128,7 +128,7 @@ def fault_rows(faults: Mapping[str, DeployError]) -> list[tuple[str, str]]:
 
 
 def fault_values(faults: Mapping[str, DeployError]) -> list[dict[str, Any]]:
-    """The same for programs."""
+    """The faults for programs: one object for each host that did not answer."""
     return [{"host": host, "error": words, "hint": faults[host].hint} for host, words in fault_rows(faults)]
 
 

@@ -57,7 +57,7 @@ class Backend(Protocol):
         """End every node now. Its console can still be read."""
 
     def output(self, state: State) -> list[Event]:
-        """What the ranks have printed since the last call, for whoever watches (output.py)."""
+        """What the ranks have printed since the last call, for the person who watches (output.py)."""
         return []
 
     def collect_logs(self) -> None:

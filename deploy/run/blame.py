@@ -1,6 +1,6 @@
 """Name the rank that caused the end of a run, from how each rank ended. Pure.
 
-Only the first cause is named; its victims are listed by number. If nobody can tell, the message says so and why.
+Only the first cause is named; its victims are listed by number. If that cause is unknown, the message says so and why.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class End:
 
 @dataclass(frozen=True)
 class Blame:
-    """The message about the end; `node` and `rank` name the culprit, empty and None if nobody can tell."""
+    """The message about the end; `node` and `rank` name the culprit; empty and None if it is unknown."""
 
     message: str
     node: str = ""

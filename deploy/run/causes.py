@@ -40,14 +40,14 @@ class Cause(StrEnum):
 
 
 _WORDS = {
-    Cause.KILLED: "was killed by a signal (a crash in native code is one, too)",
+    Cause.KILLED: "was killed by a signal (a crash in native code ends with one too)",
     Cause.HOST_MEMORY: "was killed because its host ran out of memory",
     Cause.CONTAINER_MEMORY: "was killed because its container ran out of memory",
     Cause.GPU_MEMORY: "ran out of memory on its GPU",
     Cause.EXCEPTION: "failed with an exception",
     Cause.LEFT_EARLY: "left before the others, without an exception",
     Cause.STOPPED: "is stopped: by SIGSTOP, or because its container is paused",
-    Cause.LOCKED_UP: "lives, and no longer moves: it waits for something of its own, or computes forever",
+    Cause.LOCKED_UP: "is alive but no longer moves: it waits for something of its own, or computes forever",
     Cause.MISMATCH: "called another collective than the others, or one of another size",
     Cause.NODE_LOST: "is gone: the host, its engine or the node's container",
     Cause.CUT_OFF: "cannot be reached from one of the others, or cannot reach it",

@@ -40,7 +40,7 @@ def calls(rows: Iterable[Sequence[Any]]) -> tuple[Call, ...]:
 
 
 def disagreement(by_rank: Mapping[int, Sequence[Call]]) -> dict[int, Call]:
-    """By rank the first call that differs from others' of the same number in the same group; empty where none does."""
+    """For each rank, its first call that differs from the others' call of that number and group; empty if none does."""
     by_number: dict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
     for rank, own in by_rank.items():
         for call in own:

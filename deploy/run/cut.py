@@ -11,7 +11,7 @@ from .evidence import Evidence
 
 @dataclass
 class CutLink:
-    """The first link that is cut, since when, and how often ranks had begun by then; no `finding`: none is."""
+    """The first cut link, since when it is cut, and how often ranks had begun by then. Without `finding`: none."""
 
     finding: Finding | None = None
     t: float = 0.0
@@ -20,7 +20,7 @@ class CutLink:
     def look(self, finding: Finding | None, evidence: Evidence, names: Collection[str], now: float) -> None:
         """Take what the inquest says of links at `now`. `names`: the nodes.
 
-        A cut lasts until it is well again under the same ranks. A server that is no node may be lost without harm.
+        A cut lasts until it is well again under the same ranks. A server that is not a node may be lost without harm.
         """
         starts = sum(evidence.starts.values())
         if finding and not {finding.node, finding.other or finding.node} <= set(names):

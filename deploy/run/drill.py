@@ -14,7 +14,7 @@ from .events import Event
 from .progress import State
 from .story import Happening
 
-# So long a node is paused; its host ends the pause by itself after GUARD_S, should nobody else do it.
+# So long a node is paused; its host ends the pause by itself after GUARD_S, if the drill cannot.
 PAUSE_S, GUARD_S = 10.0, 20.0
 # So long a fault may last. After training has gone on for SETTLE_S, the next words belong to the next fault.
 LIMIT_S, SETTLE_S = 180.0, 5.0

@@ -186,7 +186,7 @@ class RunSpec:
         return tuple(node.name for node in self.nodes)
 
     def limited(self, hours: str) -> RunSpec:
-        """The same run, which its nodes stop after so many hours; empty: no limit."""
+        """Return a copy of the run that its nodes stop after so many hours; empty: no limit."""
         more = {MAX_HOURS: hours} if hours else {}
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
@@ -194,10 +194,10 @@ class RunSpec:
     def grouped(
         self, least: int, where: Sequence[tuple[str, int, int]], key: str, spares: int = 0, arbiter: str = ""
     ) -> RunSpec:
-        """The same run, whose nodes may go on without each other while `least` are left; 0: they may not.
+        """Return a copy of the run that continues while at least `least` nodes are left; 0: it needs all of them.
 
-        `where`: of each node its address, and the two ports on which the others meet it. `key`: of this start. So many
-        `spares`, the last nodes, wait until one of the others is lost. The `arbiter` only votes.
+        `where`: for each node its address, and the two ports on which the others reach it. `key`: that of this start.
+        `spares`: how many of the last nodes wait until another one is lost. `arbiter`: the node that only votes.
         """
         if not least:
             return self
@@ -299,7 +299,7 @@ def asked_restarts(text: str, script: bool) -> int | None:
 
 
 def asked_style(text: str, script: bool) -> dict[str, str]:
-    """--style as a node's variable; empty where it is not given. Raises UsageError for what is no style of a script."""
+    """--style as a node's variable; empty if not given. Raises UsageError for an unknown style or without a script."""
     if text and (text not in STYLES or not script):
         why = f"not one of {', '.join(STYLES)}" if text not in STYLES else "there is no script"
         raise UsageError(f"--style {text}: {why}", f"{FAB} deploy ... --style slurm -- train.py")
@@ -332,7 +332,7 @@ def asked_least(
         )
     if int(text) == nodes and not spares:
         raise UsageError(
-            f"--min-nodes {text}: of {nodes} nodes none could be lost", "leave it out: all are needed then"
+            f"--min-nodes {text}: none of {nodes} nodes could be lost", "leave it out: all are needed then"
         )
     if int(text) < majority:
         raise UsageError(

@@ -45,7 +45,7 @@ def _measured(value: object, what: str) -> float:
 
 
 _TIMED: Mapping[str, Reader[Any]] = {"t": real(0.0, 1e11), "kind": text(50)}
-# Of a rank that waits: group, number in it, name, size, and the script's file, line and function.
+# A collective of a waiting rank: group, number in it, name, size, and the script's file, line and function.
 COLLECTIVES = array(row(words(40), _STEP, words(40), words(40), words(200), _STEP, words(100)), 64)
 # The addresses of both ends of connections.
 _PAIRS = array(row(text(64), text(64)), 64)

@@ -92,7 +92,7 @@ class Lag:
         return min((lag for _, lag in self.recent), default=0.0)
 
     def take(self, lag: float, now: float) -> None:
-        """Take a report that arrives at `now`. Of several that come together the last one counts."""
+        """Take a report that arrives at `now`. If several come together, the last one counts."""
         if self.recent and self.recent[-1][0] == now:
             self.recent.pop()
         self.recent.append((now, lag))
@@ -153,7 +153,7 @@ class Evidence:
         return ranks[0] if len(ranks) == 1 else None
 
     def node_at(self, address: str) -> str:
-        """The node that has an address; the address itself if nobody has said."""
+        """The node that has an address; the address itself if it is unknown."""
         return self.addresses.get(address, address)
 
     def _take_lag(self, event: Event, now: float) -> None:

@@ -36,7 +36,7 @@ _STANDS = {
     "unobserved": "is not observed (--no-observe)",
     "plain": "is not observed (MUSTER_PLAIN_TORCHRUN=1)",
 }
-# Nobody looks at such a rank: what it does is not known, and it is to blame for nothing.
+# Such a rank is not observed: what it does is unknown, and it is not blamed for anything.
 _UNLOOKED = ("unobserved", "plain")
 # The same of a rank that moves.
 _IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "is in", "backward": "is in backward"}
@@ -129,7 +129,7 @@ def verdict(ranks: Iterable[RankDoing]) -> str:
 
 
 def missing(ranks: Sequence[RankDoing]) -> str:
-    """The verdict on ranks that live; empty while one moves, or where none waits for others."""
+    """The verdict on living ranks; empty while one of them moves, or if none waits for others."""
     living = [rank for rank in ranks if rank.doing not in ("ended", "unseen", *_UNLOOKED)]
     stands = len(living) > 1 and any(map(waits, living)) and not any(rank.moves for rank in living)
     return verdict(living) if stands else ""
@@ -149,7 +149,7 @@ def words_of(rank: RankDoing) -> str:
     """What one rank does, in a few words."""
     if rank.moves and (rank.doing in _IS_IN or waits(rank)):
         return _IS_IN.get(rank.doing, f"is in {_what(rank)}")
-    if rank.doing == "unseen":  # it may have just begun, or never train: that it stands still, nobody has seen
+    if rank.doing == "unseen":  # it may have just begun, or never train: that it stands still, no look has shown
         return "answers no look"
     return f"waits for others in {_what(rank)}" if waits(rank) else _STANDS.get(rank.doing, rank.doing)
 

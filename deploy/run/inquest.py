@@ -1,8 +1,8 @@
 """Who broke a run first, and why: one decision from the records of all ranks and nodes (evidence.py). Pure.
 
-Facts come before patterns: how a process ended, what the engine and the kernel say, which packets nobody acknowledged.
-What a rank wrote counts for its cause only after these. Ranks that lost another one are victims, and are never named
-first. Among several causes the first in time is the verdict.
+Facts come before patterns: how a process ended, what the engine and the kernel say, which packets were not
+acknowledged. What a rank wrote counts for its cause only after these. Ranks that lost another one are victims, and are
+never named first. Among several causes the first in time is the verdict.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def cause_of_words(message: str) -> Cause:
 
 
 def cause_of_end(end: End) -> Cause:
-    """Why a rank ended that is no victim."""
+    """Why a rank ended that is not a victim."""
     if "its node ended it" in end.how:
         return Cause.STOPPED if "was stopped by a signal" in end.how else Cause.LOCKED_UP
     if "(out of memory on its host" in end.how:
@@ -113,7 +113,7 @@ def _asked_to_end(evidence: Evidence) -> bool:
 
 
 def _sizes(evidence: Evidence, now: float) -> Finding | None:
-    """That ranks sent each other another size than awaited; the culprit is the one at another place than the others."""
+    """A finding that ranks sent each other unexpected sizes; the culprit is at another place than the other ranks."""
     words = [end for end in evidence.ends.values() if cause_of_error(end.error) == Cause.MISMATCH]
     if not words:
         return None

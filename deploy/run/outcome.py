@@ -183,7 +183,7 @@ def _folded(message: str, others: list[str]) -> str:
 
 
 def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:
-    """Whether a backend should restart a node: it died, and nobody has said that the run is over."""
+    """Whether a backend should restart a node: it died, and no verdict says that the run is over."""
     return not stopping and not verdicts and node.code is not None and (node.code < 0 or node.code == FAILED)
 
 
@@ -238,7 +238,7 @@ def _killed(node: NodeState) -> bool:
 def left_early(state: State, now: float, followed_since: float = 0.0) -> list[int]:
     """Ranks that ended with 0 a while ago while others still run, and that were not reported yet.
 
-    Who begins to follow a run late gets the ends of its ranks one by one: for that while nobody has left early.
+    A late follower gets the ends of the ranks one by one: meanwhile no rank counts as having left early.
     """
     if state.verdicts or state.exited_at or len(state.ends) == len(state.began):
         return []
@@ -273,9 +273,9 @@ def _no_headway(state: State) -> Result | None:
 
 
 def _beyond_repair(state: State, now: float) -> Result | None:
-    """A link that nobody has mended in time; a script whose ranks only wait for one that has ended.
+    """The result for a link that was not repaired in time, or a script whose ranks only wait for one that has ended.
 
-    gloo notices a rank that ended at once, NCCL after ten minutes. A trainer of Muster's starts again over a cut link.
+    gloo notices the end of a rank at once, NCCL after ten minutes. A trainer of Muster's starts again over a cut link.
     """
     if (cut := state.cut.finding) and now - state.cut.t >= state.wait_lost_s:
         return Result("failed", cut.message, "repair the link", cut.node, cut.rank, state.step, cause=cut.cause)

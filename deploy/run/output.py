@@ -1,7 +1,7 @@
 """What ranks print, as events of the kind `output`: from a node's console, or from the ranks' logs on this machine.
 
-This is for whoever watches, so a flood is cut here; the logs have every line. docs/contract.md has the marks that an
-agent puts in front of a line.
+This is for a person who watches, so a flood is cut here; the logs have every line. docs/contract.md has the marks that
+an agent puts in front of a line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.printable import plain, without_redraws
 from . import own_files
 from .events import Event
 
-# Between two looks; nobody reads faster.
+# Between two looks; a person does not read faster.
 MOST_LINES = 200
 # So much of a log is read in one look: what came before is in the log.
 _MOST_BYTES = 64 << 10
@@ -93,7 +93,7 @@ class RankLogs:
             return [_event(node, f"\r{drawn}", [rank], now)] if moved else []
         self._offsets[path.name] = size - len(rest.encode(errors="replace")) if end else size
         lines = [_last_drawn(line) for line in (whole if end else rest).split("\n")]
-        if start > offset:  # nobody counted what stands before, and the first line begins somewhere
+        if start > offset:  # what is before was not counted, and the first line begins somewhere
             return [_left_out_event(None, now), *(_event(node, line, [rank], now) for line in lines[1:][-MOST_LINES:])]
         return _left_out(len(lines[:-MOST_LINES]), now) + [
             _event(node, line, [rank], now) for line in lines[-MOST_LINES:]

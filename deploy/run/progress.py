@@ -190,7 +190,7 @@ class State:
             self._tell(event, f"{self.name(now.node)} {ended_how(now.code or 0)}{self._at_step()}", grave=True)
             self.explained = True
         if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
-            # Code 1, as a node ends that lost the others: we blame nobody before we know more.
+            # Code 1, as a node ends that lost the others: we blame no rank before we know more.
             if now.code in (None, DONE, FAILED) or (is_loss and before.state == "exited"):
                 self._tell(event, f"{now.node} restarts{self._at_step()}")
                 self.came_back.add(now.node)

@@ -35,7 +35,7 @@ def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
 
 
 def _is_of_others(end: str) -> bool:
-    """Whether a link ends at a server on the internet that is no node: a script may lose one without harm."""
+    """Whether a link ends at a server on the internet that is not a node: a script may lose one without harm."""
     try:
         return ipaddress.ip_address(end).is_global
     except ValueError:  # a node's name
@@ -43,7 +43,7 @@ def _is_of_others(end: str) -> bool:
 
 
 def cut_off(evidence: Evidence, now: float) -> list[Finding]:
-    """Links on which nobody acknowledges what is sent; the node that is at one end of all of them."""
+    """Links on which nothing that is sent is acknowledged; the node that is at one end of all of them."""
     pairs = _pairs(evidence)
     if not pairs or now - (since := min(pairs.values())) < _LINKS_SETTLE_S:
         return []
@@ -69,7 +69,7 @@ def unseen(evidence: Evidence, now: float) -> list[Finding]:
     """Hosts that do not answer, where the others wait for them or have lost them."""
     away = {node: t for node, (trouble, t) in evidence.troubles.items() if trouble == "unseen"}
     lost = [node for node, t in sorted(away.items()) if now - t >= _UNSEEN_S]
-    # If nobody answers, this machine is cut off; and what else is known of a node explains more.
+    # If no host answers, this machine is cut off; and what else is known of a node explains more.
     if not lost or set(evidence.began.values()) <= away.keys() or away.keys() < evidence.troubles.keys():
         return []
     since = min(away[node] for node in lost)
@@ -84,7 +84,7 @@ def unseen(evidence: Evidence, now: float) -> list[Finding]:
 
 
 def _who_miss(evidence: Evidence, since: float) -> str:
-    """Who misses the hosts that do not answer, in words; empty if nobody does, as far as is known."""
+    """The ranks that miss the hosts that do not answer, in words; empty if none is known to."""
     if victims := [end.rank for end in evidence.ends.values() if end.victim]:
         return f"{ranks_in_words(victims)} lost"
     others = evidence.living

@@ -254,7 +254,7 @@ def keep_story(run_dir: Path, story: Story) -> None:
 
 
 def story_since(run_dir: Path, since: float) -> list[Happening]:
-    """The lines of the story in timeline.jsonl since then; what is no such line is left out."""
+    """The lines of the story in timeline.jsonl since then; other lines are left out."""
     lines = list[Happening]()
     with suppress(OSError):
         for line in own_files.read(run_dir / "timeline.jsonl").decode(errors="replace").splitlines():

@@ -31,7 +31,7 @@ def words(event: Event, script: bool = False) -> str:
 
 
 def apart(event: Event, news: str) -> str:
-    """The `news` of a loss, which are not told yet, with what an event `apart` says of it; empty if they are told."""
+    """The `news` of a loss, with what an event `apart` says of it; empty if that loss is not in the news."""
     lost, cut = f"{event['left_out']} is lost", cut_off(event)
     return news.replace(lost, cut) if lost in news else ""
 

@@ -16,7 +16,7 @@ class Happening:
 
 
 class Story(list[Happening]):
-    """The lines so far, in the order in which they became known; `written`: so many are on the disk."""
+    """The lines so far, in the order in which they became known; `written`: how many are on the disk."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Story(list[Happening]):
         self._known: frozenset[float] = frozenset()
 
     def recall(self, lines: Sequence[Happening]) -> None:
-        """Begin with what another follower of the run has told: what came of an event is then not told again."""
+        """Begin with the lines of another follower of the run: the line for an event is then not repeated."""
         self.extend(lines)
         self.written, self._known = len(self), frozenset(line.t for line in self)
 

@@ -16,7 +16,7 @@ _SETTLE_S = 5.0
 
 
 def alone(evidence: Evidence, now: float) -> list[Finding]:
-    """That ranks train alone, once several do. The run goes on: it may be wanted, or join them later."""
+    """A finding that ranks train alone, once several do. The run continues: it may be intended, or they join later."""
     found = {rank: of for rank, of in sorted(evidence.alone.items()) if rank in evidence.living}
     if len(found) < _LEAST or now - max(of.t for of in found.values()) < _SETTLE_S:
         return []

@@ -37,7 +37,7 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
     if job.state == "CANCELLED":
         if result and result.verdict in ("failed", "done", "refused"):
             return result
-        who = "" if stop_asked else f"; job {number} was cancelled, and not by this command"
+        who = "" if stop_asked else f"; job {number} was cancelled, but not by this command"
         ended = result or stopped(state)
         return replace(ended, message=f"{ended.message}{who}" if job.hosts else f"stopped before it began{who}")
     if job.state == "COMPLETED":
@@ -52,7 +52,7 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
     if result and result.verdict == "stopped" and job.state == "FAILED" and not stop_asked:
         limit = f" ({job.limit})" if job.limit else ""
         who = f"its time limit{limit}, a preemption, or a stop from elsewhere"
-        return replace(result, message=f"{result.message}, and not by this command: {who}")
+        return replace(result, message=f"{result.message}, but not by this command: {who}")
     if result and result.verdict in ("failed", "refused", "stopped") and job.state == "FAILED":
         return result
     if result and result.message and result.verdict != "done":

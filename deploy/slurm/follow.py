@@ -1,6 +1,6 @@
 """Follow a job to its end: its place in the queue, then each of its starts as any run is shown.
 
-A requeue is no end: the job waits again, and its next start continues the run.
+A requeue is not an end: the job waits again, and its next start continues the run.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Following:
             time.sleep(1.0)
 
     def _look(self) -> Job | None:
-        """What Slurm says now. Passes on a request to stop. Raises Detached, DeployError if nobody answers for long."""
+        """What Slurm says now. Passes on a request to stop. Raises Detached, or DeployError if it stays silent."""
         requests = self._interrupts.requests()
         if requests > self._asked:
             self._asked = requests

@@ -1,6 +1,6 @@
 """The runs on Slurm that this user's records name: runs/ID/record.json, with the login node, the folder and the job.
 
-Only a record that this user's seal proves counts (record.own): nobody else can name a host or a job here.
+Only a record that this user's seal proves counts (record.own): no other user can name a host or a job here.
 """
 
 from __future__ import annotations

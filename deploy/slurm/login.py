@@ -49,7 +49,7 @@ class Login:
 
     @property
     def reading(self) -> Session:
-        """The same for commands that read and write below the shared folder."""
+        """The connection for commands that read and write below the shared folder."""
         own = self.session.home.removesuffix("/.muster")
         return self.session if self.shared in ("", own) else self.session.at_home(self.shared)
 
@@ -62,7 +62,7 @@ class Login:
 
         `after`: the run's earlier job, which has ended.
 
-        Raises DeployError, `Unknown` where nobody can say whether Slurm has the job.
+        Raises DeployError, `Unknown` if it cannot be told whether Slurm has the job.
         """
         until = time.monotonic() + _TRIES_S
         while True:
@@ -100,7 +100,7 @@ class Login:
 
 
 class Unknown(DeployError):
-    """Nobody can say whether Slurm has the job."""
+    """It is unknown whether Slurm has the job."""
 
     def __init__(self, host: str, words: str) -> None:
         super().__init__(f"{host}: could not tell whether the job was submitted: {words}", "")

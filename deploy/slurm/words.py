@@ -60,19 +60,19 @@ def reason(job: Job) -> str:
 
 
 def waiting(number: str, job: Job) -> str:
-    """That a job waits, and why."""
+    """The sentence that a job waits, and why."""
     again = f", after {several(job.restarts, 'start')}" if job.restarts else ""
     return f"job {number} waits in the queue{again}" + (f": {why}" if (why := reason(job)) else "")
 
 
 def running(number: str, job: Job) -> str:
-    """Where a job runs."""
+    """The sentence that says where a job runs."""
     more = f" and {len(job.hosts) - _MOST_HOSTS} more" if len(job.hosts) > _MOST_HOSTS else ""
     return f"job {number} runs on {', '.join(job.hosts[:_MOST_HOSTS]) or 'nodes that Slurm does not name'}{more}"
 
 
 def requeued(number: str, step: str) -> str:
-    """That a job stopped and is started again."""
+    """The sentence that a job stopped and is started again."""
     return f"job {number} stopped{f' at {step}' if step else ''}; Slurm starts it again"
 
 

@@ -35,7 +35,7 @@ MOST_ANSWER, MOST_BEFORE, LONGEST_LINE, BEGIN_S = 16 << 20, 256 << 10, 1 << 20, 
 # all the input, it gets AFTER_S seconds, and one more for each AFTER_BYTES_A_SECOND bytes.
 SLOWEST, SLOWEST_OVER_S = 8 << 10, 300.0
 AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
-# Of a stream that `tell` or `take` consumes, we keep the end.
+# How much we keep of the end of a stream that `tell` or `take` consumes.
 _TAIL = 64 * 1024
 _MOST_SAID = 200
 # We ask for a byte every 10 s; after this many seconds without any byte the link is dead.

@@ -45,7 +45,7 @@ class SshFault(DeployError):
 
 
 class Where(NamedTuple):
-    """Whom a fault is about: the host as the user calls it, where SSH looks for it, and who stands there.
+    """The host of a fault: as the user calls it, where SSH looks for it, and which machine is there.
 
     `jump`: the fault is the jump host's at that place, met on the way to `host`. `target`: what to give to --hosts.
     """
@@ -68,7 +68,7 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "start sshd there (`systemctl start ssh`), or give its port: --hosts {address}:PORT",
     ),
     "unreachable": (
-        "{at} cannot be reached: there is no route, nobody has that address, or a firewall rejects the call",
+        "{at} cannot be reached: there is no route, no machine has that address, or a firewall rejects the call",
         "`ip route get {address}` shows the way from here; is a VPN or jump host missing?",
     ),
     "timeout": (

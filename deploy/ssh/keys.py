@@ -183,7 +183,7 @@ def _file_of(key: Any, publics: dict[str, bytes | None]) -> str:
 
 
 def _with(key: Any, certificate: PublicBlob | None) -> Any:
-    """The same key, showing this certificate or none."""
+    """Return the key with this certificate, or with none."""
     # An agent's key cannot be copied: it asks itself for what it does not have yet.
     copied = AgentKey(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
     copied.public_blob = certificate

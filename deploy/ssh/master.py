@@ -60,10 +60,10 @@ class Pulse:
         self.gather_s = 0.0
 
     def shutdown(self, how: int) -> None:
-        """The connection is the user's: it stays."""
+        """Do nothing: the connection belongs to the user, and stays."""
 
     def close(self) -> None:
-        """As `shutdown`."""
+        """Do nothing, as `shutdown`."""
 
 
 class Master:
@@ -124,7 +124,7 @@ class Master:
             self.sock.at = time.monotonic()
 
     def get_exception(self) -> None:
-        """As paramiko's transport; ssh does not tell us why it ended."""
+        """Return None, where paramiko's transport has an exception: ssh does not tell why the connection ended."""
 
     def answers(self) -> bool:
         """Whether the master is still there."""
@@ -145,7 +145,7 @@ class Master:
 
 
 class MasterChannel:
-    """One command, or one tunnel, over a master."""
+    """One command, or one tunnel, over a master connection."""
 
     def __init__(self, master: Master, client: list[str]) -> None:
         self._master, self._client = master, client
@@ -203,11 +203,11 @@ class MasterChannel:
         return self._take(self.in_buffer, most)
 
     def recv_stderr(self, most: int) -> bytes:
-        """The same for standard error."""
+        """The next of standard error; none at the end. Raises TimeoutError."""
         return self._take(self.in_stderr_buffer, most)
 
     def send(self, data: bytes) -> int:
-        """Write a part of the input; how much was written. Raises TimeoutError, OSError if nobody reads any more."""
+        """Write a part of the input; how much was written. Raises TimeoutError, OSError if the reader has gone."""
         stdin = self._stdin()
         with selectors.DefaultSelector() as writable:
             writable.register(stdin, selectors.EVENT_WRITE)
@@ -234,7 +234,7 @@ class MasterChannel:
                 self._process.stdin.close()
 
     def shutdown(self, how: int) -> None:
-        """As a socket's: the end of the input. Output ends when the other side ends it."""
+        """End the input, as a socket's method does. Output ends when the other side ends it."""
         if how != socket.SHUT_RD:
             self.shutdown_write()
 
@@ -247,7 +247,7 @@ class MasterChannel:
         return self._over.is_set()
 
     def recv_exit_status(self) -> int:
-        """Its exit code, once it has ended; -1 if the connection ended first."""
+        """The command's exit code, once it has ended; -1 if the connection ended first."""
         self._over.wait()
         return self._code
 
@@ -287,7 +287,7 @@ class MasterChannel:
         self._finish()
 
     def _finish(self) -> None:
-        """No more input or output. Once nobody reads and nobody feeds, the descriptors go too."""
+        """No more input or output. Without a reader and a writer, the descriptors are closed too."""
         self.shutdown_write()
         self.in_buffer.close()
         self.in_stderr_buffer.close()

@@ -19,7 +19,7 @@ from .keywords import HONOURED, INSTEAD, NO_MATTER, OURS, SAME
 from .way import Algorithms, Client, Login, Trust, Way, trust_names
 
 CONNECT_TIMEOUT_S = 10
-# With one of these, ssh may take a host key that nobody has looked at.
+# With one of these, ssh may take a host key without a person's look at it.
 _TRUSTING = ("nohostauthenticationforlocalhost", "verifyhostkeydns")
 
 

@@ -111,7 +111,7 @@ class Session:
         return str(link.transport.getpeername()[0]) if direct else ""
 
     def at_home(self, folder: str) -> Session:
-        """The same connection, for commands that have this folder there as their home. Close the first one only."""
+        """Return a session on this connection whose commands have the home `folder`. Close only the first session."""
         other = copy.copy(self)
         other.__dict__.pop("home", None)
         other._front = ("env", f"HOME={folder}")
@@ -171,7 +171,7 @@ class Session:
         return self._begun(lambda transport: terminal.converse(transport, self._where, argv))
 
     def tunnel(self, port: int) -> Channel:
-        """A connection to a port of the host's loopback. Raises DeployError if nobody listens there, SshFault."""
+        """A connection to a port of the host's loopback. Raises DeployError if nothing listens there, SshFault."""
         try:
             return self._links[0].transport.open_channel(
                 "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=10.0
@@ -181,7 +181,7 @@ class Session:
                 raise DeployError(
                     f"{self.host.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
                 ) from refused
-            raise DeployError(f"{self.host.name}: nobody listens on 127.0.0.1:{port} there", "") from refused
+            raise DeployError(f"{self.host.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
         except (SSHException, OSError, EOFError) as failed:
             raise fault("lost", self._where, f" ({failed})") from failed
 

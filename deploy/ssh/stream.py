@@ -21,7 +21,7 @@ MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 
 
 class LineStream:
-    """One running command. It learns from the end of its input that nobody listens any more."""
+    """One running command. The end of its input tells it that this side has stopped listening."""
 
     def __init__(self, transport: Transport, where: Where, argv: Sequence[str]) -> None:
         self._transport, self._where, self._shown = transport, where, command.shown(argv)
@@ -30,7 +30,7 @@ class LineStream:
         self._channel = command.begin(transport, where, command.wrapped(self._marker, argv))
 
     def write(self, data: bytes) -> None:
-        """Give it more input.
+        """Give the command more input.
 
         Raises SshFault if the connection is lost or the host takes nothing, DeployError if the command is over.
         """
@@ -43,7 +43,10 @@ class LineStream:
             raise self._over() from failed
 
     def read_line(self, wait_s: float) -> bytes:
-        """Its next whole line. Raises DeployError if it ends, is silent for `wait_s` seconds, or writes too much."""
+        """The command's next whole line.
+
+        Raises DeployError if the command ends, is silent for `wait_s` seconds, or writes too much.
+        """
         end = time.monotonic() + wait_s
         while True:
             if not self._started:

@@ -77,7 +77,7 @@ class WatchedSocket:
         self._in_packet = 0
 
     def close(self) -> None:
-        """As the socket's own; a channel of a jump host may find that host's connection closed before it."""
+        """Close the socket; a channel of a jump host may find that host's connection closed already."""
         with suppress(OSError, EOFError):
             self._sock.close()
 

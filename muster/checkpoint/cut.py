@@ -20,7 +20,7 @@ Path = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Absent:
-    """The place of a tensor of which the ranks have written boxes, under the name `key`."""
+    """A placeholder for a tensor whose boxes the ranks have written under the name `key`."""
 
     key: str
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ def inside(tensor: torch.Tensor, wanted: Box) -> torch.Tensor:
 
 
 def like(local: torch.Tensor, cut: DTensor) -> DTensor:
-    """A tensor that is cut as `cut` is, of which this rank has `local`."""
+    """A tensor that is cut like `cut`; this rank has the part `local`."""
     return DTensor.from_local(
         local.to(cut.device), cut.device_mesh, cut.placements, run_check=False, shape=cut.shape, stride=cut.stride()
     )

@@ -96,7 +96,7 @@ def verify(path: Path) -> Manifest:
 def load(path: Path) -> tuple[dict[str, Any], Manifest]:
     """The state in the checkpoint folder `path`, on the CPU, and its manifest. Raises CheckpointError.
 
-    This decodes the open file that it verified, so nobody can replace the file in between. A sharded checkpoint is put
+    This decodes the open file that it verified, so the file cannot be replaced in between. A sharded checkpoint is put
     together; all of its files must be in the folder.
     """
     manifest = read_manifest(path)

@@ -72,7 +72,7 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """Always true: every rank is a client of the store, and no rank listens."""
+        """Return True: every rank is a client of the store, and no rank listens."""
         return True
 
     def next_rendezvous(self) -> torch_rendezvous.RendezvousInfo:
@@ -142,15 +142,15 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
         return {"number": 0, "place": -1, "nodes": 0, "store": "", "stayed": False, "lost": []}
 
     def get_backend(self) -> str:
-        """As in torch's rendezvous; so are the methods below."""
+        """The name of this rendezvous. It and the methods below are those that torch's interface asks for."""
         return BACKEND
 
     def is_closed(self) -> bool:
-        """Never: the agents say when the run is over."""
+        """Return False: the agents say when the run is over."""
         return False
 
     def set_closed(self) -> None:
-        """Do nothing, as above."""
+        """Do nothing: the agents say when the run is over."""
 
     def num_nodes_waiting(self) -> int:
         """Whether there is a newer epoch."""
@@ -161,5 +161,5 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
         return self._run
 
     def shutdown(self) -> bool:
-        """Do nothing, as above."""
+        """Do nothing: the agents say when the run is over."""
         return True

@@ -76,7 +76,7 @@ class Server:
         `output`: a file or a named pipe for all that the rank prints; without one it prints where torchrun does.
         """
         python, arguments = list(command[:2]), list(command[2:])
-        # A file with another suffix may be an archive; after torchrun's --no-python it is no Python at all.
+        # A file with another suffix may be an archive; after torchrun's --no-python it is not Python at all.
         supported = bool(arguments) and (arguments[0] == "-m" or arguments[0].endswith(".py"))
         if python != [sys.executable, "-u"] or not supported or self._needs_new_process(environment):
             return None

@@ -84,7 +84,7 @@ def stand_in(folder: str, name: str, *words: str) -> None:
 def stand_ins(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
     """The PATH on which a shell script finds them first; empty where they cannot be written or may not be run.
 
-    Without them the script gets the launchers as they are, which is no reason to end its run.
+    Without them the script gets the launchers as they are, and its run continues.
     """
     here = folder / f"launchers-{os.getpid()}"
     try:

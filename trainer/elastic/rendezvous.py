@@ -46,7 +46,7 @@ def install(listener: socket.socket | None = None, sharing: Sharing | None = Non
     """Make torchrun in this process use this rendezvous. `sharing`: the nodes share files before each attempt.
 
     On the first node `listener` already listens on the meeting address. Raises Refused if this torch has other names:
-    its own rendezvous would listen on every address, and nobody would notice.
+    its own rendezvous would listen on every address, unnoticed.
     """
     creators = getattr(torch_rendezvous.rendezvous_handler_registry, "_registry", {})
     if not {"c10d", "static"} <= set(creators) or not rendezvous_state.is_supported():
@@ -92,7 +92,7 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """Always true: every rank is a client of the store, and no rank listens."""
+        """Return True: every rank is a client of the store, and no rank listens."""
         return True
 
     def next_rendezvous(self) -> torch_rendezvous.RendezvousInfo:
@@ -127,7 +127,7 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
         return str(info.store.get(_FIRST).decode())
 
     def get_backend(self) -> str:
-        """As in torch's rendezvous; so are the methods below."""
+        """The name of this rendezvous. It and the methods below are those that torch's interface asks for."""
         return self._dynamic.get_backend()
 
     def is_closed(self) -> bool:
@@ -159,7 +159,7 @@ class _Static(static_tcp_rendezvous.StaticTCPRendezvous):
     _at_master: TCPStore | None = None
 
     def next_rendezvous(self) -> torch_rendezvous.RendezvousInfo:
-        """Return at once: whoever started the nodes has given each its rank."""
+        """Return at once: the launcher of the nodes has given each its rank."""
         address, seconds = meeting.resolve(self.master_addr, _RESOLVE_SECONDS), self.timeout.total_seconds()
         stores.keep_ranks_on_loopback(address)
         if not self._at_master:

@@ -41,7 +41,10 @@ from . import epochs, forkserver, rendezvous
 PAUSE_SECONDS, PAUSE_OF_MANY_SECONDS, MANY_NODES = 0.03, 0.1, 16
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
 _TRAINER = (f"{NAME}.train.run", "torch._dynamo")
-_STRANGER = "Muster ran none of it; whoever reaches a run's ports can end the run: keep them inside a private network"
+_STRANGER = (
+    "Muster executed none of that data. Anyone who can reach a run's ports can end the run: keep the ports inside a "
+    "private network"
+)
 _HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
 
 

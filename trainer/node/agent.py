@@ -163,7 +163,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         silent = is_script and not node.judged
         verdict = _verdict_on(arguments[1:], node, code, name) if silent else None
         if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
-            print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} takes no more", file=sys.stderr)
+            print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} is full", file=sys.stderr)
         code = verdict.code if verdict else code
         if verdict or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
             end.leave(code)
@@ -215,7 +215,7 @@ def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
 
 
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> Verdict | None:
-    """How a script of the user's ended on this node; None when only another node can know."""
+    """Return how the user's script ended on this node, or None if only another node can know."""
     first = _first_rank()
     what = script.name_of(arguments)
     if code == DONE:
@@ -227,7 +227,7 @@ def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> V
 
 
 def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:
-    """On a script that ended well: whether its ranks trained with the others."""
+    """Judge a script that ended well by whether its ranks trained with the others."""
     nodes = os.environ.get("PET_NNODES", "1")
     why = together.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":

@@ -1,7 +1,7 @@
 """Where a script's libraries keep what they download and compile: on the host, across runs, where that is mounted.
 
 Several runs may use it at once: these libraries lock a file, or rename a whole one into its place. torch's own
-extensions are not among them: a killed build leaves a lock there that nobody removes. Standard library only.
+extensions are not among them: a killed build leaves a lock there that stays. Standard library only.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Claims:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of this host: nobody else looks and takes meanwhile. Raises NoClaim."""
+        """Hold the lock of this host: no other process looks and takes meanwhile. Raises NoClaim."""
         descriptor, end = self._open_folder(), time.monotonic() + _LOCK_S
         try:
             while True:
@@ -198,7 +198,7 @@ def own(environment: MutableMapping[str, str]) -> Claims | None:
 
 
 def who_is_next(own: Claim, others: Sequence[Claim]) -> str:
-    """Who has waited longer than we have for the same, in words; empty if nobody has."""
+    """The run that has waited longer than ours for the same, in words; empty if there is none."""
     before = [each for each in others if each.state == WAITS and each.whole == own.whole]
     first = min(before, key=lambda each: (each.number, each.token), default=own)
     return f"{first.shown} waits there and is next" if (first.number, first.token) < (own.number, own.token) else ""
@@ -213,7 +213,7 @@ def choose(
 ) -> tuple[tuple[str, ...], str]:
     """The GPUs that we get now, or why we have to wait. `gpus`: the index of each GPU of the host, by its UUID.
 
-    A node that uses no GPU (`own.whole`) gets a host where no other run is. Nobody passes who has waited longer.
+    A node that uses no GPU (`own.whole`) gets a host where no other run is. No run overtakes one that waited longer.
     `busy`: who computes on a GPU without a claim, in words, by its UUID.
     """
     if first := who_is_next(own, others):
@@ -257,6 +257,6 @@ def _claim(number: int, token: str, entry: Mapping[str, Any]) -> Claim:
 
 
 def _words(value: object) -> str:
-    """Text of another user, without anything that a terminal obeys."""
+    """Shorten text of another user, and replace the control characters that a terminal would obey."""
     text = value if isinstance(value, str) else "?"
     return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_WORDS])

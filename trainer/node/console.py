@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
-# In bytes, where each line weighs LINE_WEIGHT more: so much costs it whoever passes it on.
+# In bytes, where each line weighs LINE_WEIGHT more: that is what it costs to pass it on.
 LINE_WEIGHT = 75
 _QUEUE_MOST = 8 << 20
 _CONSOLE_RATE = 4 << 20  # a second
@@ -20,7 +20,7 @@ _LAST_MOST = 1 << 20
 # So long a reader is waited for at the end.
 _REST_SECONDS = 2.0
 # The engine keeps the last 100 MB of a console and says nothing of the rest. So every 16 MB a line tells how much the
-# node has printed so far (docs/contract.md): whoever reads along counts, and knows what is missing.
+# node has printed so far (docs/contract.md): a reader counts too, and knows what is missing.
 _SAID, _SAID_EVERY = b"muster-said", 16 << 20
 
 
@@ -106,7 +106,7 @@ class Console:
     def _write(self, data: bytes, count: bool = True) -> None:
         if count:
             data = self._counted(data)
-        with suppress(OSError):  # where the console is on a full disk it is lost: nobody must wait for that
+        with suppress(OSError):  # where the console is on a full disk it is lost: no rank may wait for that
             view = memoryview(data)
             while view:
                 view = view[os.write(1, view) :]

@@ -59,7 +59,7 @@ class Diary:
 
     @property
     def culprit(self) -> Failure | None:
-        """The rank that failed first and is no victim; a signal before an exit code where both were seen at once."""
+        """The rank that failed first and is not a victim; of a signal and an exit code at once, the signal's."""
         own = [each for each in self._failures.values() if not each.last_words.victim]
         return min(own, key=lambda each: (each.life.ended, (each.life.code or 0) > 0, each.life.rank), default=None)
 
@@ -121,7 +121,7 @@ class Diary:
     def tell_members(
         self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str], left: Sequence[str] = ()
     ) -> None:
-        """Tell who trains from now on, on behalf of all: this node has the first rank. `left`: who went in order."""
+        """Report the new members; only the node that has rank 0 does. `left`: nodes that left on request."""
         if folder := self._folder(0):
             who = {"members": epoch.members, "before": epoch.before, "planned": len(planned)}
             left = [name for name in left if name not in epoch.members]
@@ -134,7 +134,7 @@ class Diary:
             folder.event("apart", left_out=name, others=others)
 
     def tell_torchrun(self, code: int, words: Callable[[int], str]) -> None:
-        """Tell that torchrun failed before its ranks had ended. They end with it, and nobody else tells of them."""
+        """Report that torchrun failed before its ranks had ended. They end with it, and nothing else reports them."""
         if code > 0:  # it lost its own peers: a rank that was about to end for the same reason says where it was
             for life in self.lives:
                 if life.code is None and (lost := self._last_words(words, replace(life, code=FAILED))).victim:

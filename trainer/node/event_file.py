@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 def read(file: BinaryIO, offset: int, size: int, most: int) -> tuple[list[Point], int]:
-    """The points of at most so many whole records from `offset` on, and the offset behind them.
+    """The points of the next whole records from `offset` on, at most so many, and the offset behind them.
 
     `size` is the file's. A record that is not whole yet is left for the next call. Raises OSError.
     """
@@ -53,7 +53,7 @@ def read(file: BinaryIO, offset: int, size: int, most: int) -> tuple[list[Point]
 
 
 def _points(event: bytes) -> list[Point]:
-    """The scalars of an event. Raises ValueError, IndexError or struct.error for what is no protobuf."""
+    """The scalars of an event. Raises ValueError, IndexError or struct.error for data that is not protobuf."""
     step, points = 0, list[tuple[str, float]]()
     for number, content in _fields(event):
         if number == 2 and isinstance(content, int):

@@ -70,7 +70,7 @@ class Group:
         self.least, self._key = int(plan["least"]), str(plan["key"])
         journal = folder / "nodes" / f".{name}.{start}.register"
         joined = dict(plan.get("joined", {}))
-        # A newcomer, too, ends itself where nobody answers it.
+        # A newcomer, too, ends itself if no node answers it.
         self._returns = journal.exists() or name in joined
         self._newcomers = Newcomers(journal.with_suffix(".joined"), nodes.keys(), joined)
         self._views = {each: View() for each in nodes}
@@ -130,7 +130,7 @@ class Group:
         return self._epoch.repeats < self._restarts
 
     def others_stand(self) -> str:
-        """What is true of all ranks of the other nodes that train (mend.py); who is not heard of moves."""
+        """What all ranks of the other training nodes do (mend.py). A node that does not answer counts as moving."""
         now, epoch, views = time.monotonic(), self._epoch, self._views
         others = [views.get(name, View()) for name in epoch.members if name != self.name]
         trains = [view.lives(now) and view.after is None and view.number == epoch.number for view in others]
@@ -185,11 +185,11 @@ class Group:
         return [name for name in names if not self._view_of(name).leaves]
 
     def _view_of(self, name: str) -> View:
-        """What a node last said; of a newcomer that this node has not heard of yet, nothing."""
+        """What a node last said; an empty view if this node has not heard of it yet."""
         return self._views.get(name, View())
 
     def ask(self) -> None:
-        """This node was asked to stop the run: that its ranks end is no reason to begin again."""
+        """Note that this node was asked to stop the run: the end of its ranks is then no reason to begin again."""
         self._stops = True
 
     def leave(self, code: int) -> None:
@@ -206,7 +206,7 @@ class Group:
         time.sleep(_LINGER_S)
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering other nodes."""
         self._closed.set()
         if self._kept:
             self._kept.close()
@@ -215,7 +215,7 @@ class Group:
             self._door.shutdown(2)
 
     def news(self) -> Epoch | None:
-        """An epoch that this node is to tell of, because it is its first: once for each.
+        """A new epoch that this node reports because it is its first member; each epoch once.
 
         Its `before` are the members at the last call: epochs may pass unseen in between.
         """
@@ -244,7 +244,7 @@ class Group:
             return self._about()
 
     def _meet(self, message: Mapping[str, Any]) -> None:
-        """Another node tells of hosts that have joined."""
+        """Take what another node reports of hosts that have joined."""
         if message.get("joined"):
             with self._lock:
                 for name in self._newcomers.hear(message["joined"]):
@@ -345,7 +345,7 @@ class Group:
                 self._register.form(self._epoch.number + 1, members)
 
     def _show(self) -> None:
-        """Give torchrun's process the present epoch, and where its ranks meet once its first node has said so."""
+        """Write the current epoch for torchrun's process, and where its ranks meet once the first node has said so."""
         epoch, store = self._epoch, ""
         if epoch.members:
             first = epoch.members[0]

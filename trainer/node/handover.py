@@ -129,7 +129,7 @@ def give(secrets: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
 
 
 def _open(pipe: Path) -> int | None:
-    """The pipe, if an agent has it open; None if nobody does, or it is not a pipe."""
+    """The pipe, if an agent has it open; None if no agent has, or it is not a pipe."""
     try:
         writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError as fault:

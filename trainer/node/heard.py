@@ -51,7 +51,7 @@ class Heard(Registered):
             self._epoch = _epoch(json.loads(journal.read_text()), self.nodes)
 
     def hear(self, message: object) -> None:
-        """Another node tells its newest epoch; what is no epoch of these nodes tells nothing."""
+        """Take the newest epoch that another node reports. Ignore a message that is not an epoch of these nodes."""
         with suppress(ValueError):
             epoch = _epoch(message, self.nodes)
             if (epoch.number, epoch.over is not None) > (self._epoch.number, self._epoch.over is not None):
@@ -61,28 +61,28 @@ class Heard(Registered):
 
     @property
     def epoch(self) -> Epoch:
-        """The newest one."""
+        """The newest epoch that this node has heard of."""
         return self._epoch
 
     @property
     def is_current(self) -> bool:
-        """Always: the nodes form an epoch with it only after the one that it says it knows."""
+        """Return True: the others form an epoch with this node only after the epoch that it reports."""
         return True
 
     @property
     def leads(self) -> bool:
-        """Never."""
+        """Return False: a spare never leads."""
         return False
 
     def form(self, number: int, members: tuple[str, ...]) -> None:
-        """Nothing: it does not lead."""
+        """Do nothing: this node never leads."""
 
     def end(self, number: int, code: int) -> None:
-        """Its ranks have ended the run: the leader reads that in its answers, and proposes it."""
+        """Note that this node's ranks have ended the run. The leader reads it in the answers, and proposes it."""
         self.ended = (number, code)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
 
 def fields_of(epoch: Epoch) -> list[Any]:

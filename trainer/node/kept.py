@@ -1,7 +1,7 @@
 """What a script has kept on this node, where nodes go on without a lost one: when, and copies of what others have.
 
 Rank 0 alone writes the checkpoints of most scripts. So behind the training each node copies the files of the nodes
-before it in the epoch, as many of them as may be lost. Only a file that nobody writes any more counts, and a copy takes
+before it in the epoch, as many of them as may be lost. Only a file that is no longer written counts, and a copy takes
 its place only once all that came with it is whole. Standard library only.
 """
 
@@ -25,7 +25,7 @@ from .share import WHOLE, Door
 
 # A file that has not changed for so long is whole. Its time has whole seconds.
 _QUIET_S = 2.0
-# One that never was at so many looks in a row is whole while nobody has it open.
+# One that was being written at so many looks in a row is whole while no process has it open.
 _RESTLESS_LOOKS = 4
 _LOOK_S, _LOOKS_SHARE, _COPIES_SHARE = 1.0, 0.05, 0.25
 # Files that grow with the steps: no script goes on from them, and they are never quiet.
@@ -51,10 +51,10 @@ def _lasting(files: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 def settled(files: Mapping[str, Entry], now: float) -> dict[str, Entry]:
-    """Of the files of a node those that a script goes on from, and that nobody writes any more. Pure.
+    """Return the files of a node that a script can continue from and that are no longer being written. Pure.
 
-    The files of a folder belong together: while one of them is written, none counts. What lies in the working folder
-    itself stands alone.
+    The files of a folder belong together: while one of them is being written, all of them are left out. Files that lie
+    directly in the working folder or the home are judged one by one.
     """
     own = _lasting(files)
     fresh = {path for path, entry in own.items() if now - entry.time < _QUIET_S}

@@ -37,8 +37,8 @@ def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]
     """By source and target node: the files that the target lacks, or has only an old copy of.
 
     The source is the first node that wrote the file, or has the newest copy. If all have only copies of it, and the
-    node that wrote it is one of them, that node has removed it: nobody gets it. A node without any file of its own has
-    removed nothing: its disk is a new one.
+    node that wrote it is one of them, that node has removed it: no node gets it. A node without any file of its own has
+    removed nothing: its disk is new.
     """
     wrote = {node for node, here in listings.items() if any(entry.origin == OWN for entry in here.files.values())}
     sources: dict[str, str] = {}
@@ -71,7 +71,7 @@ def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]
 def outdated(listings: Mapping[str, Listing], stale: Collection[str]) -> dict[str, list[str]]:
     """By node: the files that it wrote, and that another one has written while these `stale` nodes were away.
 
-    Where all are stale, as at a run's start, nobody has gone on without the others.
+    If all are stale, as at a run's start, no node has continued without the others.
     """
     newer = {
         path
@@ -97,7 +97,7 @@ def without(listings: Mapping[str, Listing], old: Mapping[str, Collection[str]])
 
 
 def torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
-    """The folders of checkpoints whose other part was on a `lost` node alone: nobody shall go on from them.
+    """The folders of checkpoints whose other part was only on a `lost` node: no rank may continue from them.
 
     In an older folder beside it, whose name differs by a number, the same node and the lost one have both written.
     """

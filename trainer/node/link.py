@@ -21,7 +21,7 @@ _ENDS = ("opens", "answers")
 
 
 class Lost(Exception):
-    """A node went away, said nothing for too long, or is none of this run's."""
+    """A node went away, said nothing for too long, or does not belong to this run."""
 
 
 class Link:
@@ -66,12 +66,12 @@ class Link:
         self._connection.close()
 
     def end(self) -> None:
-        """Let whoever waits for the other node wait no more: that is Lost. From any thread."""
+        """End all waits for the other node, by Lost. Any thread may call this."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def patience(self, seconds: float | None) -> None:
-        """Wait so long for the other node's bytes; None: as long as its machine answers."""
+        """Set how long to wait for the other node's bytes; None: as long as its machine answers."""
         self._connection.settimeout(seconds)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -87,9 +87,9 @@ class Link:
         try:
             message = json.loads(self._exactly(length))
         except (ValueError, RecursionError) as fault:
-            raise Lost("a message that is no JSON") from fault
+            raise Lost("a message that is not JSON") from fault
         if not isinstance(message, dict):
-            raise Lost("a message that is no object")
+            raise Lost("a message that is not an object")
         return message
 
     def write(self, data: bytes) -> int:

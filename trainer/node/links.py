@@ -1,6 +1,6 @@
 """Connections of a node's ranks whose other end does not answer, from /proc/net. Standard library only.
 
-TCP sends again what nobody acknowledges, and the kernel counts how often (tcp_retries2 in ip-sysctl.txt). A host
+TCP sends again what is not acknowledged, and the kernel counts how often (tcp_retries2 in ip-sysctl.txt). A host
 acknowledges also for processes that stand still, so a count that grows shows a link or a host that fails.
 
 While one fails, the node calls the machines at the other ends of its ranks' connections: who is cut off from several
@@ -24,7 +24,7 @@ from typing import Any
 
 from .ends import Life
 
-# The fourth repetition leaves 3 s after the first byte that nobody acknowledged, where the round trip is short.
+# The fourth repetition leaves 3 s after the first byte that was not acknowledged, where the round trip is short.
 _REPEATED, _REPEATED_CALL = 4, 3
 _ESTABLISHED, _CALLS = "01", "02"
 _REPEATS_TIMER, _PROBES_TIMERS, _PROBED = "01", ("02", "04"), 4
@@ -32,7 +32,7 @@ _BACKLOG_BYTES = 32 << 10
 _MOST = 64
 # Looks, 2 s apart: in how many of the last a connection must be unanswered, or crowded, before it is told of.
 _EVERY_SECONDS, _LOOKS, _CROWDED_LOOKS = 2.0, 6, 5
-# Where nobody listens a machine answers a call by refusing it. gloo and NCCL need these ports open between the hosts.
+# A machine refuses a call to a port on which nothing listens. gloo and NCCL need these ports open between the hosts.
 _PORTS, _CALL_SECONDS = range(33_000, 60_000), 3.0
 CALL = "muster-call"
 
@@ -109,7 +109,7 @@ class Calls:
         self._answers: dict[str, bool] = {}
 
     def look(self, fails: bool, ends: Callable[[], set[tuple[str, str]]]) -> dict[str, list[list[str]]]:
-        """Who is `silent` and who is `answering`, as ends of connections; nobody while no link `fails`."""
+        """Who is `silent` and who is `answering`, as ends of connections; none while no link `fails`."""
         if not fails:
             self._ends, self._answers = None, {}
             return {}
@@ -163,7 +163,7 @@ class Links:
         return news
 
     def _ends(self, ranks: Mapping[int, int]) -> set[tuple[str, str]]:
-        """The ends of the ranks' connections. A script also talks to servers of others, which nobody may call so."""
+        """The ends of the ranks' connections. A script also talks to servers of others, which Muster must not call."""
         of_all = (of for known in of_ranks(ranks, self._root, connections).values() for of in known)
         ends = {(of.own, of.peer) for of in of_all if not ipaddress.ip_address(of.peer).is_global}
         return set(sorted(ends)[:_MOST])

@@ -82,12 +82,12 @@ def hold(address: str, port: int) -> dict[str, str]:
 
 
 def held(environment: Mapping[str, str]) -> list[int]:
-    """The descriptors that the process with this environment is to inherit."""
+    """The descriptors that the process with this environment inherits."""
     return [int(environment[_HELD])] if _HELD in environment else []
 
 
 def let_go(environment: Mapping[str, str]) -> None:
-    """That process has them: where it ends, nobody listens any more."""
+    """Close the descriptors here: that process has inherited them, and the port closes when it ends."""
     for descriptor in held(environment):
         os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""Who trains in the next epoch, where nodes may be lost and come back (`--min-nodes`). Pure.
+"""Which nodes train in the next epoch, if nodes may be lost and come back (`--min-nodes`). Pure.
 
 An epoch is a number and the nodes that train in it, in the planned order. The nodes' register holds the present one
 (register.py); this module says what should come next, from what the register's leader sees. A spare waits for a place.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# A node that has not answered for so long is lost. One whose host answers that nobody listens is lost at once.
+# A node that has not answered for so long is lost. One whose host refuses the connection is lost at once.
 SILENT_S = 2.0
 # Where half of the hosts may train (an arbiter votes with them), the other half must have stopped: a node that does not
 # see a majority ends its ranks after the first time, and counts as ended after the second.
@@ -34,11 +34,11 @@ class Epoch:
 
 @dataclass(frozen=True)
 class View:
-    """What a node last said, and when (this node's clock, seconds). `gone`: its host says that nobody listens.
+    """What a node last said, and when (this node's clock, seconds). `gone`: its host refuses connections.
 
     `after`: it waits for an epoch above this one; None: its ranks run. `number`: the epoch of its ranks. `sees`: the
     nodes that answer it. `store`: where the ranks of epoch `number` meet, said by its first node. `saved`: when the
-    newest checkpoint of its disk was written, by the clock of who wrote it; of a script, the newest file that it keeps.
+    newest checkpoint of its disk was written, by the clock of its writer; of a script, the newest file that it keeps.
     `files`: where others copy those. `stops`: it was asked to stop the run. `ended`: an epoch,
     and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run to the others.
     `stands`: whether all of its ranks stand still, and one of them waits for others, in a word of mend.py.
@@ -70,11 +70,11 @@ def cut_off(
     news_at: float,
     sure: float,
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Of the nodes that an epoch left out those that live, each with the members that do not reach it. Pure.
+    """Return the live nodes that an epoch left out, and for each the members that cannot reach it. Pure.
 
-    A node lives if a member has an answer of it from after `news_at`, when the epoch began. `own`, the member that
-    asks, knows that itself; of another one counts what it said after `sure`: until then it may speak of an earlier
-    answer.
+    A node is live if a member got an answer from it after `news_at`, when the epoch began. `own`, the member that asks,
+    knows this about itself. The report of another member counts only if it came after `sure`: an earlier one may be
+    about an older answer.
     """
     nodes = []
     for name in left_out:
@@ -82,7 +82,7 @@ def cut_off(
         reach = {member: name in views[member].sees for member in members if views[member].answered > sure}
         reach[own] = view.answered > news_at
         missed = tuple(member for member in members if not reach.get(member, True))
-        # A host says of a node that has ended that nobody listens there.
+        # If a node has ended, its host refuses the connection: that is an end, not a broken link.
         if missed and any(reach.values()) and not view.gone:
             nodes.append((name, missed))
     return nodes
@@ -119,7 +119,7 @@ class Leader:
             self._since.clear()
             return None
         since = self._since.setdefault(reason, now)
-        # Whoever has not answered since then may be the cause: it is heard first, or counts as lost.
+        # A node that has not answered since then may be the cause: wait for its answer, or until it counts as lost.
         heard = all(views[name].answered > since for name in alive & {*epoch.members})
         patience = {"links": SILENT_S, "left": _HEARD_S}.get(reason, 0.0)
         if not heard or now - since < patience:
@@ -130,7 +130,7 @@ class Leader:
             if name in alive and (name in epoch.members or self._waits(views[name], epoch))
         ]
         members = self._chosen(self._staying(able, epoch, views, now), epoch, views, now)
-        if reason == "back" and not {*members} > {*epoch.members}:  # one that does not reach all takes nobody's place
+        if reason == "back" and not {*members} > {*epoch.members}:  # a node that does not reach all takes no place
             return None
         if reason == "left" and all(name in members for name in _leavers(epoch.members, views)):
             return None
@@ -141,7 +141,7 @@ class Leader:
         return tuple(name for name in self.planned if name not in self.spares)
 
     def _staying(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View], now: float) -> list[str]:
-        """Those who are not leaving; of the leavers those without whom too few would train."""
+        """The nodes that are not leaving, and the leaving ones without which too few would train."""
         left = list(able)
         for name in _leavers(able, views):
             rest = [other for other in left if other != name]
@@ -150,7 +150,7 @@ class Leader:
         return left
 
     def _chosen(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View], now: float) -> list[str]:
-        """Who trains: as many as were planned. Who does already stays; then come hosts, and spares last.
+        """The nodes that train: as many as were planned. Present members stay; then come hosts, and spares last.
 
         A majority of the hosts is always among them, so that no two epochs can train at once: they share a host. With
         an arbiter half of them are enough, once the other half cannot train.
@@ -181,7 +181,7 @@ class Leader:
             return "left"
         if len(epoch.members) == len(self._hosts):
             return ""
-        # A node that is back takes part after the next checkpoint: then nobody does a step again for it.
+        # A node that is back takes part after the next checkpoint: then no rank repeats a step for it.
         saved = max((views[name].saved for name in epoch.members), default=0.0)
         for name in self.planned:
             if name in epoch.members or name not in alive or not self._waits(views[name], epoch):
@@ -219,7 +219,7 @@ def _ready(view: View, number: int) -> bool:
 
 
 def _clique(names: Sequence[str], views: Mapping[str, View]) -> list[str]:
-    """Of these nodes as many as all see each other: one after the other leaves, the one that the fewest see first."""
+    """Return a set of these nodes that all see each other: drop the node that the fewest see until this holds."""
     left = list(names)
 
     def links(name: str) -> int:

@@ -1,7 +1,7 @@
 """Which rank that stands still is ended, so that all ranks start again from what they have saved.
 
-The others would wait for it until their collective gives up: half an hour with gloo, ten minutes with NCCL. Nobody can
-tell a hang from a pause for certain, so nothing is ended unless all of this is true for WAIT_SECONDS:
+The others would wait for it until their collective gives up: half an hour with gloo, ten minutes with NCCL. Nothing
+tells a hang from a pause for certain, so nothing is ended unless all of this is true for WAIT_SECONDS:
 
 - the rank stands still (stillness.py) at a line of its own, and neither it nor its children compute, read or write;
 - its main thread does not wake up: a loop that looks for a file every few seconds may wait for good reason;

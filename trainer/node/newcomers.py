@@ -24,7 +24,7 @@ Where = tuple[str, int, int]
 
 
 class Newcomers:
-    """Those that this node knows. `planned`: the nodes of the plan; `own`: this node, if it has joined itself."""
+    """The newcomers that a node knows. `planned`: the nodes of the plan; `own`: this node, if it is one itself."""
 
     def __init__(self, journal: Path, planned: Collection[str], own: Mapping[str, Any]) -> None:
         self._journal, self._planned, self._known = journal, frozenset(planned) - own.keys(), dict[str, Where]()
@@ -34,7 +34,7 @@ class Newcomers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names, in the order in which they joined."""
+        """The newcomers' names, in the order in which they joined."""
         return tuple(sorted(self._known, key=lambda name: (self._known[name][2], name)))
 
     def where(self, name: str) -> tuple[str, int]:
@@ -42,11 +42,11 @@ class Newcomers:
         return self._known[name][:2]
 
     def addresses(self) -> dict[str, Where]:
-        """What other nodes are told."""
+        """The newcomers' addresses, as this node reports them to others."""
         return dict(self._known)
 
     def hear(self, hosts: object) -> list[str]:
-        """Another node tells of newcomers; those that are new, or are somewhere else now. What is odd tells nothing."""
+        """Take what another node reports of newcomers; return those that are new or have moved. Ignore odd entries."""
         news = [] if not isinstance(hosts, Mapping) else [(name, _where(hosts[name])) for name in list(hosts)[:_MOST]]
         changed = []
         for name, where in news:

@@ -216,7 +216,7 @@ class Node:
         """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it.
 
         A rank that is started meanwhile is asked as well. Where none lives (none began yet, or they died and wait for a
-        peer to begin again) there is nothing to save, and torchrun would wait for nobody.
+        peer to begin again) there is nothing to save, and torchrun would wait in vain.
         """
         living = [rank for rank in self._ranks() if _alive(rank)]
         if self._verdicts() or self._given_up:

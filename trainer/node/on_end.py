@@ -81,7 +81,7 @@ class Witness:
 
 
 def main() -> int:
-    """Wait for the run's end; act if nobody before us does. Returns 0."""
+    """Wait for the run's end, then act on it unless a witness before this one has. Returns 0."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C of `fab up` is for its nodes
     plan = json.loads(os.environ.pop(PLAN))
     secrets, witness = handover.take(os.environ), Witness(plan)
@@ -106,7 +106,7 @@ def _ask(plan: Mapping[str, Any], place: int) -> dict[str, Any] | None:
 
 
 def _another_acts(plan: Mapping[str, Any]) -> bool:
-    """Wait as long as a witness before us lives; whether one has acted."""
+    """Wait while a witness before this one lives; return whether one has acted."""
     unseen = 0.0
     while plan["place"]:
         began = time.monotonic()

@@ -171,7 +171,7 @@ class _Source:
         if room <= 0:
             self._leave_out(data)
             return
-        # Of a flood, only what fits is looked at.
+        # In a flood, only the part that fits is looked at.
         over = data.find(b"\n", max(room, _LINE_MOST)) + 1
         text = self._rest + (data[:over] if over else data)
         if b"\r" in text or b"\x1b" in text:
@@ -325,7 +325,7 @@ def _drawn_again(end: re.Match[bytes]) -> bytes:
 
 
 def _goes_down(end: re.Match[bytes]) -> bytes:
-    """Below a bar, the next one is drawn; below a line of text, that line has ended."""
+    """A newline after a progress bar leads to the next bar; after text, it ends the line."""
     text, at = end.string, end.start()
     return b"\r" if b"\r" in text[text.rfind(b"\n", 0, at) + 1 : at] else end[0]
 

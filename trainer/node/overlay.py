@@ -2,7 +2,7 @@
 
 It stands in a container beside the run's, makes this host's key and interface with wireguard-go, wg and ip, as the
 control side asks through `... overlay talk NAME` (docs/contract.md), and relays what two other hosts send each other.
-It lives as long as somebody keeps a connection to its socket NAME, which is no file: first the control side, then the
+It lives as long as a connection to its abstract socket NAME is open: first that of the control side, then that of the
 node of the run (tie.py). With its container wireguard-go ends, and the kernel removes the interface.
 
 The private key goes from `wg genkey` to wireguard-go through pipes, and is nowhere else. Standard library only.
@@ -65,7 +65,7 @@ class Overlay:
         self._key, self._address, self._done = "", "", False
 
     def serve(self) -> int:
-        """Serve until nobody has kept a connection for a while; returns 1 if wireguard-go or a relay ended before."""
+        """Serve until no connection has been open for a while; returns 1 if wireguard-go or a relay ended before."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(f"\0{self._name}")
             listening.listen()

@@ -138,7 +138,7 @@ class Place:
         return {"over": True, "error": _error_of(self._proof.stdout.read() if self._proof.stdout else "")}
 
     def _on_commit(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep what we have for the run, from now on. Whoever has waited longer may have got it meanwhile."""
+        """Keep what we have for the run, from now on. A run that has waited longer may have got it meanwhile."""
         self._close()
         self._end_proof()
         with self.claims.locked():
@@ -163,7 +163,7 @@ class Place:
             self.changed.set()
 
     def end(self, verdict: Verdict) -> None:
-        """The same, from this node."""
+        """End the run before its start, from this node."""
         self.answer({"do": "end", "verdict": asdict(verdict)})
         self._end_proof()
 

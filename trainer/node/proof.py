@@ -1,7 +1,7 @@
 """The proof that a node knows the key of its run, for peers.py and link.py. The key itself never travels.
 
 Each end of a connection draws a random word. A proof is the HMAC-SHA256 over a role, both words and a text, by the key:
-nobody can repeat it, or send it back. Standard library only.
+it can be neither repeated nor sent back. Standard library only.
 """
 
 from __future__ import annotations

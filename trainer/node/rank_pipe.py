@@ -53,7 +53,7 @@ def claim(environment: Mapping[str, str]) -> Path | None:
 
 
 def waiting(descriptor: int) -> int:
-    """How many bytes nobody has read yet."""
+    """How many bytes are not read yet."""
     count = array.array("i", [0])
     with suppress(OSError):
         fcntl.ioctl(descriptor, termios.FIONREAD, count)

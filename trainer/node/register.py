@@ -1,6 +1,6 @@
 """The register of a run's epochs, which a majority of its nodes keeps: Raft, by the library pysyncobj.
 
-pysyncobj reads pickles from whoever connects, unless it has a password and the package `cryptography`. Here each
+pysyncobj reads pickles from anyone who connects, unless it has a password and the package `cryptography`. Here each
 message has a proof of the run's key before anything of it is read, and a pickle may hold plain values alone. What a
 node has promised is in its journal, so that one that comes back does not vote twice.
 """
@@ -37,7 +37,7 @@ from muster.errors import TrainError  # noqa: E402
 from .members import Epoch  # noqa: E402
 
 _TICK_S = 0.05
-# Of connections that have not said whose they are yet; and of what one has sent that is no whole message.
+# Of connections that have not said whose they are yet; and the bytes that one may send without a whole message.
 _MOST_NEW, _MOST_BYTES = 64, 1 << 20
 _NEVER = 1 << 40  # a run has few epochs: the log stays whole
 _JOURNAL_BYTES = 1 << 18  # room for more than a thousand
@@ -51,7 +51,7 @@ class _Plain(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) != ("_codecs", "encode"):
-            raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+            raise pickle.UnpicklingError(f"{module}.{name} is not a plain value")
         return super().find_class(module, name)
 
 

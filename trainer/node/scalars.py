@@ -41,7 +41,7 @@ Values = dict[str, dict[int, float]]
 
 
 class Scalars:
-    """What of one node's files was read so far. `hidden`: the secrets, which may stand in names."""
+    """How far the files of one node have been read. `hidden`: the secrets, which may stand in names."""
 
     def __init__(self, folder: Path, node: str, hidden: Iterable[str] = ()) -> None:
         self._folder, self._node, self._mask = folder, node, Mask(hidden)
@@ -225,5 +225,5 @@ def _regular(path: Path) -> Iterator[BinaryIO]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path} is no file")
+            raise OSError(f"{path} is not a file")
         yield file

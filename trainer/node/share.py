@@ -33,7 +33,7 @@ FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
 KEY = "MUSTER_SHARE_KEY"
 _JOIN_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _PIECE = 1 << 20
-# The last name in an archive of files that nobody has written meanwhile.
+# The last name in an archive whose files were not written meanwhile.
 WHOLE = "whole"
 _MOST_LISTED = 1_000_000
 # The nodes of a run come all at once; strangers shall not fill an agent with threads.
@@ -86,7 +86,7 @@ class Sharing:
                 place, link = door.join(end, self._ending)
                 stack.callback(link.close)
                 links[place] = self._ending.holds(link)
-            # All at once: a node whose long list nobody reads would seem to be gone.
+            # All at once: a node whose long list is not read would seem to be gone.
             with ThreadPoolExecutor(max(1, len(links))) as pool:
                 lists = pool.map(lambda place: (place, links[place].receive()), links)
                 about = {0: self._about(door), **dict(lists)}
@@ -109,7 +109,7 @@ class Sharing:
         _raise(fault)
 
     def _about(self, door: Door) -> dict[str, Any]:
-        """What the node has. A list of too many files is left out: nobody gets or gives any then."""
+        """What the node has. A list of too many files is left out: then no node gets or gives any."""
         here = work.listing(self._folder)
         about = {"node": self._node, "where": door.where, "stale": self._stale}
         if len(here.files) + len(here.links) > _MOST_LISTED:
@@ -194,7 +194,7 @@ def _raise(fault: str) -> None:
 
 
 class _Ending:
-    """Ends the connections that it holds once other nodes take part: one that is gone keeps nobody waiting."""
+    """Ends the connections that it holds once other nodes take part: a node that is gone keeps none of them waiting."""
 
     def __init__(self, over: Callable[[], bool]) -> None:
         self._over, self._closed, self.ended = over, threading.Event(), False
@@ -244,7 +244,7 @@ class Door:
         self.close()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         with suppress(OSError):  # it wakes the thread that accepts
             self._listening.shutdown(2)
         self._listening.close()
@@ -271,7 +271,7 @@ class Door:
                 connection.close()
 
     def _serve(self, connection: Any, free: threading.BoundedSemaphore) -> None:
-        # Whoever does not prove the key, or asks for what is not listed, gets nothing, not even an answer.
+        # A caller that does not prove the key, or asks for what is not listed, gets nothing, not even an answer.
         try:
             self._answer(connection)
         finally:

@@ -30,7 +30,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def applies(given: Mapping[str, str]) -> bool:
-    """Whether Slurm has started this process, and nobody has said where the nodes meet."""
+    """Whether Slurm has started this process, and no variable says where the nodes meet."""
     return "SLURM_JOB_ID" in given and "PET_RDZV_ENDPOINT" not in given and "PET_NNODES" not in given
 
 

@@ -54,7 +54,7 @@ class Thread:
 
 @dataclass(frozen=True)
 class Look:
-    """All threads at a moment. Of a `locked` interpreter neither the time nor the step is known: both are 0.
+    """All threads at a moment. If the interpreter is `locked`, time and step are unknown: both are 0.
 
     `step`: of this start of the run; earlier starts made `before`. `error`: the exception that ended the main thread's
     work, `thread_error`: that of another thread, the last one.
@@ -161,7 +161,8 @@ def parse(text: str) -> list[Look]:
 
 
 def doing(look: Look, home: Path | None = None) -> Doing:
-    """What the main thread is in. `home`: the script's folder; else what is neither a library's nor ours is its own."""
+    """What the main thread does. `home`: the script's folder; without it, code counts as the script's if it is neither a
+    library's nor ours."""
     frames = look.main.frames if look.main else ()
     at = next((at for at, frame in enumerate(frames) if _is_own(frame, home)), None)
     above = frames[:at] if at is not None else frames

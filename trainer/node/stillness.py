@@ -25,7 +25,7 @@ from . import stacks
 from .ends import Life
 
 LOOK_SECONDS = 2.0
-# Before a rank's first step nobody knows how long one takes.
+# Before a rank's first step it is unknown how long one takes.
 _UNUSUAL_SECONDS, _USUAL_TIMES, _MORE_SECONDS = 25.0, 3.0, 5.0
 _LOOKS = 3
 # A rank that waits wakes up now and then: to poll, for a keep-alive, for our own look at it.
@@ -130,7 +130,7 @@ class Stillness:
         return ranks
 
     def _about(self, seen: _Rank, life: Life, busy: Busy, now: float) -> dict[str, Any] | None:
-        """What a rank that stands still is doing; None where it moves, or nobody can tell."""
+        """What a rank that stands still is doing; None if it moves, or if this is unknown."""
         seen.samples.append((now, busy))
         looks = stacks.read(stacks.newest(self._outcome, life.local_rank))
         _take_pace(seen, looks, now)
@@ -304,7 +304,7 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
 
 
 def _program(pid: int) -> str:
-    """The file that the process runs; it changes if the script calls exec. Empty where nobody may know."""
+    """The file that the process runs; it changes if the script calls exec. Empty if this process may not know."""
     with suppress(OSError):
         return os.readlink(f"/proc/{pid}/exe")
     return ""

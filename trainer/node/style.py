@@ -30,7 +30,7 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_accelerator(given: Mapping[str, str], devices: Path = Path("/dev")) -> dict[str, str]:
-    """Accelerate's variable for ranks on CPUs; empty where the node has an accelerator, or is no Linux.
+    """Accelerate's variable for ranks on CPUs; empty if the node has an accelerator, or does not run Linux.
 
     Without it Accelerate, and Hugging Face's Trainer with it, forms no group of CPUs: each rank trains alone.
     """

@@ -14,7 +14,7 @@ NAME, DONE = "MUSTER_OVERLAY", b"done\n"
 
 
 class NoOverlay(Exception):
-    """There is no network of the run on this host any more."""
+    """The run's network is gone from this host."""
 
 
 def hold(environ: MutableMapping[str, str], lost: Callable[[], None]) -> Callable[[], None]:

@@ -55,7 +55,7 @@ class Watch:
 
 
 def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int) -> str:
-    """Why a run of more ranks than one did not train together on this node; empty where it did, or nobody can tell."""
+    """Return why the ranks on this node did not train together; empty if they did, or if it is unknown."""
     noted = _notes_of(outcome, lives)
     if why := _unjoined(noted, lives, nodes):
         return why

@@ -49,7 +49,7 @@ def plain(environment: Mapping[str, str]) -> bool:
 
 
 def moved() -> list[str]:
-    """Those of the names that this torch lacks, each with what is lost. Imports torch."""
+    """The names of torch's functions that this torch lacks, each with what is lost. Imports torch."""
     return [f"{name} ({loss})" for name, loss in NAMES.items() if not _is_there(name)]
 
 

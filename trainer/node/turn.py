@@ -19,7 +19,7 @@ from .place import LEASE_S, Place
 
 # A host may be slow to look: another one may have its lock, or its driver hang.
 _ANSWER_S, _AT_ONCE, _PROOF_S, _PROVED_EVERY_S, _PORTS = 45.0, 16, 140.0, 0.2, 100
-# Nodes start one after the other, and a packet may be lost: nobody has to know.
+# Nodes start one after the other, and a packet may be lost: that need not be reported.
 _BRIEF_S = 6.0
 Answers = dict[int, dict[str, Any]]
 

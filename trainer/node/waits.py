@@ -26,7 +26,7 @@ from .claims import RUNS, Claims, NoClaim
 from .place import Place, variables
 from .turn import Turn, Unfit
 
-# A line of the console that begins so is no output of the script.
+# A line of the console that begins so is not output of the script.
 PLAN, WAITS = "MUSTER_WAIT", "muster waits: "
 _ROUND_S, _LOOK_S, _AGAIN_S, _PORT_S = 2.0, 0.5, 10.0, 30.0
 _TRIES = 2
@@ -74,7 +74,7 @@ def _begun(marker: Path, start: str) -> Mapping[str, Any]:
 
 
 def _again(plan: Mapping[str, Any], claims: Claims, name: str, about: Mapping[str, Any]) -> None:
-    """Start again after the ranks have started once, if the run may, and if nobody has its GPUs. Raises Ends."""
+    """Start again after the ranks have started once, if the run may, and if its GPUs are free. Raises Ends."""
     if about["lives"] >= plan["lives"]:
         words = f"{name} was killed, or its host has rebooted; a script starts again only with --restarts"
         raise Ends(Verdict("failed", FAILED, plan["rank"], name, 0, words))

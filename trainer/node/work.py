@@ -29,7 +29,7 @@ from .lacks import OWN, SENT, Entry, Listing
 
 WORK, HOME, KEEP, _SENT, _COPIES, _LOCK = "work", "home", "keep", "sent.json", "copies.json", ".sent.lock"
 TOPS, TORN = (WORK, HOME), "torn"
-# What programs can make again is no result; it stays on the host.
+# What programs can make again is not a result; it stays on the host.
 _CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
 # What a copy is called until it is whole; a kill may leave it.
@@ -117,9 +117,9 @@ def unpack(
 
 
 def move_in(stage: Path, run_folder: Path, node: str, paths: Collection[str]) -> None:
-    """Put files of another node in place, which `unpack` has brought into the folder `stage`, as it would have.
+    """Move files of another node, which `unpack` put into the folder `stage`, to their final places.
 
-    What the script has written meanwhile stays. Raises OSError.
+    A file that the script has written itself meanwhile stays. Raises OSError.
     """
     copies = _known_copies(run_folder)
     try:

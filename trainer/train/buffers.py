@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class Buffers:
-    """The buffers of a `model` of which each rank has a copy. All ranks build this at the same place."""
+    """The buffers of a `model`; each rank has a copy of the model. All ranks build this at the same place."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

@@ -77,7 +77,7 @@ class Checkpoints:
             self._rescue.save(step, self._mark.at(step), take)
 
     def wait(self) -> None:
-        """Return when all ranks have written: nobody looks for checkpoints before."""
+        """Return when all ranks have written: no rank looks for checkpoints before."""
         self._allow_for_writing()
         with suppress(TrainError):  # `_written` has reported it
             if self._writer:

@@ -236,7 +236,7 @@ class Training:
         if not self.position.step:
             raise TrainError(
                 f"the replicas have different weights at step {step}, and no earlier checkpoint is on the disk",
-                "train again: the line above names the rank whose weights were changed, or nobody can tell",
+                "train again: the line above names the rank whose weights were changed, if that could be told",
             )
         self.group.set_timeout(self.config.timeout)
         self.say(f"the replicas have different weights at step {step}: all ranks go back to step {self.position.step}")

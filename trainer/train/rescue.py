@@ -1,7 +1,7 @@
 """The last finished step of a run that broke off: a rank that has its whole state saves it before it ends.
 
 Each disk that gets the checkpoints needs it once: the ranks that see the disk take turns, and the first one writes it.
-No rank knows which of the others live, so whoever writes a checkpoint holds a lock meanwhile; a kill releases it.
+No rank knows which of the others live, so a rank that writes a checkpoint holds a lock meanwhile; a kill releases it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Random numbers without memory: what a step draws follows from the run's seed, the step and the share of the data.
 
-So the generators at the beginning of a step are known to whoever knows these numbers, also when the rank that drew from
+So the generators at the beginning of a step follow from these numbers, also when the rank that drew from
 them is lost, and a checkpoint holds none of their states.
 """
 

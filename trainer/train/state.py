@@ -113,7 +113,7 @@ def _apply(search: Search, stepper: Stepper) -> None:
 def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:
     """What changed since the checkpoint was written, one sentence for each change."""
     then, changes = state["config"], []
-    # A checkpoint of an older Muster has a random state for each share of the data, which nobody needs any more.
+    # A checkpoint of an older Muster has a random state for each share of the data, which is no longer needed.
     before = state["world"] if "world" in state else len(state["rng"])
     if before != world:
         changes.append(

@@ -200,7 +200,7 @@ class Stepper:
         return norm
 
     def undo(self) -> None:
-        """Of a step that broke before its update: take back what its forward passes have changed."""
+        """Undo what the forward passes of a step have changed, if the step failed before its update."""
         if self._strategy.buffers:
             self._strategy.buffers.restore()
 

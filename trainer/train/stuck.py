@@ -17,9 +17,9 @@ from contextlib import contextmanager
 
 from muster.stop import Stop
 
-# A main thread that can hear a signal hears it within some milliseconds.
+# A main thread that is not blocked handles a signal within milliseconds.
 _GRACE_S = 0.15
-# A signal to a process that loads data, forked from this one, is none of ours.
+# A process forked from this one, such as a data loader's, must not report its own signals here.
 os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
 
@@ -41,7 +41,7 @@ def ended_when_stuck(stop: Stop, end: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        # To close it is not enough: processes that load data have copies.
+        # Closing it is not enough: data-loader processes have copies.
         writer.shutdown(socket.SHUT_WR)
         writer.close()
         thread.join()

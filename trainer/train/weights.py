@@ -23,7 +23,7 @@ class Audit:
     def spoiled(self, step: int, mine: str) -> bool:
         """Whether the ranks must go back: their digests differ, and at the checkpoint before they did not.
 
-        Where they differ at the same step once more, it is no accident (processors may differ in rounding): False.
+        If they differ at the same step once more, it is not chance (processors may differ in rounding): False.
         """
         digests = exchange.broadcast(exchange.gather(mine))
         alike, before, again = len(set(digests)) == 1, self._alike, step in self._odd

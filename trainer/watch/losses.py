@@ -82,7 +82,7 @@ class Losses:
         evaluations = self._closures(optimizer)
         if not first:
             if self._mixed and not groups and self._pending and len(self._pending["roots"]) > 1:
-                self._pending = None  # two losses, then two steps: nobody can tell which belongs to which
+                self._pending = None  # two losses, then two steps: it is unknown which belongs to which
                 self._fail("several losses and several optimizers step together: whose is whose cannot be told")
             self._mixed = False
             return
@@ -152,7 +152,7 @@ def _unreadable(torch: Any, many: tuple[Any, ...], plain: bool) -> str:
         if type(root) is not torch.Tensor:
             return f"backward begins from a {type(root).__name__}"
         if root.numel() != 1 or root.is_complex():
-            return "backward begins from a tensor that is no single real number"
+            return "backward begins from a tensor that is not a single real number"
         if root.device.type not in ("cpu", "cuda"):
             return f"a loss on {root.device.type} is not read: that would wait for the device"
     if torch._C._len_torch_dispatch_stack():

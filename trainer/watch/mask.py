@@ -41,7 +41,7 @@ class Mask:
         return pattern.sub(SHOWN, data[:end]) if pattern else data[:end]
 
     def text(self, text: str) -> str:
-        """A text that is no part of the stream."""
+        """A text that is not part of the stream."""
         return self._masked(text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
 
     def rest(self) -> bytes:

@@ -1,7 +1,7 @@
 """The last collectives of a process that makes no step, with the script's own lines: from torch's flight recorder.
 
 torch keeps the recorder for gloo from 2.13 on, for NCCL where TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE)
-says so. It gives its entries as a pickle, which this process makes and reads itself; nobody else ever reads one.
+says so. It gives its entries as a pickle, which this process makes and reads itself; no other process ever reads one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Row = tuple[str, int, str, str, str, int, str]
 
 
 class Recorder:
-    """Of one process. It is asked at each look."""
+    """The last collectives of one process. Each look of the watcher asks for them."""
 
     def __init__(self) -> None:
         self._usual = deque([0.0], maxlen=_STEPS)
@@ -50,7 +50,7 @@ class Recorder:
         return self._rows
 
     def now(self) -> list[Row]:
-        """The same at this moment, whatever the steps: a process that fails asks once."""
+        """The last collectives now, whatever the steps do: a process that fails asks once."""
         with suppress(Exception):
             told = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
             return told if not told or told[-1][4] else [*told[:-1], (*told[-1][:4], *_here())]

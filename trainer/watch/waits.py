@@ -67,7 +67,7 @@ class Wait:
 
 
 def of(torch: Any) -> Wait | None:
-    """None where there is nobody to wait for, or the engine is not torch's usual one."""
+    """None if there is no rank to wait for, or the engine is not torch's usual one."""
     distributed = sys.modules.get("torch.distributed")
     if not distributed or not distributed.is_available() or not distributed.is_initialized():
         return None

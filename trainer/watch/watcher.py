@@ -1,7 +1,7 @@
 """The watcher of one process: what doors.py sees, brought to the run folder by a thread of its own.
 
-The script's thread only counts and copies; it writes no file, so that a slow disk holds nobody up. Of two processes
-that train as one rank the first is told of. A process that was forked begins as a new one.
+The script's thread only counts and copies; it writes no file, so that a slow disk delays no step. If two processes
+train as one rank, the first is reported. A process that was forked begins as a new one.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Watcher:
 
     @_quiet
     def backward_ends(self) -> None:
-        """It ended, well or not."""
+        """`backward` ended, well or not."""
         if self._wait:
             self._wait.end()
 
@@ -326,7 +326,7 @@ class Watcher:
                 self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
 
     def _tell_failure(self, looks: Looks) -> None:
-        """Of a script that an error ends: the collectives that it called last, so that the ranks can be compared."""
+        """Record the last collectives of a script that an error ends, so that the ranks can be compared."""
         if getattr(sys, "last_type", None) and (rows := self._recorder.now()):
             about = {"t": round(time.time(), 3), "pid": os.getpid(), **self._raised.about()}
             looks.take({**about, "collectives": rows})

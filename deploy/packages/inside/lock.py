@@ -253,7 +253,7 @@ def _stub_version(version: str) -> str:
 
 
 def _editable(wheel: Path, folder: Path, inside: str, out: Path) -> Path:
-    """The same wheel without its code: a line in it names the package's folder in the run's working folder."""
+    """Make the wheel without its code: a line in it names the package's folder in the run's working folder."""
     with zipfile.ZipFile(wheel) as whole:
         names = whole.namelist()
         info = {name: whole.read(name) for name in names if ".dist-info/" in name and not name.endswith("/RECORD")}

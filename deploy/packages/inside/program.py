@@ -1,7 +1,7 @@
 """The program that locks and installs packages. It runs alone, in a container of the base image.
 
 Standard input: an order, which is a line of JSON, then the bytes of the files that it names. The input stays open: its
-end means that nobody waits any more. Standard output: lines of JSON. docs/packages.md has the reasons.
+end means that the other side has stopped waiting. Standard output: lines of JSON. docs/packages.md has the reasons.
 """
 
 import json
@@ -27,7 +27,7 @@ def _become(owner: list[int], folders: list[str]) -> None:
 
 
 def _watch() -> None:
-    """End everything when the input ends: nobody waits any more."""
+    """End everything when the input ends: the other side has stopped waiting."""
     while os.read(0, 4096):
         pass
     if over.is_set():

@@ -54,7 +54,7 @@ def installed() -> dict[str, importlib.metadata.Distribution]:
 
 
 def run(words: list[str], folder: Path, shown: bool = True) -> None:
-    """Run a tool; its lines go to whoever waits. Raises Stop with its last words."""
+    """Run a tool; its lines go to the waiting side. Raises Stop with its last words."""
     child = subprocess.Popen(
         words, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace", start_new_session=True,

@@ -21,7 +21,7 @@ Pair = tuple[str, str]
 
 
 def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
-    """Rounds of pairs, in each of which a host is at most once, until every host has met every other."""
+    """Rounds of pairs until every host has met every other one; a host is in a round at most once."""
     circle: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
     half = len(circle) // 2
     for _ in range(len(circle) - 1):
@@ -57,7 +57,7 @@ def rates(answers: Answers) -> dict[Pair, float]:
 def again(answers: Answers) -> list[Pair]:
     """Pairs to measure once more, one by one: a slow pair may only have had to wait for a core.
 
-    If all links of a host are slow, that is no accident, and they are not measured again.
+    If all links of a host are slow, that is not chance, and they are not measured again.
     """
     known = rates(answers)
     left = _slow(known)

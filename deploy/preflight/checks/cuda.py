@@ -37,7 +37,7 @@ def least_driver(facts: Mapping[str, Any]) -> str:
 
 
 def evidence(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """As evidence."""
+    """The CUDA that the host's driver supports, as evidence; empty if that is unknown."""
     has = _has(facts)
     return (f"the driver supports CUDA {has[0]}.{has[1]}",) if has else ()
 

@@ -84,7 +84,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
 
 
 def _some_calls(answers: Answers) -> Iterator[Finding]:
-    """Of many calls some are never answered, and what is open loses nothing: ports decide which way a call takes."""
+    """Some of many calls get no answer, but open connections lose nothing: the ports decide which way a call takes."""
     for source, target, answered, calls in answers.often:
         ends = source, target
         both = answers.between(*ends) + answers.between(*ends[::-1])

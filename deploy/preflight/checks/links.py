@@ -79,11 +79,11 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         cause = "all-ports-dropped"  # firewalls of their own have just lost our packets
     if bare:
         hosts = bare
-        text = f"{subject(bare, 'has', 'have')} no interface that is up and has an address"
+        text = f"{subject(bare, 'has', 'have')} no active interface with an address"
     elif aimless:
         hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
     elif len(lost) == len(answers.hosts_with_facts):
-        text = f"{listed(hosts)} do not reach each other at all" + (": nobody answers ARP" if mute else "")
+        text = f"{listed(hosts)} do not reach each other at all" + (": no host answers ARP" if mute else "")
         hosts = closing or with_rules(answers, hosts) or hosts
     elif mute:
         hosts, text = mute, f"ARP between {listed(mute)} and the others has no answer: no packet passes"
@@ -122,7 +122,7 @@ def _translated(answers: Answers, hosts: Sequence[str]) -> dict[str, str]:
 
 
 def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[str]) -> str:
-    """The fix of hosts that reach nobody."""
+    """The fix for hosts that reach no other host."""
     known = answers.hosts_with_facts
     if cause == "interface-down":
         return remedies.on(hosts, lambda host: _up(answers, host))
@@ -328,7 +328,7 @@ def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targ
     if how == "card":
         strange = next((link for link in links if link.card), None)
         where = f" ({strange.address} is {strange.card} there)" if strange else ""
-        return f"{sources} has a wrong hardware address for {targets}{where}: its packets reach nobody"
+        return f"{sources} has a wrong hardware address for {targets}{where}: its packets do not arrive"
     by = next((link.by for link in links if link.by), "")
     if blame.link and len(blame.cells) > 1 and not by:
         return f"{listed(blame.link)} do not answer each other's ARP: no packet passes between them"
@@ -393,7 +393,7 @@ def _opened(answers: Answers, host: str, network: str) -> str:
 
 
 def _up(answers: Answers, host: str) -> str:
-    """Every card of a host up that is no bridge and no tunnel."""
+    """Every active card of a host, without bridges and tunnels."""
     entries = answers.facts[host]["interfaces"].items()
     down = [name for name, entry in entries if not (entry["up"] or entry["bridge"] or entry["tunnel"])]
     return "; ".join(f"sudo ip link set {name} up" for name in down) or "ip -br addr; give its interface an address"

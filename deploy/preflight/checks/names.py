@@ -66,7 +66,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
 
 
 def _localhost(answers: Answers) -> Iterator[Finding]:
-    """Nothing can listen on what `localhost` is at the first node: torch takes a free port of it for its store."""
+    """`localhost` is at the first node an address on which nothing can listen, but torch's store needs a port there."""
     host = answers.meeting
     rows = answers.facts.get(host, {}).get("names", {}).get("localhost")
     fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
@@ -84,7 +84,7 @@ def _localhost(answers: Answers) -> Iterator[Finding]:
 
 
 def _harmless(answers: Answers, host: str, problem: str) -> bool:
-    """Whether gloo works anyway: the host with the larger address calls, so nobody needs the address of that host."""
+    """Whether gloo works anyway: the host with the larger address calls, so the address of that host is not needed."""
     if answers.request.backend != "gloo":
         return False
     if problem == "link-local":
@@ -174,7 +174,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
         cause,
         "names",
         (having[0],),
-        f"no host takes itself for the endpoint {name}, so nobody would listen there: {why}",
+        f"no host takes itself for the endpoint {name}, so no host would listen there: {why}",
         (f"on {having[0]}: getent ahosts {own} -> {shown}",),
         "`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
         fix,

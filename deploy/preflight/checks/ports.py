@@ -146,7 +146,7 @@ def _range(answers: Answers) -> Iterator[Finding]:
 
 
 def _free_ports(answers: Answers, host: str) -> int:
-    """The ports of the range that are not reserved and on which nobody listens: a listener or a call gets no other."""
+    """The ports of the range that are not reserved and on which nothing listens: a listener or a call gets no other."""
     facts = answers.facts[host]
     low, high = facts["port_range"]
     taken = {port for port in facts.get("listening", ()) if low <= port <= high}

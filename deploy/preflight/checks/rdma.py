@@ -38,7 +38,7 @@ class Port:
 
     @property
     def name(self) -> str:
-        """As NCCL_IB_HCA calls it."""
+        """The port's name in NCCL_IB_HCA."""
         return f"{self.device}:{self.number}"
 
 
@@ -191,7 +191,7 @@ def _gid(port: Port, index: str) -> tuple[Any, ...] | None:
 
 
 def _types(usable: dict[str, list[Port]], answers: Answers) -> Iterator[Finding]:
-    """The same index may mean RoCE v1 on one host and v2 on another, or IPv4 and IPv6."""
+    """One index may mean RoCE v1 on one host and v2 on another, or IPv4 and IPv6."""
     kinds = {}
     for host, host_ports in usable.items():
         rows = [

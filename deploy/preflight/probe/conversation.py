@@ -191,7 +191,7 @@ def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tup
 
 
 def _often(talk: _Talk, answers: Answers) -> tuple[tuple[str, str, int, int], ...]:
-    """Of the pairs that targets.often calls many times: how many calls were answered, and how many there were."""
+    """For each pair that targets.often calls many times: the number of answered calls, and of all calls."""
     wanted = targets.often(answers)
     if not wanted:
         return ()
@@ -281,7 +281,7 @@ class _Talk:
                     by_host[host] = answer
                     self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
             except DeployError as failed:
-                # A connection that broke is no probe that ended.
+                # A broken connection does not mean that the probe has ended.
                 broken = getattr(failed, "kind", "") == "lost"
                 self.lost[host] = "ssh-lost" if broken else "probe-died", failed.message
 

@@ -327,7 +327,7 @@ def leftovers():
 
 
 def reserved():
-    """The ranges of local ports that the kernel gives to nobody who does not name them."""
+    """The ranges of local ports that the kernel gives only to a program that names them."""
     words = text("/proc/sys/net/ipv4/ip_local_reserved_ports").strip().split(",")
     ends = [word.split("-") for word in words if word]
     return [[int(each[0]), int(each[-1])] for each in ends][:1000]

@@ -69,7 +69,7 @@ def packets(connection):
 def next_hops(targets, results):
     """Add what the table of IPv4 neighbours says of each called address, or of the gateway on the way to it.
 
-    A call that got no answer because nobody answers ARP says so: no packet of it was ever sent.
+    A call that got no answer because no host answers ARP says so: no packet of it was ever sent.
     """
     known, by_id = neighbours(), {target["id"]: target["address"] for target in targets}
     for result in results:

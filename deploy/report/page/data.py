@@ -295,7 +295,7 @@ def _control(folder: Path, notes: list[str]) -> list[Event]:
 
 
 def children(folder: Path) -> list[Path]:
-    """The paths in a folder, by name; empty if it is no folder or cannot be read."""
+    """The paths in a folder, by name; empty if it is not a folder or cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:

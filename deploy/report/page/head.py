@@ -79,7 +79,7 @@ def _end_by_ranks(run: Run) -> Fields:
 
 
 def _culprit(end: Fields) -> str:
-    """`rank 2 on worker-2`; empty if nobody is to blame, or the message names the node itself."""
+    """`rank 2 on worker-2`; empty if no rank is to blame, or the message names the node itself."""
     rank, node = number(end.get("rank")), str(end.get("node") or "")
     if end.get("verdict") not in ("failed", "refused") or (node and node in str(end.get("message"))):
         return ""

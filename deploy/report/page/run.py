@@ -116,7 +116,7 @@ def _held_out(run: Run, name: str) -> list[Point]:
 def _charts(run: Run) -> list[Drawing]:
     """The loss, large, then held-out measures, learning rate and throughput, over the same steps.
 
-    For a script, whose samples nobody counts, the time of a step instead. Without data there is no chart.
+    For a script, whose samples are not counted, the time of a step instead. Without data there is no chart.
     """
     names = list(dict.fromkeys(name for row in run.evaluations for name in row["values"] if name != "loss"))
     names.sort(key=lambda name: name != "accuracy")

@@ -95,7 +95,7 @@ def verdict(means: list[Mean]) -> str:
     slow = stragglers(means)
     if not slow:
         return "No straggler: " + (
-            "one rank has nobody to wait for." if len(means) < 2 else "the ranks wait about as long as each other."
+            "one rank waits for no other." if len(means) < 2 else "the ranks wait about as long as each other."
         )
     rest = [rank for rank in means if rank not in slow]
     usual_wait = median(rank.wait for rank in rest)

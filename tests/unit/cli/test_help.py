@@ -1,9 +1,12 @@
 """What --help of every command shows: an example that can be typed, the defaults, and what the exit codes mean."""
 
 import inspect
+import re
 import shlex
+import sys
 
 import pytest
+from invoke.program import Program
 
 from deploy.cli import main
 from deploy.cli.command import MEANINGS
@@ -43,7 +46,7 @@ def test_every_exit_code_that_a_command_can_end_with_has_a_meaning(task):
 def test_every_option_that_takes_a_value_shows_its_default(task):
     shown = [argument for name, argument in options_of(task).items() if name not in task.hidden]
     taking = [argument for argument in shown if argument.kind is not bool and not argument.positional]
-    assert [argument.name for argument in taking if "default: " not in argument.help] == []
+    assert [each.name for each in taking if not re.search(r"\(default: |\(required\)", each.help)] == []
     assert all(argument.help for argument in shown)
 
 
@@ -65,3 +68,18 @@ def test_an_option_that_is_only_refused_is_not_in_the_help(monkeypatch):
         assert options <= set(options_of(task))
         monkeypatch.setattr("sys.argv", ["fab", "--help", name])
         assert not options & set(options_of(task))
+
+
+@pytest.mark.parametrize("name", ["muster", "fab"])
+def test_the_help_breaks_no_line_at_a_hyphen(name, monkeypatch, capsys):
+    """A reader copies `--sbatch="--partition=a100` from the screen: it must not become `-- partition`."""
+    program = main._Program(namespace=main.commands(["deploy"]), name=name, binary=name)
+    if name == "fab":
+        program = Program(namespace=main.commands(["deploy"]), name=name, binary=name)
+        main.refusing(program)
+    monkeypatch.setattr("deploy.cli.main.pty_size", lambda: (80, 24))
+    monkeypatch.setattr("sys.argv", [name, "--help", "deploy"])
+    program.run(sys.argv, exit=False)
+    shown = capsys.readouterr().out
+    assert '"--partition=a100 --time=4:00:00"' in shown
+    assert [line for line in shown.splitlines() if line.endswith("-")] == []

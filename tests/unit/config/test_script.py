@@ -92,7 +92,7 @@ def test_the_value_of_a_variable_is_not_repeated(read):
 
 
 def test_a_python_of_another_place_is_named_as_not_used(read):
-    assert "/opt/conda/bin/python: not used" in read("/opt/conda/bin/python train.py").notes[0]
+    assert "/opt/conda/bin/python: ignored" in read("/opt/conda/bin/python train.py").notes[0]
 
 
 @pytest.mark.parametrize(

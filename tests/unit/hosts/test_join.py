@@ -36,7 +36,7 @@ def test_a_host_says_that_it_has_started_the_node_or_why_not():
     refuse_answer("run", "b", "started\n")
     with pytest.raises(UsageError, match=r"its GPUs are taken by run other \(eve\)"):
         refuse_answer("run", "b", claim())
-    with pytest.raises(UsageError, match="the run's own network"):
+    with pytest.raises(UsageError, match="its part of the overlay network"):
         refuse_answer("run", "b", "overlay\n")
     with pytest.raises(BadAnswer):
         refuse_answer("run", "b", "")

@@ -75,7 +75,7 @@ def test_debians_own_name_is_the_cause_and_the_missing_owner_its_consequence():
     verdict = judge(answers(change=loop))
     assert (verdict.cause, verdict.hosts) == ("name-loopback", ("a",))
     assert verdict.others == []
-    assert any("nobody would listen" in text for text in verdict.first.follows)
+    assert any("no host would listen" in text for text in verdict.first.follows)
 
 
 def test_given_addresses_make_names_harmless():

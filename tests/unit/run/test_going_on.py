@@ -39,7 +39,7 @@ def test_half_of_an_even_number_of_hosts_goes_on_with_an_arbiter():
     [
         ("two", 3, [], False, "not a number"),
         ("4", 3, [], False, "not a number"),
-        ("3", 3, [], False, "none could be lost"),
+        ("3", 3, [], False, "none of 3 nodes could be lost"),
         ("1", 2, [], False, "cannot tell whether the other is lost"),
         ("2", 5, [], False, "fewer than a majority"),
         ("2", 3, ["--mesh", "dp_shard=-1"], False, "its part of the model"),

@@ -23,7 +23,7 @@ from typing import Any
 
 _NAME, _WATCHER = "together.jsonl", "_muster_watch"
 _WATCH = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "watch")
-# NCCL counts what one rank sends to another apart: there nobody can tell that nothing was sent.
+# NCCL counts what one rank sends to another apart: there it is unknown whether anything was sent.
 _GPUS = ("/dev/nvidiactl", "/dev/kfd")
 _OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
 # A script may train a little for itself first, and then join the others.
@@ -115,7 +115,7 @@ _sent = list[bool]()
 
 
 def _note_sent() -> None:
-    """Note, once, that something went through a process group, or that nobody can tell."""
+    """Note, once, that something went through a process group, or that this is unknown."""
     if not _sent and _has_sent():
         _sent.append(True)
         _note(sent=True)
