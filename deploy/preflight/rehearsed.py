@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..core import docker_faults
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
-from ..core.text import several
+from ..core.text import amount, in_seconds, several
 from . import nccl_log, otherwise, refusals
 from .findings import UNKNOWN, WARNING, Finding, listed
 
@@ -180,7 +180,7 @@ def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
         return f"{several(len(ranks), 'rank')} wrote, loaded and computed"
     log = log_of(outcomes)
     way = f"; {nccl_log.summary(log)}" if log.network or log.ways else ""
-    return f"{several(len(ranks), 'rank')} met, and summed {long >> 20} MB in {slowest:.2f} s{way}"
+    return f"{several(len(ranks), 'rank')} met, and summed {amount(long)} in {in_seconds(slowest, 2)}{way}"
 
 
 def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
@@ -191,7 +191,7 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
     seconds = slowest.get("seconds", 0.0)
     if len(scene.hosts) < 2 or not size or seconds < _CRAWL_S or 8 * int(size[1]) / seconds >= _CRAWL_MBIT:
         return
-    text = f"the rehearsal's {size[0]} took {seconds:.0f} s between {listed(scene.hosts)}"
+    text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
     fix = f"{FAB} preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
     symptom = "each step takes so long, or a rank gives up waiting"
     yield otherwise.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))

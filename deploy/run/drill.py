@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..core.text import duration, in_seconds
 from .events import Event
 from .progress import State
 from .story import Happening
@@ -32,7 +33,7 @@ class Fault:
 
 
 RANK = Fault("a rank is killed", r"killed by SIGKILL")
-PAUSE = Fault(f"a node is paused for {PAUSE_S:.0f} s", r"is paused|is stopped", pauses=True)
+PAUSE = Fault(f"a node is paused for {in_seconds(PAUSE_S)}", r"is paused|is stopped", pauses=True)
 AGENT = Fault("a node's agent is killed", r"killed by SIGKILL|restarts|is lost")
 FAULTS = (RANK, PAUSE, AGENT)
 
@@ -133,8 +134,8 @@ def rows(trials: Sequence[Trial], planned: Sequence[tuple[Fault, str]]) -> list[
         [
             trial.fault.name,
             trial.host,
-            f"back after {trial.back_s:.1f} s" if trial.back_s is not None else f"NOT BACK {trial.end}".rstrip(),
-            f"after {trial.said_s:.1f} s" if trial.said_s is not None else "",
+            f"back after {duration(trial.back_s)}" if trial.back_s is not None else f"NOT BACK {trial.end}".rstrip(),
+            f"after {duration(trial.said_s)}" if trial.said_s is not None else "",
             (trial.said if trial.expected else f"other words than expected: {trial.said}")
             if trial.said
             else "nothing was said",

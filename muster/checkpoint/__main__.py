@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import CheckpointError, Refused, TrainError
+from ..files import amount
 from . import store
 
 _WEIGHTS = ".safetensors"
@@ -61,7 +62,7 @@ def _write(folder: Path, file: Path) -> None:
     finally:
         beside.unlink(missing_ok=True)
     reader = "safetensors" if file.suffix == _WEIGHTS else "torch.load"
-    print(f"{file}: step {manifest.step}, {file.stat().st_size / 1e6:,.1f} MB; {reader} reads it")
+    print(f"{file}: step {manifest.step}, {amount(file.stat().st_size)}; {reader} reads it")
 
 
 def _checkpoints(folder: Path) -> Path:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.program import FAB
+from ...core.text import gpu_memory, in_seconds
 from .. import otherwise
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones, subject
@@ -130,7 +131,7 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
     elif rows:
         yield from _cuda(host, facts, rows)
         if message.get("seconds", 0) >= SLOW_S and any(gpu["persistence_mode"] == "Disabled" for gpu in rows):
-            text = f"{host}: the driver takes {message['seconds']:.0f} s to wake up: persistence mode is off"
+            text = f"{host}: the driver takes {in_seconds(message['seconds'])} to wake up: persistence mode is off"
             fix = f"on {host}: sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1"
             yield Finding("gpu-persistence", "gpus", (host,), text, (), "a slow first CUDA call", fix, WARNING)
 
@@ -193,7 +194,8 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
         yield Finding("gpu-prohibited", "gpus", (host,), text, ("compute_mode: Prohibited",), symptom, fix)
     elif used > BUSY_MIB:
         full = alone or total - used < FREE_MIB
-        why = "belongs to one other process (Exclusive_Process)" if alone else f"has {used} of {total} MiB in use"
+        why = f"has {gpu_memory(used)} of {gpu_memory(total)} in use"
+        why = "belongs to one other process (Exclusive_Process)" if alone else why
         fix = f"{FAB} gpus --hosts {host} shows by whom"
         symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
         level = FAULT if full else WARNING

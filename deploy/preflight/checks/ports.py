@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...core.program import FAB
+from ...core.text import in_seconds
 from .. import otherwise
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed
@@ -78,7 +79,7 @@ def _of_other_runs(answers: Answers) -> Iterator[Finding]:
             run, end = f"Muster's run {own[1]}", f"{FAB} stop --hosts {','.join(hosts)} --run {own[1]}"
         else:
             run, end = "another distributed run", f"on {name}: kill {pid}"
-        shown = f"{command[own.end() if own else 0 :][:60]} (pid {pid}, {age:.0f} s)"
+        shown = f"{command[own.end() if own else 0 :][:60]} (pid {pid}, {in_seconds(age)})"
         many = f"{len(rows)} processes" if len(rows) > 1 else "a process"
         text = f"{name}: there {'are' if len(rows) > 1 else 'is'} {many} of {run}: {shown}"
         fix = f"{end}, if nobody needs it"
