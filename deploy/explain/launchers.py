@@ -11,7 +11,7 @@ from .lines import time_of
 from .reading import Line, Root
 
 _NODE = r"(?P<host>[\w.-]{1,80})"
-_SAID = (
+_END_LINES = (
     re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)"),
     re.compile(
         r"\bprocess (?P<process>\d+) terminated with (?:signal (?P<signal>SIG[A-Z]+)|exit code (?P<code>-?\d+))"
@@ -48,7 +48,7 @@ _FIELDS, _LONGEST, _MOST = 6, 2000, 20_000  # fields of an entry; lines of a rep
 
 def ended(text: str, whole: str, line: Line) -> Root | None:
     """The process that this line says failed; None if it says so of none, or of one that the launcher ended."""
-    for pattern in _SAID:
+    for pattern in _END_LINES:
         match = pattern.search(text)
         if match:
             parts = match.groupdict()

@@ -148,7 +148,7 @@ class _Scene:
             back = "it did not go on"
             if trial.back_s is not None:
                 back = f"training went on after {duration(trial.back_s)}"
-            self.console.note(f"{trial.host}: {trial.said or 'nothing was said'}; {back}")
+            self.console.note(f"{trial.host}: {trial.report or 'nothing was said'}; {back}")
             self.over = not trial.back
 
     def ended(self, message: str) -> None:

@@ -33,7 +33,7 @@ _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 
 
 @dataclass(frozen=True)
-class Asked:
+class PackageRequest:
     """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
 
     `each` does one thing at all places at once: for hosts that is `ssh.session.on_all`. `instead`: installs for places
@@ -61,7 +61,7 @@ class Installed:
     sent: int = 0
 
 
-def bring(places: Sequence[Place], asked: Asked, folder: Path | None = None) -> Installed:
+def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
     """Install what is asked at every place. Raises DeployError with the tool's own words; what was there stays."""
     folder, sent = folder or store.default_folder(), [0]
     has = asked.each(places, lambda place: place.look()).all()
@@ -84,7 +84,7 @@ def bring(places: Sequence[Place], asked: Asked, folder: Path | None = None) -> 
     return Installed(lock, names, first.variables, size, sent[0])
 
 
-def _locked(places: Sequence[Place], asked: Asked, sent: list[int]) -> Lock:
+def _locked(places: Sequence[Place], asked: PackageRequest, sent: list[int]) -> Lock:
     """The lock that the first place with a way to an index makes. Raises DeployError with uv's words."""
     needs, unreached = asked.requirements, dict[str, DeployError]()
     texts = [path for path, content in needs.files if path.endswith((".txt", ".in", ".toml")) and len(content) != 32]
@@ -93,10 +93,10 @@ def _locked(places: Sequence[Place], asked: Asked, sent: list[int]) -> Lock:
         "mode": "lock",
         "kind": needs.kind,
         "requirements": needs.path,
-        "builds": bool(needs.packages or needs.git or needs.kept),
+        "builds": bool(needs.packages or needs.git or needs.unsent),
         "files_read": texts,
         "git": list(map(passwords.plain, fetched)),
-        "kept": {f"kept-{number}": path for number, path in enumerate(needs.kept)},
+        "kept": {f"kept-{number}": path for number, path in enumerate(needs.unsent)},
     }
     contents = dict(needs.files)
     sources = {name: contents[path] for name, path in order["kept"].items()}
@@ -114,7 +114,7 @@ def _locked(places: Sequence[Place], asked: Asked, sent: list[int]) -> Lock:
 
 
 def _everywhere(
-    places: Sequence[Place], lacking: Sequence[Place], asked: Asked, lock: Lock, digest: str, sent: list[int]
+    places: Sequence[Place], lacking: Sequence[Place], asked: PackageRequest, lock: Lock, digest: str, sent: list[int]
 ) -> dict[str, dict[str, Any]]:
     """Install at each place that lacks the packages; one that reaches no index gets the files of one that has them."""
     results = asked.each(lacking, lambda place: _install(place, asked, lock, digest, sent))
@@ -143,7 +143,7 @@ def _everywhere(
     return {**results.values, **{name: _INSTALLED(answer, "its packages") for name, answer in copied.items()}}
 
 
-def _install(place: Place, asked: Asked, lock: Lock, digest: str, sent: list[int]) -> dict[str, Any]:
+def _install(place: Place, asked: PackageRequest, lock: Lock, digest: str, sent: list[int]) -> dict[str, Any]:
     files = {f"wheels/{name}": data for name, data in lock.wheels.items()}
     answer, _ = _do(place, asked, {"mode": "install", "lock": list(lock.lines)}, files, digest, sent)
     installed: dict[str, Any] = _INSTALLED(answer, "its packages")
@@ -151,7 +151,7 @@ def _install(place: Place, asked: Asked, lock: Lock, digest: str, sent: list[int
 
 
 def _do(
-    place: Place, asked: Asked, order: Mapping[str, Any], files: Files, digest: str, sent: list[int]
+    place: Place, asked: PackageRequest, order: Mapping[str, Any], files: Files, digest: str, sent: list[int]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Let a place do one order; once more with the uv of this machine if it gets none."""
 

@@ -15,7 +15,7 @@ from ..core import docker_faults
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
 from ..core.text import amount, in_seconds, several
-from . import nccl_log, otherwise, refusals
+from . import alternatives, nccl_log, refusals
 from .findings import UNKNOWN, WARNING, Finding, listed
 
 # Words of a rank that lost another one, or waited for it.
@@ -194,7 +194,7 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
     text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
     fix = f"{FAB} preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
     symptom = "each step takes so long, or a rank gives up waiting"
-    yield otherwise.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
+    yield alternatives.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
 
 
 def log_of(outcomes: Mapping[str, Outcome]) -> nccl_log.NcclLog:
@@ -282,9 +282,9 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
         host=host, fab=FAB, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
     )
     sure = bool(sign.only.search(words))
-    text = seen if sure else f"{seen}{otherwise.LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
+    text = seen if sure else f"{seen}{alternatives.LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
     finding = Finding(sign.cause, "proof", (host,), text, tuple(evidence), sign.symptom, fix)
-    return finding if sure else otherwise.unsure(finding)
+    return finding if sure else alternatives.unsure(finding)
 
 
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:

@@ -37,7 +37,7 @@ SLOWEST, SLOWEST_OVER_S = 8 << 10, 300.0
 AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
 # Of a stream that `tell` or `take` consumes, we keep the end.
 _TAIL = 64 * 1024
-_MOST_SAID = 200
+_MOST_LAST_WORDS = 200
 # We ask for a byte every 10 s; after this many seconds without any byte the link is dead.
 PULSE_S, DEAD_AFTER_S = 10.0, 30.0
 # While much is sent. A host's window of 2 MB lasts as long as that at 1 GB/s.
@@ -325,10 +325,8 @@ def _pump(transport: Transport, channel: Channel, streams: tuple[Stream, Stream]
 def _no_shell(where: Where, code: int, output: bytes) -> None:
     text = " ".join(output.decode(errors="replace").split())
     # What the login prints first is a greeting: the reason comes last.
-    said = text if len(text) <= _MOST_SAID else f"... {text[-_MOST_SAID:]}"
-    detail = (
-        f": it ended with code {code} and said {said!r}" if text else f": it ended with code {code} and said nothing"
-    )
+    last_words = text if len(text) <= _MOST_LAST_WORDS else f"... {text[-_MOST_LAST_WORDS:]}"
+    detail = f": it ended with code {code} and said {repr(last_words) if text else 'nothing'}"
     raise fault("no-sh" if code == 127 else "no-shell", where, detail)
 
 

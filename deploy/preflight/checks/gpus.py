@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core.program import FAB
 from ...core.text import gpu_memory, in_seconds
-from .. import otherwise
+from .. import alternatives
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones, subject
 from ..probe.facts import GPU_FIELDS
@@ -116,12 +116,12 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
     elif LOST.search(error):
         yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it happens again: reseat or replace the GPU")
     elif error and error != NOT_FOUND and DRIVER.search(error):
-        told = broken("gpu-driver", first, RELOAD.format(host=host))
-        yield told if OF_DRIVER.search(error) else otherwise.unsure(told)
+        finding = broken("gpu-driver", first, RELOAD.format(host=host))
+        yield finding if OF_DRIVER.search(error) else alternatives.unsure(finding)
     elif message.get("devices") and code != 0 and error and error != NOT_FOUND:
-        told = broken("gpu-runtime", "", f"on {host}: nvidia-smi, and the same in a container")
-        told = replace(told, text="GPUs that a container may not use")
-        yield otherwise.unsure(told, f"{host}: nvidia-smi says: {first}")
+        finding = broken("gpu-runtime", "", f"on {host}: nvidia-smi, and the same in a container")
+        finding = replace(finding, text="GPUs that a container may not use")
+        yield alternatives.unsure(finding, f"{host}: nvidia-smi says: {first}")
     elif message.get("devices") and code != 0:
         fix = "install nvidia-container-toolkit, docker run --gpus all"
         yield broken("gpu-runtime", "has GPUs, but no nvidia-smi where training runs", fix)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...core.program import FAB
 from ...core.text import in_seconds
-from .. import otherwise
+from .. import alternatives
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed
 from ..targets import NO_PORT
@@ -62,7 +62,7 @@ def _closed(host: str, port: str, error: str) -> Finding:
     cause = "port-forbidden" if error == "forbidden" else "port-busy"
     text, symptom = f"{host}: the probe cannot listen on port {port}: {error}", "the first node ends at its start"
     fix = f"on {host}: sysctl net.ipv4.ip_unprivileged_port_start; docker info shows its security options"
-    return otherwise.unsure(Finding(cause, "ports", (host,), text, (), symptom, fix))
+    return alternatives.unsure(Finding(cause, "ports", (host,), text, (), symptom, fix))
 
 
 def _of_other_runs(answers: Answers) -> Iterator[Finding]:
