@@ -9,13 +9,14 @@ import re
 from dataclasses import replace
 
 from ..core import docker_faults
+from ..core.errors import NO_CONTAINER
 from ..core.facts import ended_how
 from ..core.program import FAB
 from ..ssh.faults import Kind
 from . import alternatives
 from .findings import Finding
 
-NOT_STARTED, NO_CONTAINER = "the run does not start there", 125
+NOT_STARTED = "the run does not start there"
 # Kinds of SSH faults in which the server gives no reason.
 _INFERRED, _NO_KEY = ("ssh-lost", "ssh-sessions", "ssh-shell"), "accepts none of your keys"
 # How our own scripts begin what they have looked at themselves.

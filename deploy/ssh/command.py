@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from paramiko import Channel, Transport
 from paramiko.ssh_exception import ChannelException, SSHException
 
+from ..core.errors import NOT_FOUND
 from ..core.text import amount, in_seconds
 from .faults import Where, fault
 
@@ -327,7 +328,7 @@ def _no_shell(where: Where, code: int, output: bytes) -> None:
     # What the login prints first is a greeting: the reason comes last.
     last_words = text if len(text) <= _MOST_LAST_WORDS else f"... {text[-_MOST_LAST_WORDS:]}"
     detail = f": it ended with code {code} and said {repr(last_words) if text else 'nothing'}"
-    raise fault("no-sh" if code == 127 else "no-shell", where, detail)
+    raise fault("no-sh" if code == NOT_FOUND else "no-shell", where, detail)
 
 
 def why_no_code(transport: Transport) -> str:

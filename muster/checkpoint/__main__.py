@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..errors import CheckpointError, Refused, TrainError
+from ..errors import DONE, FAILED, CheckpointError, Refused, TrainError
 from ..files import amount
 from . import store
 
@@ -35,11 +35,11 @@ def main() -> int:
         _write(options.folder, options.file)
     except OSError as error:
         print(f"error: {options.file}: {error.strerror or error}", file=sys.stderr)
-        return 1
+        return FAILED
     except TrainError as fault:
         print(fault.report(), file=sys.stderr)
         return fault.code
-    return 0
+    return DONE
 
 
 def _write(folder: Path, file: Path) -> None:
