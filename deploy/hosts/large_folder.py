@@ -38,8 +38,7 @@ def give(nodes: Sequence[NodeContainer], sent: Mapping[str, SentFolder]) -> tupl
 def _with(node: NodeContainer, sent: SentFolder) -> NodeContainer:
     if not sent.folder:
         return node
-    at = node.argv.index("--env-file")
     # The label keeps a later push from changing or removing it (image/scripts/folders_function.sh).
     options = ("--label", f"muster.folder={sent.digest}", *mount(sent), "--workdir", WORKSPACE)
-    argv = (*node.argv[:at], *options, *node.argv[at:])
-    return replace(node, argv=argv, environment={**node.environment, environment.SENT_DIGEST: sent.digest})
+    variables = {**node.environment, environment.SENT_DIGEST: sent.digest}
+    return replace(node, docker=node.docker.with_options(*options), environment=variables)
