@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.fields import record, text, whole
 from ..core.program import FAB
@@ -190,7 +191,7 @@ def hint(words: str) -> str:
         return "loosen that line, or name a base with that version and Python 3.11: --image pytorch/pytorch:TAG"
     if "name an image with torchvision" in low:
         return f"--image pytorch/pytorch:{official.USUAL.tag}, or another that has torch and torchvision"
-    if "no space left" in low:
+    if docker_faults.disk_is_full(words):
         return f"on that host: docker system df; `{FAB} clean` shows what Muster keeps there"
     if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):
         return "it needs a compiler: name an image that has one (--image pytorch/pytorch:...-devel)"
