@@ -289,11 +289,16 @@ def user_of(facts: HostFacts, job: Job) -> str:
     return f"{job.user}:{job.user}"
 
 
-def _claim_labels(facts: HostFacts, work: Work) -> dict[str, str]:
-    """What the container has on its host: its GPUs; or, if it waits, what its claim will say. And how many go on."""
-    least = {"muster.least": str(work.least)} if work.least else {}
+def _labels_of_work(facts: HostFacts, work: Work) -> dict[str, str]:
+    """What it runs, and what it has on its host: its GPUs; or, if it waits, what its claim will say."""
     given = {"muster.gpus": _uuids(facts.gpus)} if facts.gpus else {}
-    return {"muster.claim": work.token, **({"muster.waits": work.token} if work.waits else given), **least}
+    return {
+        "muster.command": " ".join(work.script or work.arguments)[:200],
+        "muster.claim": work.token,
+        **({"muster.waits": work.token} if work.waits else given),
+        **({"muster.least": str(work.least)} if work.least else {}),
+        **({"muster.secrets": ",".join(sorted(work.secrets))} if work.secrets else {}),
+    }
 
 
 def _node_container(
@@ -307,6 +312,7 @@ def _node_container(
 ) -> NodeContainer:
     folder = f"{facts.home}/.muster/runs/{work.run_id}"
     start = f"{work.token}-{index}"
+    secret_names = ",".join(sorted(work.secrets))
     labels = {
         "muster.format": str(LABELS),
         "muster.run": work.run_id,
@@ -316,9 +322,7 @@ def _node_container(
         "muster.place": str(index),
         "muster.nodes": str(len(names)),
         "muster.port": str(meeting.port),
-        "muster.command": " ".join(work.script or work.arguments)[:200],
-        **_claim_labels(facts, work),
-        **({"muster.secrets": secret_names} if (secret_names := ",".join(sorted(work.secrets))) else {}),
+        **_labels_of_work(facts, work),
     }
     variables = {
         **_variables(index, names, host, facts, job, work, meeting),

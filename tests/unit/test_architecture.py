@@ -32,9 +32,10 @@ DEPLOY = [
     "hosts",
     "slurm",
     "cli",
+    "api",
 ]
-# Modules directly in trainer/ stand in all three; they and `node` start without torch.
-TRAINER = ["node", "elastic", "train"]
+# Modules directly in trainer/ stand in all of these; they and `node` start without torch.
+TRAINER = ["watch", "node", "elastic", "train"]
 
 # Which modules may import a library that opens a door to the outside.
 DOORS = {
@@ -108,7 +109,7 @@ def packages_crossed(top: str, order: list[str]) -> list[str]:
     """Imports in `top` of a package that stands after the importer's own."""
     crossed = []
     for path in python_files(top):
-        own = path.relative_to(HOME / top).parts[0]
+        own = path.relative_to(HOME / top).parts[0].removesuffix(".py")
         for module in imported(path):
             package = (*module.split("."), "")[1]
             apart = own != package and {own, package} <= {"local", "hosts", "slurm"}
@@ -119,12 +120,21 @@ def packages_crossed(top: str, order: list[str]) -> list[str]:
 
 
 def test_a_package_of_deploy_imports_only_those_before_it() -> None:
-    assert {path.name for path in (HOME / "deploy").iterdir() if (path / "__init__.py").exists()} == set(DEPLOY)
+    modules = {path.stem for path in (HOME / "deploy").glob("[!_]*.py")}
+    packages = {path.parent.name for path in (HOME / "deploy").glob("*/__init__.py")}
+    assert modules | packages == set(DEPLOY)
     assert not packages_crossed("deploy", DEPLOY)
 
 
 def test_a_package_of_the_trainer_imports_only_those_before_it() -> None:
     assert not packages_crossed("trainer", TRAINER)
+
+
+def test_what_watches_a_script_imports_nothing_else_of_ours() -> None:
+    """The script's ranks load it by its path, under another name (trainer/node/site/sitecustomize.py)."""
+    imports = {module for path in python_files("trainer/watch") for module in imported(path)}
+    assert {module for module in imports if module.startswith("trainer.watch.")}
+    assert not {module for module in imports if module.split(".")[0] in TOPS and not module.startswith("trainer.watch")}
 
 
 @pytest.mark.parametrize(
