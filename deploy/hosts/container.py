@@ -301,6 +301,19 @@ def _labels_of_work(facts: HostFacts, work: Work) -> dict[str, str]:
     }
 
 
+def _node_options(folder: str, host: Host, facts: HostFacts, job: Job, work: Work) -> tuple[str, ...]:
+    """`docker run` options of a node, which its rehearsal has too: those of every container, its run folder, mounts."""
+    mounted = (*_kept_mounts(folder, job.keep), *_cache_mount(facts, job, work))
+    secret_files = any(secret.as_file for secret in job.secrets)
+    return (
+        *("--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
+        *container_options(host, facts, job),
+        *(word for mount in mounted for word in ("--mount", mount_option(mount))),
+        *(("--tmpfs", environment.secrets_folder(user_of(facts, job))) if secret_files else ()),
+        *(("--ulimit", "core=0") if work.secrets else ()),  # a core dump would write the secrets to a file
+    )
+
+
 def _node_container(
     index: int,
     names: Sequence[NodeName],
@@ -346,14 +359,7 @@ def _node_container(
         *("--mount", mount_option(Mount(environment.CLAIMS_ON_HOST, environment.CLAIMS, False))),
         *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS),
     )
-    options = (
-        *("--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
-        *container_options(host, facts, job),
-        *(word for mount in _kept_mounts(folder, job.keep) for word in ("--mount", mount_option(mount))),
-        *(word for mount in _cache_mount(facts, job, work) for word in ("--mount", mount_option(mount))),
-        *(("--tmpfs", environment.secrets_folder(user_of(facts, job))) if secret_files else ()),
-        *(("--ulimit", "core=0") if secret_names else ()),  # a core dump would write the secrets to a file
-    )
+    options = _node_options(folder, host, facts, job, work)
     owner = "" if facts.uid else user_of(facts, job)
     return NodeContainer(
         host.name,
