@@ -18,7 +18,7 @@ import torch
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say, spread
-from muster.checkpoint.writer import BackgroundWriter, Written
+from muster.checkpoint.writer import BackgroundWriter, WriteResult
 
 LAYERS, WIDTH = 24, 1024  # x 3: the weights, and Adam's two moments
 LIMIT = 0.25
@@ -31,11 +31,11 @@ def measure(quick: bool) -> dict[str, Any]:
     size = sum(tensor.numel() * 4 for part in state.values() for tensor in part.values())
     ours: list[float] = []
     plain: list[float] = []
-    written: list[Written] = []
+    written: list[WriteResult] = []
     done = Event()
     with nodes.scratch() as scratch:
 
-        def on_done(checkpoint: Written) -> None:
+        def on_done(checkpoint: WriteResult) -> None:
             written.append(checkpoint)
             done.set()
 

@@ -54,7 +54,7 @@ def _rank(folder: str, pairs: int) -> None:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    from muster.checkpoint.writer import BackgroundWriter, Written
+    from muster.checkpoint.writer import BackgroundWriter, WriteResult
 
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -64,7 +64,7 @@ def _rank(folder: str, pairs: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     size = 0
 
-    def done(written: Written) -> None:
+    def done(written: WriteResult) -> None:
         nonlocal size
         size = written.bytes
 

@@ -21,6 +21,7 @@ from typing import Any
 from .config import inventory
 from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
 from .core.names import RunId, asked_run
+from .core.text import in_seconds
 from .hosts import attach, delete, deploy, fetch, logs, preflight, status, stop
 from .hosts.logs import Choice
 from .hosts.options import Options, environment_of
@@ -211,8 +212,8 @@ class Run:
             until = None if timeout is None else time.monotonic() + timeout
             self._follow(each or (lambda event: None), lambda: until is not None and time.monotonic() > until, show)
             if not self._outcome:
-                if until is not None and time.monotonic() > until:
-                    raise TimeoutError(f"{self.id} still runs after {timeout:g} s")
+                if timeout is not None and until is not None and time.monotonic() > until:
+                    raise TimeoutError(f"{self.id} still runs after {in_seconds(timeout)}")
                 raise KeyboardInterrupt(f"{self.id} continues")
         if check and self._outcome.code not in (DONE, STOPPED):
             raise RunFailed(self._outcome)

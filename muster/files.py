@@ -18,6 +18,11 @@ from typing import Any
 _BALLAST, _BALLAST_BYTES = ".ballast", 256 * 1024
 
 
+def amount(size: int) -> str:
+    """Bytes in decimal units: `340 kB`, `1.2 MB`."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"
+
+
 def replace(path: Path, text: str) -> None:
     """Write `text` to `path` so that a reader sees the old text or the new one, never a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from torch.utils.data import Dataset
 
 from . import ddp, exchange
 from .agreement import Agreement, cpu_group
-from .checkpoint import Written, open_writer
+from .checkpoint import WriteResult, open_writer
 from .checkpoint import parts as checkpoint_parts
 from .checkpoint.parts import Part
 from .checkpoint.randomness import random_state, restore_random_state, seed_all
@@ -279,7 +279,7 @@ def _device(parts: dict[str, Part]) -> torch.device:
     return torch.device("cpu")
 
 
-def _report(written: Written) -> None:
+def _report(written: WriteResult) -> None:
     if written.error and exchange.rank_and_world()[0] == 0:
         print(
             f"muster: no checkpoint of step {written.step}, the one before is intact: {written.error.message}",

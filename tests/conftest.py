@@ -120,7 +120,7 @@ _WAITING = {
     *("sources", "tests/unit/image/test_large_folder.py", "tests/unit/local/test_processes.py"),
     *("tests/unit/trainer/train/test_stuck.py", "tests/unit/preflight/test_probe.py", "tests/unit/host/test_facts.py"),
     *(f"tests/unit/trainer/node/test_{name}.py" for name in ("handover", "on_end", "output", "stacks", "telemetry")),
-    *(f"tests/unit/trainer/node/test_{name}.py" for name in ("kept", "register", "turn")),
+    *(f"tests/unit/trainer/node/test_{name}.py" for name in ("neighbour_copies", "register", "turn")),
 }
 
 

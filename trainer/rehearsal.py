@@ -28,7 +28,8 @@ from ipaddress import ip_address
 
 # A rank that waits for others gives up before this process gives it up: its own words say more.
 ALONE_S, WAIT_S, GRACE_S = 60.0, 30.0, 10.0
-THREADS, WORKERS, FILE_SIZE, LONG = 64, 2, 1 << 20, 20 << 20
+MB = 1_000_000
+THREADS, WORKERS, FILE_SIZE, LONG = 64, 2, 1 << 20, 20 * MB
 MOST_WORDS, MOST_LINES = 256 << 10, 80
 # NCCL's lines that say which way it takes (deploy/preflight/nccl_log.py reads them).
 NCCL, TELLING = (
@@ -219,7 +220,7 @@ class Rank:
         )
         self.step("all_reduce", add_up, torch.ones(1, device=device), world)
         long = torch.ones(max(1, self.plan["bytes"] // 4), device=device)
-        seconds = self.step("all_reduce of %d MB" % (self.plan["bytes"] >> 20), add_up, long, world)
+        seconds = self.step("all_reduce of %d MB" % round(self.plan["bytes"] / MB), add_up, long, world)
         # No rank leaves before all are done; the host of the store is the last.
         store.add("ended", 1)
         while rank == 0 and store.add("ended", 0) < world:
@@ -244,7 +245,7 @@ def looked_at(step, words):
         shown = folder_now(folder)
     elif step.startswith("load") and re.search("(?i)bus|space|shared memory", words):
         room = os.statvfs("/dev/shm")
-        shown = ["/dev/shm: %d of %d MB free" % tuple(n * room.f_frsize >> 20 for n in (room.f_bavail, room.f_blocks))]
+        shown = ["/dev/shm: %d of %d MB free" % tuple(n * room.f_frsize // MB for n in (room.f_bavail, room.f_blocks))]
     if re.search("(?i)SIGKILL|killed|memory", words):
         shown += counted(
             "memory.events", "memory/memory.oom_control", "oom_kill", "the kernel has killed %s for memory"
@@ -257,7 +258,7 @@ def looked_at(step, words):
 def folder_now(folder):
     """What a folder is and has."""
     room, of = os.statvfs(folder), os.stat(folder)
-    mb, inodes = room.f_bavail * room.f_frsize >> 20, ["%d inodes free" % room.f_favail] * bool(room.f_files)
+    mb, inodes = room.f_bavail * room.f_frsize // MB, ["%d inodes free" % room.f_favail] * bool(room.f_files)
     who = "of uid %d, mode %o, this is uid %d" % (of.st_uid, of.st_mode & 0o7777, os.geteuid())
     shown = [folder, "%d MB free" % mb, *inodes, who] + ["mounted read-only"] * bool(room.f_flag & os.ST_RDONLY)
     return shown + ([] if os.access(folder, os.W_OK | os.X_OK) else ["no right to write there"])

@@ -10,7 +10,7 @@ from fabric import Connection
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
 from ..core.program import FAB
 from ..host import leftovers
-from ..host.leftovers import Wanted
+from ..host.leftovers import Selection
 from ..hosts import clean as hosts_clean
 from ..hosts.options import Options
 from ..report.console import Console
@@ -65,7 +65,7 @@ def clean(
     def work() -> int:
         kinds = {"images": images, "folders": folders, "packages": packages, "caches": caches}
         named = frozenset(kind for kind, asked in kinds.items() if asked)
-        wanted = Wanted(tuple(runs or ()), named, leftovers.age(older) if older else 0)
+        wanted = Selection(tuple(runs or ()), named, leftovers.age(older) if older else 0)
         ask = console.ask if sys.stdin.isatty() else None
         return hosts_clean.clean(Options(hosts, cluster), wanted, yes, ask, console)
 

@@ -19,6 +19,7 @@ from invoke.parser.argument import Argument
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.printable import visible
 from ..core.program import FAB
+from ..core.text import amount
 from ..explain import sources
 from ..explain.cause import DOCS, Explanation, judge
 from ..explain.read import read
@@ -104,7 +105,7 @@ def readings_of(places: Sequence[Path | None], console: Console) -> list[Reading
     with console.waiting("reading") as say:
 
         def heard(size: int) -> None:
-            say(f"{(done + size) >> 20} of {total >> 20} MB" if total else f"{size >> 20} MB")
+            say(f"{amount(done + size)} of {amount(total)}" if total else amount(size))
 
         readings = []
         for name, place in zip(names, places, strict=True):

@@ -87,7 +87,7 @@ def deploy(given: Mapping[str, Any], console: Console) -> int:
     code = FolderLook(sent, choice) if sent else None
     deploy_push.look_through(code, "" if first.startswith("-") else first, console)
     typed = {name: given[name] for name in ("script", "each", "args") if given[name]}
-    asked = plan.Asked(
+    asked = plan.JobRequest(
         given["slurm"],
         nodes,
         ("python3", "-P", "-m", "trainer.node.agent", *words),

@@ -152,9 +152,24 @@ def named(name: str) -> Cause:
     return _BY_NAME[name]
 
 
+def lacks_image(output: str) -> bool:
+    """Whether the engine says that it does not have an image."""
+    return "no such image" in output.lower()
+
+
+def lacks_container(output: str) -> bool:
+    """Whether the engine says that it does not have a container, or no longer."""
+    return "no such container" in output.lower()
+
+
+def disk_is_full(output: str) -> bool:
+    """Whether a program in a container, or the engine, says that the disk is full."""
+    return bool(named("disk-full").words.search(output))
+
+
 def engine_failed(output: str) -> bool:
     """Whether the engine itself failed to show an image, and not for want of one."""
-    return "Error response from daemon" in output and not re.search(r"no such image", output, re.IGNORECASE)
+    return "Error response from daemon" in output and not lacks_image(output)
 
 
 def read(output: str) -> Cause | None:

@@ -8,6 +8,10 @@ DONE, FAILED, USAGE, REFUSED, STOPPED = 0, 1, 2, 3, 75
 DETACHED = 130
 # No backend restarts a node that ended with one of these.
 FINAL = (DONE, USAGE, STOPPED)
+# `timeout`'s own: the command was still running. `docker run`'s own: it started no container.
+TIMED_OUT, NO_CONTAINER = 124, 125
+# A shell's and an engine's for a program that cannot be run, and for one that is not there.
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
 # A shell and an engine add a signal's number to this.
 SIGNALLED = 128
 # Of trainer/node/handover.py: the node took its secrets; no node waits for secrets.

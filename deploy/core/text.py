@@ -53,9 +53,24 @@ def amount(number: float) -> str:
     return f"{number / 1e3:.0f} kB" if number >= 1e3 else f"{number:.0f} B"
 
 
+def binary(number: float) -> str:
+    """Bytes in the units of `free -h`, `df -h` and `ulimit`: `64 KiB`, `64 MiB`, `1.5 GiB`."""
+    if number >= 1 << 30:
+        return gpu_memory(number / (1 << 20))
+    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= scale:
+            return f"{number / scale:.0f} {unit}"
+    return f"{number:.0f} B"
+
+
 def gpu_memory(mib: float) -> str:
     """The memory of a GPU, from MiB as nvidia-smi has it: `79.6 GiB`."""
-    return f"{mib / 1024:.1f} GiB"
+    return f"{mib / 1024:,.1f} GiB"
+
+
+def gpu_share(used_mib: float, total_mib: float) -> str:
+    """How much of the memory of GPUs is in use: `61 of 80 GiB`."""
+    return f"{used_mib / 1024:.0f} of {total_mib / 1024:.0f} GiB"
 
 
 def pace(sent: int, total: int, seconds: float) -> str:
@@ -65,7 +80,15 @@ def pace(sent: int, total: int, seconds: float) -> str:
         return progress
     rate = sent / seconds
     left = (total - sent) / rate
-    return f"{progress}, {amount(rate)}/s" + (f", {left:.0f} s left" if sent < total else f", in {seconds:.1f} s")
+    end = f"{in_seconds(round(left))} left" if sent < total else f"in {duration(seconds)}"
+    return f"{progress}, {amount(rate)}/s, {end}"
+
+
+def in_seconds(value: float, decimals: int | None = None) -> str:
+    """A wait or a limit: `45 s`, and below ten seconds with a tenth that is not zero: `2.5 s`, `3 s`."""
+    if decimals is None:
+        decimals = int(value < 10 and round(value, 1) % 1 > 0)
+    return f"{value:.{decimals}f} s"
 
 
 def duration(seconds: float) -> str:

@@ -23,6 +23,7 @@ from ..core import docker_faults
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import EngineFacts, NodeState
 from ..core.program import MAKE, option
+from ..core.text import in_seconds
 
 LABEL = "muster.run"
 _LOOK_S = 1.0  # an engine that takes longer to report its version is useless
@@ -113,7 +114,7 @@ def up(run_id: str, environment: Mapping[str, str], workers: int, files: Sequenc
     try:
         done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=_UP_S, check=False)
     except subprocess.TimeoutExpired as fault:
-        raise EngineLost(f"docker compose did not start the nodes within {_UP_S:.0f} s") from fault
+        raise EngineLost(f"docker compose did not start the nodes within {in_seconds(_UP_S)}") from fault
     except OSError as fault:
         raise DeployError(f"cannot run docker compose: {fault.strerror}") from fault
     if done.returncode:
@@ -247,7 +248,7 @@ def _why_silent(fault: BaseException) -> str:
         cause = docker_faults.named("docker-permission")
         return f"{cause.what}: {cause.hint_here()}"
     if "timed out" in str(fault).lower():
-        return f"the Docker engine did not answer within {_LOOK_S:.0f} s"
+        return f"the Docker engine did not answer within {in_seconds(_LOOK_S)}"
     return "no Docker engine answers"
 
 

@@ -202,9 +202,9 @@ def _of_little(
         return _likely(of_sure) if warned else of_sure
     if root is not None and root.exitcode in _SIGNALS:
         return _of_root(root)
-    told = _of_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
-    if told is not None and (told.cause or not hints):
-        return told
+    by_errors = _of_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
+    if by_errors is not None and (by_errors.cause or not hints):
+        return by_errors
     if hints:
         return _of(hints[0], hits, root)
     victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]

@@ -6,12 +6,14 @@ A launcher ends the others once one has failed. Of those it says SIGTERM, or not
 from __future__ import annotations
 
 import re
+import signal
 
+from ..core.errors import SIGNALLED
 from .lines import time_of
 from .reading import Line, Root
 
 _NODE = r"(?P<host>[\w.-]{1,80})"
-_SAID = (
+_END_LINES = (
     re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)"),
     re.compile(
         r"\bprocess (?P<process>\d+) terminated with (?:signal (?P<signal>SIG[A-Z]+)|exit code (?P<code>-?\d+))"
@@ -39,7 +41,7 @@ _NUMBERS = {
     "SIGINT": 2,
 }
 _WORDS = {"Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
-_ENDED_BY_LAUNCHER = (-15, -2, 143)
+_ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGINT, SIGNALLED + signal.SIGTERM)
 _HEADING = re.compile(r"Root Cause \(first observed failure\)|Root Cause:")
 _OTHERS = re.compile(r"^\W*Failures:$")
 _FIELD = re.compile(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
@@ -48,7 +50,7 @@ _FIELDS, _LONGEST, _MOST = 6, 2000, 20_000  # fields of an entry; lines of a rep
 
 def ended(text: str, whole: str, line: Line) -> Root | None:
     """The process that this line says failed; None if it says so of none, or of one that the launcher ended."""
-    for pattern in _SAID:
+    for pattern in _END_LINES:
         match = pattern.search(text)
         if match:
             parts = match.groupdict()
@@ -144,4 +146,4 @@ def _code(parts: dict[str, str | None]) -> int | None:
         return -_WORDS[parts["word"] or ""]
     digits = parts.get("code")
     code = int(digits) if digits else None
-    return 128 - code if code is not None and 128 < code < 160 else code
+    return SIGNALLED - code if code is not None and SIGNALLED < code < SIGNALLED + 32 else code

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from .blame import sign_by_words
-from .closer import closer
 from .collectives import wait_of
 from .launchers import Report, ended
 from .lines import LONGEST, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
+from .refine import refined
 from .rich_tracebacks import unfold
 from .signs import NO_FAMILY, NO_PROGRAM, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
 from .words import (
@@ -254,7 +254,7 @@ class _Reader:
         if sign is None and frame.endswith("/subprocess.py") and NO_PROGRAM.pattern.match(error):
             sign = NO_PROGRAM
         if sign is not None:
-            sign = closer(sign, part.whole, frame)
+            sign = refined(sign, part.whole, frame)
         if sign is None and not error:
             return
         sign = sign or sign_by_words(error)

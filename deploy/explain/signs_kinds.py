@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ..core.errors import SIGNALLED
 from ..core.program import FAB
 
 PREFLIGHT = f"{FAB} preflight --hosts ..."
@@ -47,9 +48,9 @@ def ended(name: str, number: int) -> str:
     return (
         rf"exitcode\s*: -{number}\b|[Ss]ignal:? {number}\b|\({name}\)|[Ss]ignal {name}|Signals\.{name}\b|"
         rf"\*\*\* {name} (?:received (?:at|by)\b|\(@0x)|"  # absl and glog
-        rf"return(?:ed)? (?:code|value):? ?=? ?-{number}\b|EXIT CODE: {128 + number}\b|"
+        rf"return(?:ed)? (?:code|value):? ?=? ?-{number}\b|EXIT CODE: {SIGNALLED + number}\b|"
         rf"(?i:exit(?:ed)?(?: with)?(?: exit)? (?:code|status)|terminated with code|\bcode)[:=]? ?"
-        rf"(?:-{number}|{128 + number})\b"
+        rf"(?:-{number}|{SIGNALLED + number})\b"
     )
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..core import fields
-from ..core.errors import BadAnswer
+from ..core.errors import TIMED_OUT, BadAnswer
 from ..core.fields import array, default, digits, document, flag, record, text, tree, words
 from ..core.names import container_id, container_name, run_id
 
@@ -220,7 +220,7 @@ def _fault(rows: dict[str, list[str]], unreadable: list[str]) -> str:
     code = rows.get("gpu-code", [""])[0][:10]
     message = next((rows[word][0] for word in ("gpu-error", "app-error") if word in rows), "")
     words = (" ".join(unreadable) or message)[:_MOST_TEXT]
-    if code == "124":
+    if code == str(TIMED_OUT):
         return "nvidia-smi does not answer: the driver hangs"
     if code and code != "0":
         return f"nvidia-smi ended with code {code}: {words or 'no output'}"

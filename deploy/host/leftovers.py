@@ -28,7 +28,7 @@ class Leftover:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """What a user wants removed: runs by id (`all`: every one), whole kinds, and nothing younger than `older_s`."""
 
     runs: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ def age(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def chosen(leftovers: Iterable[Leftover], wanted: Wanted) -> tuple[list[Leftover], list[Leftover]]:
+def chosen(leftovers: Iterable[Leftover], wanted: Selection) -> tuple[list[Leftover], list[Leftover]]:
     """What to remove, and what is wanted too but stays because a container has it.
 
     What has no known age is never old enough.
@@ -73,7 +73,7 @@ def chosen(leftovers: Iterable[Leftover], wanted: Wanted) -> tuple[list[Leftover
     return [thing for thing in named if not thing.used], [thing for thing in named if thing.used]
 
 
-def unknown_runs(by_host: Mapping[str, Iterable[Leftover]], wanted: Wanted) -> list[str]:
+def unknown_runs(by_host: Mapping[str, Iterable[Leftover]], wanted: Selection) -> list[str]:
     """The runs that the user named and no host has."""
     runs = {thing.name for things in by_host.values() for thing in things if thing.kind == "runs"}
     return [run for run in wanted.runs if run != "all" and run not in runs]

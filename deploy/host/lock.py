@@ -22,6 +22,7 @@ from ..core.fields import decimal, document, real, record, text, whole
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.scripts import Scripts
+from ..core.text import binary, in_seconds
 from ..ssh.session import Session, on_all
 from . import audit
 
@@ -170,7 +171,7 @@ class _Hold:
         if not self._answered.wait(_ANSWER_S):
             self.over.set()
             raise DeployError(
-                f"{self.host}: no answer about its lock within {_ANSWER_S:g} s",
+                f"{self.host}: no answer about its lock within {in_seconds(_ANSWER_S)}",
                 f"look there: ls -ld ~/.muster/lock-*; then: {FAB} unlock --hosts {self.host}",
             )
         if self._fault:
@@ -199,7 +200,7 @@ class _Hold:
     def _on_line(self, line: str) -> None:
         self._length += len(line) + 1
         if self._length > _MOST_ANSWER:
-            raise DeployError(f"{self.host}: its answer about the lock is longer than {_MOST_ANSWER >> 10} KB")
+            raise DeployError(f"{self.host}: its answer about the lock is longer than {binary(_MOST_ANSWER)}")
         if line == "taken":
             self.taken = True
             self._answered.set()
@@ -231,7 +232,7 @@ def _release(holds: Iterable[_Hold]) -> None:
 def _refusal(host: str, standing: Standing) -> DeployError:
     unlock = f"`{FAB} unlock --hosts {host}`"
     if not standing.alive:
-        stale = f"{host}: locked by {standing.shown}, silent for {standing.age_s:.0f} s"
+        stale = f"{host}: locked by {standing.shown}, silent for {in_seconds(standing.age_s)}"
         return DeployError(stale, f"if that deploy has certainly ended: {unlock}")
     return DeployError(
         f"{host}: locked by {standing.shown}",

@@ -148,7 +148,7 @@ def follow_until_done(
             result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests)
         remains = backend.remove()
         lost = backend.out_of_sight
-        there = _there(backend, result) if result.verdict == "failed" else {}
+        node_paths = _paths_by_node(backend, result) if result.verdict == "failed" else {}
     except Detached:
         interrupts.say_again()
         return DETACHED
@@ -163,13 +163,13 @@ def follow_until_done(
         copied not in ("", *lost),
     )
     seconds = max(time.monotonic() - began, state.seconds)  # it may have run long before we followed it
-    code = ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent, there)
+    code = ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent, node_paths)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)
     return code
 
 
-def _there(backend: HostsBackend, result: Result) -> dict[str, frozenset[str]]:
+def _paths_by_node(backend: HostsBackend, result: Result) -> dict[str, frozenset[str]]:
     """By node: of the paths in the words about the end, those that its host has."""
     run = backend.run.run_dir.name
     by_host = host_nodes.having(backend.sessions, run, named_paths.all_of(result.message, run))

@@ -13,7 +13,7 @@ from ..core.results import Results
 from ..core.text import amount, duration, several
 from ..host import audit, commands, leftovers
 from ..host import lock as host_lock
-from ..host.leftovers import KINDS, Leftover, Wanted
+from ..host.leftovers import KINDS, Leftover, Selection
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
 from .options import Options
@@ -22,7 +22,7 @@ _LOOK_S, _REMOVE_S = 600.0, 3600.0
 _AT_ONCE = 500
 
 
-def clean(options: Options, wanted: Wanted, yes: bool, ask: Callable[[str], bool] | None, console: Console) -> int:
+def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], bool] | None, console: Console) -> int:
     """List, or remove what is `wanted`. `ask`: asks the user; None: no terminal is there to ask on.
 
     Raises UsageError if the user would have to be asked, DeployError with every host that failed.

@@ -24,6 +24,7 @@ from ..host import commands
 from ..host.facts import Gpu, HostFacts, Route
 from ..image.model import TRAINER_HOME, WORKSPACE
 from ..run import environment
+from .docker_run import DockerRun
 
 # With Docker's default of 64 MB, data loaders die of a bus error.
 SHM_SHARE, SHM_LEAST = 2, 64 << 20
@@ -89,13 +90,14 @@ class Meeting:
 
 @dataclass(frozen=True)
 class NodeContainer:
-    """The container of one node on its host. `argv` makes it; `environment` and `secrets` go there over standard input.
+    """The container of one node on its host. `docker` makes it; `environment` and `secrets` go there by standard input.
 
     `fresh`: this start makes the run folder; no earlier start has left checkpoints in it. `start`: the label of
     everything that this start makes. `first`: this node is the host of the rendezvous. `keep`: paths in the container
     that are folders of the run folder. `claim`: what holds its GPUs for us until it has them. `own`: name and text of
     its own claim on the host.
     `witness`: the container beside it that reports the run's end. `overlay`: the `docker run` of its network's end.
+    `memory`: what it may use, as Docker takes it.
     """
 
     host: str
@@ -104,7 +106,7 @@ class NodeContainer:
     image: str
     folder: str
     owner: str
-    argv: tuple[str, ...]
+    docker: DockerRun
     environment: Mapping[str, str] = field(hash=False)
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     fresh: bool = True
@@ -115,6 +117,12 @@ class NodeContainer:
     own: tuple[str, str] = ("", "")
     witness: NodeContainer | None = None
     overlay: tuple[str, ...] = ()
+    memory: str = ""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The `docker run` that makes it."""
+        return self.docker.argv
 
     @property
     def name(self) -> str:
@@ -131,11 +139,6 @@ class NodeContainer:
 def secrets_document(secrets: Mapping[str, str]) -> bytes:
     """Secrets as the node's agent takes them (docs/contract.md); empty if there are none."""
     return json.dumps(dict(secrets)).encode() if secrets else b""
-
-
-def python_of(image: str) -> tuple[str, ...]:
-    """The end of a `docker run` that starts the image's Python; its arguments follow."""
-    return ("--entrypoint", "sh", image, "-c", commands.PYTHON, "sh")
 
 
 def meeting_of(hosts: Sequence[Host], address: str, port: int, routes: Sequence[Route]) -> Meeting:
@@ -166,15 +169,12 @@ def node_containers(
 def newcomer(place: int, host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting) -> NodeContainer:
     """One node more, of a host that joins a run; `meeting` has its interface alone."""
     made = _node_container(0, [node_of(host.name)], host, facts, job, work, meeting)
-    labels = {
-        f"muster.place={0}": f"muster.place={place}",
-        f"muster.start={work.token}-0": f"muster.start={work.token}-{place}",
-    }
+    start = f"{work.token}-{place}"
     return replace(
         made,
-        argv=tuple(labels.get(word, word) for word in made.argv),
+        docker=made.docker.with_labels({"muster.place": str(place), "muster.start": start}),
         environment={**made.environment, "PET_NODE_RANK": str(place)},
-        start=f"{work.token}-{place}",
+        start=start,
         first=False,
     )
 
@@ -238,8 +238,12 @@ def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]
 
 def memory_options(facts: HostFacts, job: Job) -> tuple[str, ...]:
     """`docker run` options that keep a container from taking the host's memory and processes."""
-    memory = job.memory or f"{environment.memory_limit(facts.memory)}b"
-    return ("--memory", memory, "--pids-limit", str(job.pids or PIDS))
+    return ("--memory", memory_of(facts, job), "--pids-limit", str(job.pids or PIDS))
+
+
+def memory_of(facts: HostFacts, job: Job) -> str:
+    """The memory that a container may use on a host, as Docker takes it."""
+    return job.memory or f"{environment.memory_limit(facts.memory)}b"
 
 
 def mount_option(mount: Mount) -> str:
@@ -285,11 +289,29 @@ def user_of(facts: HostFacts, job: Job) -> str:
     return f"{job.user}:{job.user}"
 
 
-def _claim_labels(facts: HostFacts, work: Work) -> dict[str, str]:
-    """What the container has on its host: its GPUs; or, if it waits, what its claim will say. And how many go on."""
-    least = {"muster.least": str(work.least)} if work.least else {}
+def _labels_of_work(facts: HostFacts, work: Work) -> dict[str, str]:
+    """What it runs, and what it has on its host: its GPUs; or, if it waits, what its claim will say."""
     given = {"muster.gpus": _uuids(facts.gpus)} if facts.gpus else {}
-    return {"muster.claim": work.token, **({"muster.waits": work.token} if work.waits else given), **least}
+    return {
+        "muster.command": " ".join(work.script or work.arguments)[:200],
+        "muster.claim": work.token,
+        **({"muster.waits": work.token} if work.waits else given),
+        **({"muster.least": str(work.least)} if work.least else {}),
+        **({"muster.secrets": ",".join(sorted(work.secrets))} if work.secrets else {}),
+    }
+
+
+def _node_options(folder: str, host: Host, facts: HostFacts, job: Job, work: Work) -> tuple[str, ...]:
+    """`docker run` options of a node, which its rehearsal has too: those of every container, its run folder, mounts."""
+    mounted = (*_kept_mounts(folder, job.keep), *_cache_mount(facts, job, work))
+    secret_files = any(secret.as_file for secret in job.secrets)
+    return (
+        *("--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
+        *container_options(host, facts, job),
+        *(word for mount in mounted for word in ("--mount", mount_option(mount))),
+        *(("--tmpfs", environment.secrets_folder(user_of(facts, job))) if secret_files else ()),
+        *(("--ulimit", "core=0") if work.secrets else ()),  # a core dump would write the secrets to a file
+    )
 
 
 def _node_container(
@@ -303,6 +325,7 @@ def _node_container(
 ) -> NodeContainer:
     folder = f"{facts.home}/.muster/runs/{work.run_id}"
     start = f"{work.token}-{index}"
+    secret_names = ",".join(sorted(work.secrets))
     labels = {
         "muster.format": str(LABELS),
         "muster.run": work.run_id,
@@ -312,9 +335,7 @@ def _node_container(
         "muster.place": str(index),
         "muster.nodes": str(len(names)),
         "muster.port": str(meeting.port),
-        "muster.command": " ".join(work.script or work.arguments)[:200],
-        **_claim_labels(facts, work),
-        **({"muster.secrets": secret_names} if (secret_names := ",".join(sorted(work.secrets))) else {}),
+        **_labels_of_work(facts, work),
     }
     variables = {
         **_variables(index, names, host, facts, job, work, meeting),
@@ -333,19 +354,12 @@ def _node_container(
     variables |= {environment.SECRETS: secret_names} if secret_names else {}
     secret_files = ",".join(sorted(secret.name for secret in job.secrets if secret.as_file))
     variables |= {environment.SECRET_FILES: secret_files} if secret_files else {}
-    argv = (
-        *("docker", "run", "--detach", "--pull", "never", "--name", container_name(work.run_id)),
-        *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
+    lifetime = (
         *(("--restart", f"on-failure:{restart_count}") if restart_count else ()),
         *("--mount", mount_option(Mount(environment.CLAIMS_ON_HOST, environment.CLAIMS, False))),
-        *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS, "--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),
-        *container_options(host, facts, job),
-        *(word for mount in _kept_mounts(folder, job.keep) for word in ("--mount", mount_option(mount))),
-        *(word for mount in _cache_mount(facts, job, work) for word in ("--mount", mount_option(mount))),
-        *(("--tmpfs", environment.secrets_folder(user_of(facts, job))) if secret_files else ()),
-        *(("--ulimit", "core=0") if secret_names else ()),  # a core dump would write the secrets to a file
-        *("--env-file", commands.VARIABLES_FIRST, *python_of(work.image), *work.command),
+        *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS),
     )
+    options = _node_options(folder, host, facts, job, work)
     owner = "" if facts.uid else user_of(facts, job)
     return NodeContainer(
         host.name,
@@ -354,13 +368,14 @@ def _node_container(
         work.image,
         folder,
         owner,
-        argv,
+        DockerRun(container_name(work.run_id), labels, options, work.image, work.command, lifetime),
         variables,
         work.secrets,
         work.start == 1,
         start,
         index == 0,
         job.keep,
+        memory=memory_of(facts, job),
     )
 
 

@@ -19,6 +19,7 @@ from ..config.inventory import Cluster, Job
 from ..core.errors import DONE, FAILED, DeployError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
+from ..core.text import duration, in_seconds
 from ..host import audit, commands
 from ..host.facts import Container
 from ..report.console import Console
@@ -133,7 +134,7 @@ class _Scene:
             elif judge.ready(state):
                 self._begin(state)
             elif now - self._began > judge.BEGIN_S:
-                self.over, self.end = True, f"its ranks did not all train within {judge.BEGIN_S:.0f} s"
+                self.over, self.end = True, f"its ranks did not all train within {in_seconds(judge.BEGIN_S)}"
             return
         trial, after = self.trials[-1], now - self._at
         trial = judge.heard(trial, after, state.story, events)
@@ -144,8 +145,10 @@ class _Scene:
         self.trials[-1] = trial
         if trial.over(after):
             self._running, self._began = False, now
-            back = f"training went on after {trial.back_s:.1f} s" if trial.back_s is not None else "it did not go on"
-            self.console.note(f"{trial.host}: {trial.said or 'nothing was said'}; {back}")
+            back = "it did not go on"
+            if trial.back_s is not None:
+                back = f"training went on after {duration(trial.back_s)}"
+            self.console.note(f"{trial.host}: {trial.report or 'nothing was said'}; {back}")
             self.over = not trial.back
 
     def ended(self, message: str) -> None:

@@ -9,6 +9,7 @@ from ..config.values import Mount
 from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError
 from ..core.program import FAB
+from ..core.text import binary
 from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
@@ -101,7 +102,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
             yield Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
         if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:
-            text = f"{host}: only {facts.room >> 20} MiB free in {facts.home}/.muster"
+            text = f"{host}: only {binary(facts.room)} free in {facts.home}/.muster"
             symptom, fix = (
                 "`No space left on device`",
                 f"on {host}: df -h {facts.home}/.muster; {FAB} clean --hosts {host} shows what takes room",

@@ -16,6 +16,7 @@ from ..core.facts import ended_how
 from ..core.fields import document, record, scalar, whole
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
+from ..core.text import in_seconds
 from ..host import audit, commands
 from ..host.facts import Container
 from ..host.gpus import parse_claims
@@ -106,7 +107,7 @@ def _chosen(run: str, sessions: Sequence[Session]) -> tuple[RunId, Mapping[str, 
 def _until_it_hears(session: Session, run: RunId, node: Container, known: str) -> None:
     """Wait until the node tells another epoch than the one `known` before. Raises DeployError, and ends it, if not."""
     host, until = session.host.name, time.monotonic() + _HEARS_S
-    why = f"it has not heard from the others for {_HEARS_S:.0f} s"
+    why = f"it has not heard from the others for {in_seconds(_HEARS_S)}"
     while time.monotonic() < until:
         now = plan.runs_of(observe.containers([session], run).all()).get(run, {}).get(host)
         if now is None or now.code is not None or now.status == "restarting":

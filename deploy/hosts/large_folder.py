@@ -13,7 +13,7 @@ from . import container
 from .container import NodeContainer
 
 
-class Sent(Protocol):
+class SentFolder(Protocol):
     """What a push did on one host, or would do: `folder` is empty if the image has the folder."""
 
     @property
@@ -25,21 +25,20 @@ class Sent(Protocol):
         """What names its content."""
 
 
-def mount(sent: Sent) -> tuple[str, ...]:
+def mount(sent: SentFolder) -> tuple[str, ...]:
     """The options of `docker run` for it; none if the image has the folder."""
     return ("--mount", container.mount_option(Mount(sent.folder, WORKSPACE, True))) if sent.folder else ()
 
 
-def give(nodes: Sequence[NodeContainer], sent: Mapping[str, Sent]) -> tuple[NodeContainer, ...]:
+def give(nodes: Sequence[NodeContainer], sent: Mapping[str, SentFolder]) -> tuple[NodeContainer, ...]:
     """The containers with their folder. `sent`: by host."""
     return tuple(_with(node, sent[node.host]) for node in nodes)
 
 
-def _with(node: NodeContainer, sent: Sent) -> NodeContainer:
+def _with(node: NodeContainer, sent: SentFolder) -> NodeContainer:
     if not sent.folder:
         return node
-    at = node.argv.index("--env-file")
     # The label keeps a later push from changing or removing it (image/scripts/folders_function.sh).
     options = ("--label", f"muster.folder={sent.digest}", *mount(sent), "--workdir", WORKSPACE)
-    argv = (*node.argv[:at], *options, *node.argv[at:])
-    return replace(node, argv=argv, environment={**node.environment, environment.SENT_DIGEST: sent.digest})
+    variables = {**node.environment, environment.SENT_DIGEST: sent.digest}
+    return replace(node, docker=node.docker.with_options(*options), environment=variables)

@@ -16,6 +16,7 @@ from ..core.facts import ended_how
 from ..core.fields import array, document, record, words
 from ..core.names import RunId, asked_run, node_name
 from ..core.program import FAB
+from ..core.text import in_seconds
 from ..host import audit, commands
 from ..host.facts import Container
 from ..report.console import Console
@@ -57,7 +58,7 @@ def leave(options: Options, console: Console) -> int:
             audit.note(session, f"{run} left by {host}")
             text = f"{host} has left {run}"
             if not _until_ended(session, run):
-                console.warn(f"{host}: its node has not ended within {_END_S:.0f} s; {FAB} status shows it")
+                console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; {FAB} status shows it")
             text += f": {_named(answer.members)} on" if answer.members else ""
             console.line(text, {"kind": "left", "host": host, "run": run, "members": list(answer.members)})
     return DONE

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from ..config.inventory import Cluster
 from ..config.values import is_text
+from ..core import docker_faults
 from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ..core.fields import digits
 from ..core.merge import Line, Merge
@@ -258,7 +259,7 @@ class Reader:
             moving=moving,
         )
         last_line = (done.out.strip() or done.err.strip() or "no output").splitlines()[-1]
-        if done.code and not (self._follow and "No such container" in last_line):
+        if done.code and not (self._follow and docker_faults.lacks_container(last_line)):
             raise DeployError(f"{self.host}: its log ended with code {done.code}: {last_line}")
 
     def _over(self, others_go_on: Callable[[Reader], bool], closed: threading.Event) -> bool:

@@ -46,7 +46,7 @@ from .backend import HostsBackend, RunHandle
 from .container import NodeContainer, Work
 from .overlay import Ends
 from .overlay_plan import Overlay
-from .places import Places, Taken, planned
+from .places import GpusTaken, Places, planned
 from .preflight import ReachedHosts
 
 LOCK_WAIT_S = 600.0
@@ -119,7 +119,7 @@ class NewRun(HostsBackend):
             try:
                 self._places.take()
             except HostsFailed as failed:
-                if not request.wait or not all(isinstance(fault, Taken) for fault in failed.faults.values()):
+                if not request.wait or not all(isinstance(fault, GpusTaken) for fault in failed.faults.values()):
                     raise
                 self._request = request.waiting()
                 for fault in failed.faults.values():

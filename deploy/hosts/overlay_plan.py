@@ -21,6 +21,7 @@ from ..host.networks import Networks
 from ..preflight.findings import listed
 from . import container
 from .container import NodeContainer, Work
+from .docker_run import python_of
 
 Pair = frozenset[str]
 PORTS = range(51820, 51920)
@@ -221,7 +222,7 @@ def argv_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> tupl
         *("--network", "host", "--init", "--no-healthcheck", "--user", "0:0", "--device", "/dev/net/tun"),
         *("--cap-drop", "ALL", "--cap-add", "NET_ADMIN", "--security-opt", "no-new-privileges"),
         *("--read-only", "--tmpfs", "/var/run/wireguard:size=4m,mode=0700", *_LIMITS, *container.LOG_LIMITS),
-        *container.python_of(node.image),
+        *python_of(node.image),
         *("-P", "-m", "trainer.node.overlay", "serve", overlay.socket, overlay.interface, uid),
     )
 

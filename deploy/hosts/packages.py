@@ -95,9 +95,8 @@ def give(nodes: Sequence[NodeContainer], installed: install.Installed | None) ->
 
 
 def _with(node: NodeContainer, volume: str, image: Mapping[str, str]) -> NodeContainer:
-    at = node.argv.index("--env-file")
-    argv = (*node.argv[:at], *commands.mount(volume), *node.argv[at:])
-    return replace(node, argv=argv, environment={**node.environment, **commands.variables(image, node.environment)})
+    variables = {**node.environment, **commands.variables(image, node.environment)}
+    return replace(node, docker=node.docker.with_options(*commands.mount(volume)), environment=variables)
 
 
 def _here(target: Target) -> DockerPlace | None:

@@ -27,7 +27,7 @@ from ..ssh.session import Session, on_all
 _TRIES, _PAUSE_S = 5, 0.4
 
 
-class Taken(DeployError):
+class GpusTaken(DeployError):
     """GPUs that the deploy asked for are not free. `passing`: a deploy at work has them, and may give them back."""
 
     def __init__(self, host: str, choice: Choice) -> None:
@@ -66,7 +66,7 @@ class Places:
                 return
             except HostsFailed as failed:
                 self._drop()
-                passing = all(isinstance(fault, Taken) and fault.passing for fault in failed.faults.values())
+                passing = all(isinstance(fault, GpusTaken) and fault.passing for fault in failed.faults.values())
                 if not passing or tries == _TRIES - 1:
                     raise
             time.sleep(random.uniform(_PAUSE_S, 3 * _PAUSE_S))
@@ -103,7 +103,7 @@ class Places:
     def _take_one(self, session: Session) -> None:
         choice = self._attempt(session)
         if choice.taken:
-            raise Taken(session.host.name, choice)
+            raise GpusTaken(session.host.name, choice)
 
     def _attempt(self, session: Session) -> Choice:
         host = session.host

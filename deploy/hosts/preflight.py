@@ -14,6 +14,7 @@ from ..core import docker_faults, fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
 from ..core.results import HostsFailed
+from ..core.text import in_seconds
 from ..engine import images as engine_images
 from ..host import commands as host_commands
 from ..host import run_user
@@ -202,7 +203,7 @@ def _with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
     for session in sessions:
         name = session.host.name
         if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.unstarted(session):
-            words = f"its engine has made a container and has not started it within {FACTS_S:g} s"
+            words = f"its engine has made a container and has not started it within {in_seconds(FACTS_S)}"
             faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")
     return replace(answers, faults=faults)
 

@@ -21,6 +21,7 @@ from ..image.push_plan import HostImage, parse_image
 from ..preflight.probe import text
 from ..ssh.session import Session, on_all
 from . import container
+from .docker_run import python_of
 
 LABEL = "muster.preflight=1"
 # A container that ends with its input, and is then removed.
@@ -100,7 +101,7 @@ def in_container(facts: HostFacts, session: Session, job: Job, image: str, label
     options = container.container_options(session.host, facts, job)
     head = (*ONCE, "--label", label, "--log-driver", "none")
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
-    return host_commands.with_variables([*head, *options, *variables, *container.python_of(image)])
+    return host_commands.with_variables([*head, *options, *variables, *python_of(image)])
 
 
 def unstarted(session: Session) -> bool:

@@ -19,7 +19,7 @@ from ..image import code_layer, official
 from ..image import push as transfer
 from ..image.folder_look import FolderLook
 from ..image.push import Pushed
-from ..report import sent
+from ..report import folder_notes
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..ssh.session import Session, open_all
@@ -68,7 +68,7 @@ def look_through(code: FolderLook | None, script: str, console: Console) -> None
     if code:
         look = code.result()
         code_layer.refuse_unsent(look, code.folder, script)
-        sent.tell(look, console)
+        folder_notes.tell(look, console)
 
 
 def bring(

@@ -27,6 +27,7 @@ from ..run import environment
 from ..ssh.session import Session, on_all
 from . import container, probes
 from .container import NodeContainer
+from .docker_run import python_of
 from .probes import SessionProbe
 
 END_S = 20.0
@@ -92,11 +93,10 @@ def folder_of(node: NodeContainer, token: str) -> str:
 
 def argv_of(node: NodeContainer, folder: str) -> tuple[str, ...]:
     """The node's `docker run` with another name, folder and command: the image's Python, whose arguments follow."""
-    begin, end = node.argv.index("--volume"), node.argv.index("--env-file")
-    options = (_elsewhere(word, node.folder, folder) for word in node.argv[begin:end])
+    options = (_elsewhere(word, node.folder, folder) for word in node.docker.options)
     claims = container.mount_option(Mount(environment.CLAIMS_ON_HOST, environment.CLAIMS, False))
     head = (*probes.ONCE, "--label", probes.LABEL, "--log-driver", "none", "--mount", claims)
-    return (*head, *options, "--env-file", commands.VARIABLES_ASIDE, *container.python_of(node.image))
+    return (*head, *options, "--env-file", commands.VARIABLES_ASIDE, *python_of(node.image))
 
 
 def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], backend: str) -> Scene:
@@ -108,7 +108,7 @@ def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], bac
         {node.host: node.folder.rpartition("/")[0] for node in nodes},
         {host: frozenset(entry.address for entry in fact.addresses) for host, fact in facts.items()},
         {node.host: node.environment.get("GLOO_SOCKET_IFNAME", "") for node in nodes},
-        {node.host: node.argv[node.argv.index("--memory") + 1] for node in nodes},
+        {node.host: node.memory for node in nodes},
         frozenset(node.host for node in nodes if facts[node.host].rdma),
     )
 

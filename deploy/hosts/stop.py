@@ -16,6 +16,7 @@ from ..core.facts import ended_how
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
 from ..core.results import Results
+from ..core.text import in_seconds
 from ..host import commands
 from ..host.facts import Container
 from ..report.console import Console
@@ -105,7 +106,7 @@ def _end(
                 host_nodes.signal(members, run, "SIGKILL").all()
             if time.monotonic() > deadline:
                 raise DeployError(
-                    f"{run}: still running {PATIENCE_S:.0f} s after the stop on {', '.join(running)}",
+                    f"{run}: still running {in_seconds(PATIENCE_S)} after the stop on {', '.join(running)}",
                     f"kill it: {FAB} stop --hosts {','.join(running)} --run {run} --now",
                 )
             time.sleep(_LOOK_EVERY_S)

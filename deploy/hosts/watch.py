@@ -19,6 +19,7 @@ from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..core.program import FAB
+from ..core.text import in_seconds
 from ..host import commands
 from ..run.causes import Cause
 from ..run.output import ConsoleLines
@@ -92,7 +93,7 @@ class HostsWatch:
         cut_off_s = min(mirror.unseen_s() for mirror in mirrors)
         if cut_off_s > state.wait_lost_s:
             raise DeployError(
-                f"no host of {self._run} has answered for {cut_off_s:.0f} s; the run may continue there",
+                f"no host of {self._run} has answered for {in_seconds(cut_off_s)}; the run may continue there",
                 f"try again: {FAB} attach --hosts {','.join(self._mirrors)} --run {self._run}",
             )
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)

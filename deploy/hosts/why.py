@@ -14,6 +14,7 @@ from ..core.fields import document
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
 from ..core.results import Results
+from ..core.text import in_seconds
 from ..host import commands
 from ..host.facts import Container
 from ..report.console import Console
@@ -105,7 +106,7 @@ def _progress(rank: RankDoing) -> list[str]:
     """Where a rank is, and since when."""
     if hang.is_unlooked(rank):
         return ["", "", ""]
-    return [rank.place, f"step {rank.step}", f"{rank.since_s:.0f} s"]
+    return [rank.place, f"step {rank.step}", in_seconds(rank.since_s)]
 
 
 def _faults(opened: Results[Session], containers: Results[Any], answers: Results[Any], console: Console) -> int:

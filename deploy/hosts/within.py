@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..config.inventory import Cluster
-from ..core.errors import DONE, FAILED, STOPPED, DeployError, UsageError
+from ..core.errors import DONE, FAILED, NOT_EXECUTABLE, NOT_FOUND, STOPPED, DeployError, UsageError
 from ..core.names import asked_run
 from ..core.printable import console_line
 from ..core.program import FAB
@@ -23,8 +23,8 @@ from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
 from . import ended, recorded
 
-# What an engine says of a program that is not there, or cannot be run; its words name no host.
-_NOT_STARTED = (126, 127)
+# The engine's own words for these codes name no host.
+_NOT_STARTED = (NOT_EXECUTABLE, NOT_FOUND)
 
 
 @dataclass(frozen=True)

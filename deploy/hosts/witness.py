@@ -15,6 +15,7 @@ from ..host.facts import HostFacts
 from ..run import environment, witness
 from . import container
 from .container import NodeContainer, Work
+from .docker_run import DockerRun
 
 PORTS = range(29700, 29800)
 
@@ -71,13 +72,13 @@ def _witness(
     }
     variables[environment.ON_END] = json.dumps(plan)
     labels = {"muster.format": str(LABELS), "muster.end": work.run_id, "muster.start": node.start}
-    argv = (
-        *("docker", "run", "--detach", "--rm", "--pull", "never", "--name", f"{node.name}-end-{work.token}"),
-        *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
+    options = (
         *("--volume", f"{node.folder}:{commands.RUN_IN_CONTAINER}", *container.LOG_LIMITS),
         *container.container_options(host, replace(facts, gpus=(), rdma=False), job),
         *(("--ulimit", "core=0") if node.secrets else ()),
-        *("--env-file", commands.VARIABLES_FIRST, *container.python_of(node.image)),
-        *("-P", "-m", "trainer.node.on_end"),
     )
-    return replace(node, argv=argv, environment=variables, fresh=False, first=False, keep=(), claim="", own=("", ""))
+    command = ("-P", "-m", "trainer.node.on_end")
+    docker = DockerRun(f"{node.name}-end-{work.token}", labels, options, node.image, command, once=True)
+    return replace(
+        node, docker=docker, environment=variables, fresh=False, first=False, keep=(), claim="", own=("", "")
+    )

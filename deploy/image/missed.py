@@ -39,30 +39,30 @@ def hint(
     choice: Choice,
     needs: str = "",
     run: str = "",
-    there: Collection[str] | None = None,
+    host_paths: Collection[str] | None = None,
     open_end: bool = True,
     instead: str = "",
 ) -> str:
     """What brings the file, the module or the variable that these last `words` miss; empty if no word of them is known.
 
-    `needs`: the file of the folder that names its packages, if it has one. `run`: the run's id. `there`: of the paths
-    that the words name, those that the rank's host has (named_paths.py); None: unknown. `open_end`: the run's end
-    has no other cause, so that any path in the words may be what it misses. `instead`: what to say rather than a guess.
+    `needs`: the file of the folder that names its packages, if it has one. `run`: the run's id. `host_paths`: of the
+    paths that the words name, those that the rank's host has (named_paths.py); None: unknown. `open_end`: the run's
+    end has no other cause, so that any path in the words may be what it misses. `instead`: what to say rather than a
+    guess.
     """
     modules = _MODULE.findall(words)[-1:]
     sure = named_paths.sure(words, run)
     named = _of_folder([*sure])
     alike = frozenset(_of_folder([path for path, is_like in sure.items() if is_like]))
-    if there is not None and open_end:
-        named += [
-            path for path in _of_folder(named_paths.maybe(words, run)) if not _is_on(named_paths.within(path)[0], there)
-        ]
-    missing = _Missing(named, alike, [path for module in modules for path in _files_of(module)], there)
+    if host_paths is not None and open_end:
+        maybe = _of_folder(named_paths.maybe(words, run))
+        named += [path for path in maybe if not _is_on(named_paths.within(path)[0], host_paths)]
+    missing = _Missing(named, alike, [path for module in modules for path in _files_of(module)], host_paths)
     if how := _not_sent(missing, folder, choice):
         return how
     if modules:
         return _of_module(modules[0], folder, needs)
-    return instead or _of_typo(_of_folder([*sure]), folder, there) or _of_variable(words, folder, choice)
+    return instead or _of_typo(_of_folder([*sure]), folder, host_paths) or _of_variable(words, folder, choice)
 
 
 def _of_folder(paths: Sequence[str]) -> list[str]:
@@ -71,14 +71,14 @@ def _of_folder(paths: Sequence[str]) -> list[str]:
     return [path.removeprefix(top) for path in paths if path.startswith(top)]
 
 
-def _is_on(path: str, there: Collection[str] | None) -> bool:
-    return there is not None and f"{named_paths.WORK}{path}" in there
+def _is_on(path: str, host_paths: Collection[str] | None) -> bool:
+    return host_paths is not None and f"{named_paths.WORK}{path}" in host_paths
 
 
-def _of_typo(paths: Sequence[str], folder: Path, there: Collection[str] | None) -> str:
+def _of_typo(paths: Sequence[str], folder: Path, host_paths: Collection[str] | None) -> str:
     """The file of the folder that a missing path may mean."""
     for path in (PurePosixPath(path) for path in paths if not named_paths.within(path)[1]):
-        if path.suffix and not os.path.exists(folder / path) and not _is_on(str(path), there):
+        if path.suffix and not os.path.exists(folder / path) and not _is_on(str(path), host_paths):
             meant = near_file(folder / path.parent, path.name, path.suffix)
             if meant:
                 return f"the folder has no {path}: did you mean {path.parent / meant}?"
@@ -95,7 +95,7 @@ class _Missing:
     named: Sequence[str]
     alike: Collection[str]
     of_modules: Sequence[str]
-    there: Collection[str] | None
+    host_paths: Collection[str] | None
 
 
 def _not_sent(missing: _Missing, folder: Path, choice: Choice) -> str:
@@ -109,7 +109,7 @@ def _not_sent(missing: _Missing, folder: Path, choice: Choice) -> str:
         sent = {entry.path for entry in code_layer.entries(folder, choice)}
         for name, (path, pattern) in wanted.items():
             # The rank may have made the folder itself, and miss what should be in it.
-            if not os.path.isdir(folder / path) and _is_on(path, missing.there):
+            if not os.path.isdir(folder / path) and _is_on(path, missing.host_paths):
                 continue
             stayed = path if path and path not in sent else ""
             if not stayed and name in missing.alike:

@@ -57,8 +57,8 @@ def maybe(words: str, run: str = "") -> list[str]:
     named = _paths(_in(iter(own)), run)
     if any(is_like and not path.endswith(_EXCEPTIONS) for path, is_like in named.items()):
         return []
-    said = lines if missing else [line for line in lines if not line.startswith(" ") and _WRITES not in line]
-    return [path for path, is_like in _paths(_in(reversed(said)), run).items() if is_like]
+    searched = lines if missing else [line for line in lines if not line.startswith(" ") and _WRITES not in line]
+    return [path for path, is_like in _paths(_in(reversed(searched)), run).items() if is_like]
 
 
 def all_of(words: str, run: str = "") -> list[str]:
@@ -79,19 +79,19 @@ def _misses(line: str) -> bool:
 
 
 def _in(lines: Iterator[str]) -> list[str]:
-    found = (next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line))
-    return [word for _, word in zip(range(_MOST), found, strict=False)]
+    matches = (next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line))
+    return [word for _, word in zip(range(_MOST), matches, strict=False)]
 
 
 def _paths(words: list[str], run: str) -> dict[str, bool]:
-    found: dict[str, bool] = {}
+    paths: dict[str, bool] = {}
     for word in words:
         is_like = "/" in word or bool(PurePosixPath(word).suffix)
         # A sentence may end behind a path, and a list may stand around it.
         for form in (word, word.rstrip(".!?…"), word.strip("[]")):
             if path := _of_run(form, run):
-                found[path] = found.get(path, False) or is_like
-    return found
+                paths[path] = paths.get(path, False) or is_like
+    return paths
 
 
 def _of_run(word: str, run: str) -> str:

@@ -172,7 +172,7 @@ def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Ba
 
     def ask(session: Session) -> Base:
         done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
-        if done.code and "no such image" not in done.err.lower():
+        if done.code and not docker_faults.lacks_image(done.err):
             raise docker_faults.fault(done.err)
         if done.code and pull:
             pulled = session.run(commands.pull_image(name), timeout_s=_PULL_S, check=False)

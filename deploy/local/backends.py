@@ -19,6 +19,7 @@ from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
 from ..core.program import FAB, MAKE, option
+from ..core.text import in_seconds
 from ..engine import client
 from ..image import commands
 from ..packages import store
@@ -191,7 +192,7 @@ class ProcessBackend(LocalBackend):
         members = processes.labelled(run_dir)
         say(f"stopping {run_dir.name}: {len(members)} processes")
         if not processes.stop(members, STOP_PATIENCE_S):
-            say(f"{run_dir.name}: killed what had not stopped after {STOP_PATIENCE_S:.0f} s")
+            say(f"{run_dir.name}: killed what had not stopped after {in_seconds(STOP_PATIENCE_S)}")
 
 
 class ComposeBackend(LocalBackend):

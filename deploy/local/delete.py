@@ -28,10 +28,10 @@ def delete(name: str, console: Console) -> None:
     if run_dir.is_symlink() or not run_dir.is_dir():
         raise UsageError(f"--run {run}: no such run here", f"`{MAKE} runs` lists them")
     if hosts := [str(host) for host in record.facts(run_dir).get("hosts", ())]:
-        there = f"{FAB} down --hosts {','.join(hosts)} --run {run} --delete"
+        command = f"{FAB} down --hosts {','.join(hosts)} --run {run} --delete"
         raise UsageError(
             f"--run {run} --delete: it ran on {', '.join(hosts)}, and here is what was fetched: nothing was deleted",
-            f"on the hosts: {there}; the copy here: rm -r {display_path(run_dir)}",
+            f"on the hosts: {command}; the copy here: rm -r {display_path(run_dir)}",
         )
     files, size = record.contents(run_dir)
     lock = locks.hold_run(run_dir)

@@ -19,6 +19,7 @@ from pathlib import Path
 from ..config.values import Gpus as Asked
 from ..core.errors import DeployError
 from ..core.program import FAB
+from ..core.text import in_seconds
 from ..host import audit, commands, gpu_choice
 from ..host import gpus as gpu_facts
 from ..host.gpus import GpuUse
@@ -74,7 +75,9 @@ def _machine() -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if time.monotonic() > end:
-                raise DeployError(f"another command has looked at this machine's GPUs for {_LOCK_S:.0f} s", "try again")
+                raise DeployError(
+                    f"another command has looked at this machine's GPUs for {in_seconds(_LOCK_S)}", "try again"
+                )
             time.sleep(0.05)
         yield
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core import fields
 from ..core.errors import DeployError
-from ..core.text import last_line
+from ..core.text import in_seconds, last_line
 from ..preflight.probe import text as program_text
 
 LAST_WORDS = 2000
@@ -50,7 +50,7 @@ class LocalProbe:
             while b"\n" not in self._rest:
                 left = end - time.monotonic()
                 if left <= 0 or not ready.select(left):
-                    raise DeployError(f"{self.name}: the probe did not answer within {wait_s:g} s")
+                    raise DeployError(f"{self.name}: the probe did not answer within {in_seconds(wait_s)}")
                 piece = out.read1(1 << 20)  # type: ignore[attr-defined]
                 if not piece:
                     raise self._end_fault()

@@ -19,7 +19,7 @@ from ..image import code_layer
 from ..image.code_layer import Look
 from ..image.credentials import Choice
 from ..image.model import WORKSPACE
-from ..report import sent as folder_notes
+from ..report import folder_notes
 from ..report.console import Console
 from ..run import own_files
 

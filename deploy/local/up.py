@@ -75,7 +75,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """The options, read. `ranks` of each node; None: one a GPU, or one. `notes`: what is not used of a command.
 
     `own`: variables of the nodes that the options ask for.
@@ -181,7 +181,7 @@ def _new_folder_undone(run_dir: Path, choice: record.Choice) -> Iterator[None]:
 
 
 def _spec(
-    options: Options, asked: _Asked, run_dir: Path, port: int, own: environment.Script | None
+    options: Options, asked: _Request, run_dir: Path, port: int, own: environment.Script | None
 ) -> environment.RunSpec:
     """The nodes of this start."""
     machine, choice, nodes = observe.machine(), asked.choice, 1 + asked.workers
@@ -192,12 +192,12 @@ def _spec(
     return run.grouped(asked.least, observe.doors(nodes), token_hex(16)) if asked.least else run
 
 
-def _completed(own: environment.Script, asked: _Asked) -> environment.Script:
+def _completed(own: environment.Script, asked: _Request) -> environment.Script:
     own = replace(own, own={**own.own, **asked.own})
     return replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
 
 
-def _read(options: Options) -> _Asked:
+def _read(options: Options) -> _Request:
     """The options as numbers and paths. Raises UsageError."""
     command = typed.read(options.script, Path(options.folder or "."))
     choice = _choice(options, command.words)
@@ -224,7 +224,7 @@ def _read(options: Options) -> _Asked:
         own = {**own, environment.SEPARATE: "1"}
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
     observed = not options.no_observe
-    return _Asked(choice, workers, number, restarts or 0, paths, observed, command.notes, gpus, own, least)
+    return _Request(choice, workers, number, restarts or 0, paths, observed, command.notes, gpus, own, least)
 
 
 def _engine(wanted: str) -> EngineFacts:
@@ -244,7 +244,7 @@ def _hidden(options: Options, has_script: bool) -> tuple[tuple[str, ...], dict[s
     return in_files, hidden, script.choice_of(options.include, options.folder_limit, named, hidden)
 
 
-def _again(options: Options, asked: _Asked) -> str:
+def _again(options: Options, asked: _Request) -> str:
     """The options that a command repeats to do the same again, beside its script, nodes and backend."""
     named = [
         ("--folder", options.folder),

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.fields import record, text, whole
 from ..core.program import FAB
@@ -33,7 +34,7 @@ _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 
 
 @dataclass(frozen=True)
-class Asked:
+class PackageRequest:
     """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
 
     `each` does one thing at all places at once: for hosts that is `ssh.session.on_all`. `instead`: installs for places
@@ -61,7 +62,7 @@ class Installed:
     sent: int = 0
 
 
-def bring(places: Sequence[Place], asked: Asked, folder: Path | None = None) -> Installed:
+def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
     """Install the requested packages at every place.
 
     Raises DeployError with the tool's own words; the packages that were there before stay.
@@ -87,7 +88,7 @@ def bring(places: Sequence[Place], asked: Asked, folder: Path | None = None) -> 
     return Installed(lock, names, first.variables, size, sent[0])
 
 
-def _locked(places: Sequence[Place], asked: Asked, sent: list[int]) -> Lock:
+def _locked(places: Sequence[Place], asked: PackageRequest, sent: list[int]) -> Lock:
     """The lock that the first place with a way to an index makes. Raises DeployError with uv's words."""
     needs, unreached = asked.requirements, dict[str, DeployError]()
     texts = [path for path, content in needs.files if path.endswith((".txt", ".in", ".toml")) and len(content) != 32]
@@ -96,10 +97,10 @@ def _locked(places: Sequence[Place], asked: Asked, sent: list[int]) -> Lock:
         "mode": "lock",
         "kind": needs.kind,
         "requirements": needs.path,
-        "builds": bool(needs.packages or needs.git or needs.kept),
+        "builds": bool(needs.packages or needs.git or needs.unsent),
         "files_read": texts,
         "git": list(map(passwords.plain, fetched)),
-        "kept": {f"kept-{number}": path for number, path in enumerate(needs.kept)},
+        "kept": {f"kept-{number}": path for number, path in enumerate(needs.unsent)},
     }
     contents = dict(needs.files)
     sources = {name: contents[path] for name, path in order["kept"].items()}
@@ -117,7 +118,7 @@ def _locked(places: Sequence[Place], asked: Asked, sent: list[int]) -> Lock:
 
 
 def _everywhere(
-    places: Sequence[Place], lacking: Sequence[Place], asked: Asked, lock: Lock, digest: str, sent: list[int]
+    places: Sequence[Place], lacking: Sequence[Place], asked: PackageRequest, lock: Lock, digest: str, sent: list[int]
 ) -> dict[str, dict[str, Any]]:
     """Install at each place that lacks the packages; one that reaches no index gets the files of one that has them."""
     results = asked.each(lacking, lambda place: _install(place, asked, lock, digest, sent))
@@ -146,7 +147,7 @@ def _everywhere(
     return {**results.values, **{name: _INSTALLED(answer, "its packages") for name, answer in copied.items()}}
 
 
-def _install(place: Place, asked: Asked, lock: Lock, digest: str, sent: list[int]) -> dict[str, Any]:
+def _install(place: Place, asked: PackageRequest, lock: Lock, digest: str, sent: list[int]) -> dict[str, Any]:
     files = {f"wheels/{name}": data for name, data in lock.wheels.items()}
     answer, _ = _do(place, asked, {"mode": "install", "lock": list(lock.lines)}, files, digest, sent)
     installed: dict[str, Any] = _INSTALLED(answer, "its packages")
@@ -154,7 +155,7 @@ def _install(place: Place, asked: Asked, lock: Lock, digest: str, sent: list[int
 
 
 def _do(
-    place: Place, asked: Asked, order: Mapping[str, Any], files: Files, digest: str, sent: list[int]
+    place: Place, asked: PackageRequest, order: Mapping[str, Any], files: Files, digest: str, sent: list[int]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Let a place do one order; once more with the uv of this machine if it gets none."""
 
@@ -193,7 +194,7 @@ def hint(words: str) -> str:
         return "loosen that line, or name a base with that version and Python 3.11: --image pytorch/pytorch:TAG"
     if "name an image with torchvision" in low:
         return f"--image pytorch/pytorch:{official.USUAL.tag}, or another that has torch and torchvision"
-    if "no space left" in low:
+    if docker_faults.disk_is_full(words):
         return f"on that host: docker system df; `{FAB} clean` shows what Muster keeps there"
     if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):
         return "it needs a compiler: name an image that has one (--image pytorch/pytorch:...-devel)"

@@ -30,7 +30,7 @@ def take_out(needs: Requirements, own: Settings) -> tuple[Requirements, Settings
         for source in needs.git:  # also of a mere user's name: the fetched source is named without it
             content = content.replace(source.encode(), plain(source).encode())
         files.append((path, _without(path, content, variables) if path in paths else content))
-    return replace(needs, files=tuple(files), kept=tuple(sorted(paths))), replace(own, variables=variables)
+    return replace(needs, files=tuple(files), unsent=tuple(sorted(paths))), replace(own, variables=variables)
 
 
 def plain(text: str) -> str:

@@ -18,7 +18,7 @@ from .settings import without_logins
 
 NO = "no"
 # In this order; a pyproject.toml only if it is a project's.
-FOUND = ("uv.lock", "requirements.txt", "pyproject.toml")
+DEFAULT_FILES = ("uv.lock", "requirements.txt", "pyproject.toml")
 _INCLUDE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
 _LOCAL = re.compile(r"(?:[\w.-]+(?:\[[^\]]*\])?\s*@\s*)?(?:file:)?(\.{1,2}(?:/.*)?|/.*)")
@@ -34,7 +34,7 @@ class Requirements:
 
     `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
     project that are packages to build, each with whether it is editable. `git`: sources that this machine fetches.
-    `kept`: those of the files that the hosts do not have.
+    `unsent`: those of the files that the hosts do not have.
     """
 
     path: str
@@ -42,7 +42,7 @@ class Requirements:
     files: tuple[tuple[str, bytes], ...]
     packages: tuple[tuple[str, bool], ...] = ()
     git: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    unsent: tuple[str, ...] = ()
 
     def key(self, *more: object) -> str:
         """A digest of all this and of `more`: the same needs on the same base have the same packages."""
@@ -66,7 +66,7 @@ def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
                 f"--requirements {asked}: {why}", "name it as seen from --folder: --requirements requirements.txt"
             )
         return path, False
-    for name in FOUND:
+    for name in DEFAULT_FILES:
         if name in sent and (name != "pyproject.toml" or _is_project(folder / name)):
             return name, True
     return "", False

@@ -22,7 +22,7 @@ class Finding:
     is about one. symptom: how training would show it. fix: a command to copy, or what to do. follows: what else was
     seen and is explained by this. cells: the pairs (from, to) whose failed calls it explains. odd: for a verdict
     that knows no cause, what is odd, by slug. explains: how much of what failed it explains, in words. or_else: what
-    else has the same outcome, where the cause is inferred and nothing singles it out (otherwise.py).
+    else has the same outcome, where the cause is inferred and nothing singles it out (alternatives.py).
     """
 
     cause: str

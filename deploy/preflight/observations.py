@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
+from ..core.text import binary
 from .answers import Answers, Link
 from .findings import listed
 
@@ -60,9 +61,7 @@ def _of(answers: Answers, failed: Sequence[Link], links: Iterable[Link]) -> str:
     tried = [link for link in links if (link.source, link.target) in cells and _port(answers, link) in ports]
     sources, targets = (list(dict.fromkeys(getattr(link, end) for link in failed)) for end in ("source", "target"))
     largest = max(failed, key=lambda link: link.size)
-    how = _HOW.get(failed[0].outcome, failed[0].outcome).format(
-        size=_amount(largest.size), moved=_amount(largest.moved)
-    )
+    how = _HOW.get(failed[0].outcome, failed[0].outcome).format(size=binary(largest.size), moved=binary(largest.moved))
     both = set(sources) == set(targets)
     between = f"between {listed(sources)}" if both else f"from {listed(sources)} to {listed(targets)}"
     return f"calls {between} on {_ports(sorted(ports))} {how} ({len(failed)} of {len(tried)} tried)"
@@ -78,7 +77,3 @@ def _port(answers: Answers, link: Link) -> str:
 def _ports(ports: Sequence[str]) -> str:
     several = len(ports) > 1 or "-" in "".join(ports)
     return f"port{'s' if several else ''} {listed(ports, _MOST_PORTS)}"
-
-
-def _amount(count: int) -> str:
-    return f"{count >> 20} MB" if count >= 1 << 20 else f"{count / 1024:.3g} kB"

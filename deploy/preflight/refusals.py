@@ -9,13 +9,14 @@ import re
 from dataclasses import replace
 
 from ..core import docker_faults
+from ..core.errors import NO_CONTAINER
 from ..core.facts import ended_how
 from ..core.program import FAB
 from ..ssh.faults import Kind
-from . import otherwise
+from . import alternatives
 from .findings import Finding
 
-NOT_STARTED, NO_CONTAINER = "the run does not start there", 125
+NOT_STARTED = "the run does not start there"
 # Kinds of SSH faults in which the server gives no reason.
 _INFERRED, _NO_KEY = ("ssh-lost", "ssh-sessions", "ssh-shell"), "accepts none of your keys"
 # How our own scripts begin what they have looked at themselves.
@@ -55,7 +56,7 @@ def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     # A time limit of ours shows no fault.
     late = "sent nothing for" in text or slug in ("ssh-slow", "docker-silent")
     inferred = slug in _INFERRED or (slug == "ssh-key" and _NO_KEY in text)
-    return otherwise.unsure(finding) if late or inferred else finding
+    return alternatives.unsure(finding) if late or inferred else finding
 
 
 def of_words(host: str, group: str, what: str, words: str, instead: str = "probe-died", hint: str = "") -> Finding:
@@ -71,12 +72,12 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
         name, group, (host,), seen, (), NOT_STARTED, fix(name, host) if cause else hint or fix(name, host)
     )
     if cause is None or name == "docker-refused":
-        return otherwise.unsure(finding)
+        return alternatives.unsure(finding)
     if cause.what in words or words.startswith(_OURS):
-        return finding if cause.proved_by(words) else otherwise.unsure(finding)
+        return finding if cause.proved_by(words) else alternatives.unsure(finding)
     if cause.proved_by(words):
         return replace(finding, text=f"{seen}: {cause.what}")
-    return otherwise.unsure(replace(finding, text=cause.what), seen)
+    return alternatives.unsure(replace(finding, text=cause.what), seen)
 
 
 def fix(cause: str, host: str) -> str:
@@ -91,8 +92,8 @@ def fix(cause: str, host: str) -> str:
 
 def ended(message: str) -> tuple[int, str] | None:
     """The exit code and the last words of a command that ended, without the command; None for other text."""
-    found = re.search(r"(?:`|the probe) ended with code (-?\d+): (.*)", message, re.DOTALL)
-    return (int(found[1]), found[2].strip()) if found else None
+    match = re.search(r"(?:`|the probe) ended with code (-?\d+): (.*)", message, re.DOTALL)
+    return (int(match[1]), match[2].strip()) if match else None
 
 
 def how(what: str, code: int) -> str:

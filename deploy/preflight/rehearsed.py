@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from ..core import docker_faults
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
-from ..core.text import several
-from . import nccl_log, otherwise, refusals
+from ..core.text import amount, in_seconds, several
+from . import alternatives, nccl_log, refusals
 from .findings import UNKNOWN, WARNING, Finding, listed
 
 # Words of a rank that lost another one, or waited for it.
@@ -180,7 +180,7 @@ def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
         return f"{several(len(ranks), 'rank')} wrote, loaded and computed"
     log = log_of(outcomes)
     way = f"; {nccl_log.summary(log)}" if log.network or log.ways else ""
-    return f"{several(len(ranks), 'rank')} met, and summed {long >> 20} MB in {slowest:.2f} s{way}"
+    return f"{several(len(ranks), 'rank')} met, and summed {amount(long)} in {in_seconds(slowest, 2)}{way}"
 
 
 def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
@@ -191,10 +191,10 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
     seconds = slowest.get("seconds", 0.0)
     if len(scene.hosts) < 2 or not size or seconds < _CRAWL_S or 8 * int(size[1]) / seconds >= _CRAWL_MBIT:
         return
-    text = f"the rehearsal's {size[0]} took {seconds:.0f} s between {listed(scene.hosts)}"
+    text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
     fix = f"{FAB} preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
     symptom = "each step takes so long, or a rank gives up waiting"
-    yield otherwise.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
+    yield alternatives.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
 
 
 def log_of(outcomes: Mapping[str, Outcome]) -> nccl_log.NcclLog:
@@ -282,9 +282,9 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
         host=host, fab=FAB, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
     )
     sure = bool(sign.only.search(words))
-    text = seen if sure else f"{seen}{otherwise.LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
+    text = seen if sure else f"{seen}{alternatives.LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
     finding = Finding(sign.cause, "proof", (host,), text, tuple(evidence), sign.symptom, fix)
-    return finding if sure else otherwise.unsure(finding)
+    return finding if sure else alternatives.unsure(finding)
 
 
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..core.program import FAB
-from . import observations, otherwise, traffic
+from . import alternatives, observations, traffic
 from .answers import Answers, Link
 from .findings import FAULT, UNKNOWN, WARNING, Finding, listed
 
@@ -118,7 +118,7 @@ def _described(finding: Finding, answers: Answers, seen: Observations) -> Findin
         return finding
     mine = explained(finding, seen) or claimed(finding, seen)
     seen_here = observations.sentence(answers, finding.cells, {link.outcome for link in mine})
-    return otherwise.unsure(finding, seen_here)
+    return alternatives.unsure(finding, seen_here)
 
 
 def singled_out(finding: Finding, answers: Answers) -> bool:

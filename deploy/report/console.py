@@ -30,6 +30,7 @@ from ..core.errors import DeployError
 from ..core.facts import RunFacts
 from ..core.printable import visible
 from ..core.program import MAKE
+from ..core.text import in_seconds
 from ..run.events import Event
 from ..run.outcome import Result
 from ..run.progress import State
@@ -401,7 +402,7 @@ class _Waiting:
         self._live.stop()
 
     def _line(self) -> RenderableType:
-        words = f"{self._phase}   {time.monotonic() - self._began:.0f} s"
+        words = f"{self._phase}   {in_seconds(round(time.monotonic() - self._began))}"
         return Text.assemble((self._what, "node"), "   ", (words, "quiet"), overflow="ellipsis", no_wrap=True)
 
 

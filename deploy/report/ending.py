@@ -17,7 +17,7 @@ from ..run.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
 from ..run.rank_view import RankView
-from . import elsewhere
+from . import file_on_other_host
 from .console import Console
 from .page import run as page
 
@@ -33,7 +33,7 @@ def end(
     console: Console,
     fetch: str = "",
     sent: tuple[Path, Choice] | None = None,
-    there: Mapping[str, frozenset[str]] | None = None,
+    node_paths: Mapping[str, frozenset[str]] | None = None,
 ) -> int:
     """Write the end of the run into its folder and show it. `seconds` since its start; returns its exit code.
 
@@ -41,7 +41,7 @@ def end(
     choice; `there`: by node, of the paths that the message names, those that its host has.
     """
     if result.verdict == "failed":
-        result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, there or {}) or result.hint)
+        result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
     outcome = record.close(run_dir, result, state, seconds)
     path = page.write(run_dir)
     console.result(result, state, outcome, display_path(path), display_path(run_dir), fetch)
@@ -54,20 +54,20 @@ def _hint(
     state: State,
     fetch: str,
     sent: tuple[Path, Choice] | None,
-    there: Mapping[str, frozenset[str]],
+    node_paths: Mapping[str, frozenset[str]],
 ) -> str:
     """What brings the file, the module or the variable that a failed rank missed."""
     words, run, open_end = result.message, run_dir.name, result.cause in _OPEN
-    if other := elsewhere.known(words, run, result.node, there, open_end):
+    if other := file_on_other_host.known(words, run, result.node, node_paths, open_end):
         return _with(other, result)
     if sent is None:
         return ""
     folder, choice = sent
-    lists = [name for name in requirements.FOUND if (folder / name).is_file()]
+    lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
     needs = requirements.find(folder, "", lists)[0]
-    likely = elsewhere.likely(words, run, state.names, there, folder) if fetch else ""
+    likely = file_on_other_host.likely(words, run, state.names, node_paths, folder) if fetch else ""
     # On this machine the nodes share the run's folder.
-    own = there.get(result.node) if fetch else _here(run_dir, named_paths.all_of(words, run))
+    own = node_paths.get(result.node) if fetch else _here(run_dir, named_paths.all_of(words, run))
     if how := missed.hint(words, folder, choice, needs, run, own, open_end, likely and _with(likely, result)):
         return how
     return missed.of_hosts(words, str(record.own(run_dir).get("again") or "")) if fetch else ""

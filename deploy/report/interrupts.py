@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from ..core.text import in_seconds
 from .console import Console
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -101,7 +102,7 @@ class Interrupts:
                 self._console.warn(self._way_back())
                 if not self._console.asks:
                     raise Detached
-                self._console.warn(f"Ctrl-C again within {_AGAIN_S:.0f} s to stop the run on all hosts")
+                self._console.warn(f"Ctrl-C again within {in_seconds(_AGAIN_S)} to stop the run on all hosts")
             self._leaves_at = time.monotonic() + _AGAIN_S
             if self._count > 1:
                 self._ask_to_stop()

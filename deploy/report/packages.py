@@ -45,13 +45,13 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
 def bring(
     places: Sequence[Place], needs: Requirements, each: Each, console: Console, instead: Place | None = None
 ) -> Installed:
-    """Install the packages at every place and say what was done. `instead`: as install.Asked has it."""
+    """Install the packages at every place and say what was done. `instead`: as install.PackageRequest has it."""
     own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
     left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
     needs, own = passwords.take_out(needs, own)
     try:
         with console.waiting("packages") as say:
-            want = install.Asked(needs, own, lambda place, words: say(f"{place}: {words}"), each, instead)
+            want = install.PackageRequest(needs, own, lambda place, words: say(f"{place}: {words}"), each, instead)
             installed = install.bring(places, want)
     except DeployError as fault:
         if own.left:

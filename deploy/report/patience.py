@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ..core.text import in_seconds
 from .push_progress import Transfers
 
 FIRST_S, THEN_S = 10.0, 30.0
@@ -22,7 +23,7 @@ def ticking(
     def tick() -> None:
         wait = first_s
         while not over.wait(wait):
-            say(f"{words()}   {time.monotonic() - began:.0f} s")
+            say(f"{words()}   {in_seconds(round(time.monotonic() - began))}")
             wait = then_s
 
     thread = threading.Thread(target=tick, daemon=True)

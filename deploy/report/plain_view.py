@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ..core.text import in_seconds
 from ..run.events import Event
 from ..run.progress import State
 from . import text as lines
@@ -45,7 +46,7 @@ class PlainView:
         for name in self._state.names:
             by_word.setdefault(lines.node_word(name, self._state), []).append(name)
         words = [f"{_few(names)} {word}" for word, names in by_word.items()]
-        self._say(f"{'; '.join(words)}   {seconds:.0f} s", "")
+        self._say(f"{'; '.join(words)}   {in_seconds(round(seconds))}", "")
 
     def _tell_numbers(self) -> None:
         words = lines.progress_line(self._state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from ..core.text import several
+from ..core.text import duration, several
 from ..preflight.answers import Answers
 from ..preflight.checks import bandwidth
 from ..preflight.findings import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict
@@ -18,7 +18,7 @@ INDENT = " " * 8
 def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
     """The lines of a verdict; `backend`: the library whose choices it predicts."""
     hosts = several(len(verdict.hosts_examined), "host")
-    yield f"muster preflight   {hosts}   {verdict.seconds:.1f} s   {backend}   {verdict.where}"
+    yield f"muster preflight   {hosts}   {duration(verdict.seconds)}   {backend}   {verdict.where}"
     shown = (f"{group} {MARKS.get(level, level)}" for group, level in verdict.groups.items() if level)
     yield "  " + "  ".join(shown)
     for number, finding in enumerate([*verdict.faults, *verdict.unknown]):

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.errors import DONE, STOPPED, DeployError
 from ..core.facts import ended_how
 from ..core.printable import console_line, one_line
-from ..core.text import amount, clock, gpu_memory
+from ..core.text import amount, clock, gpu_memory, gpu_share
 from ..host import status as host_status
 from ..host.commands import WAITS
 from ..host.gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
@@ -147,7 +147,7 @@ def gpu_words(gpus: Gpus) -> str:
     busy = [gpu.busy for gpu in gpus.gpus if gpu.busy is not None]
     used, total = sum(gpu.used_mib or 0 for gpu in gpus.gpus), sum(gpu.total_mib or 0 for gpu in gpus.gpus)
     words = [f"{len(gpus.gpus)} x" if len(gpus.gpus) > 1 else "", f"{sum(busy) / len(busy):.0f} %" if busy else ""]
-    words += [f"{used / 1024:.0f} of {total / 1024:.0f} GiB" if total else ""]
+    words += [gpu_share(used, total) if total else ""]
     return " ".join(filter(None, words)) + (", and one that fails" if gpus.fault else "")
 
 

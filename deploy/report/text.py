@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ..core.errors import DeployError
 from ..core.facts import RunFacts
-from ..core.text import amount, clock, percent, several
+from ..core.text import amount, clock, duration, percent, several
 from ..run.environment import DEFAULT_RECIPE
 from ..run.outcome import Result, untold
 from ..run.progress import State
@@ -138,7 +138,7 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
         parts.append(result.message.removeprefix("stopped "))
     elif state.step or (result.verdict != "done" and not state.script):
         parts.append(f"at {state.step_words}" if state.step else "before the first step")
-    return [*parts, f"{seconds:.1f} s", where]
+    return [*parts, duration(seconds), where]
 
 
 def left_line(state: State, folder: str, fetch: str) -> str:
@@ -178,7 +178,7 @@ def run_cells(row: RunFacts) -> list[str]:
         row.verdict,
         percent(row.accuracy) if row.accuracy is not None else "",
         f"step {row.step}" if row.step is not None else "",
-        f"{row.seconds:.1f} s" if row.seconds is not None else "",
+        duration(row.seconds) if row.seconds is not None else "",
         amount(row.bytes),
     ]
 

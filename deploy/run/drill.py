@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..core.text import duration, in_seconds
 from .events import Event
 from .progress import State
 from .story import Happening
@@ -32,7 +33,7 @@ class Fault:
 
 
 RANK = Fault("a rank is killed", r"killed by SIGKILL")
-PAUSE = Fault(f"a node is paused for {PAUSE_S:.0f} s", r"is paused|is stopped", pauses=True)
+PAUSE = Fault(f"a node is paused for {in_seconds(PAUSE_S)}", r"is paused|is stopped", pauses=True)
 AGENT = Fault("a node's agent is killed", r"killed by SIGKILL|restarts|is lost")
 FAULTS = (RANK, PAUSE, AGENT)
 
@@ -41,7 +42,7 @@ FAULTS = (RANK, PAUSE, AGENT)
 class Trial:
     """One fault on one host; `rank` is the first rank of its `node`. Times are seconds since the fault.
 
-    `told`: so many lines the story had before. `undone_s`: when a pause ended, `step`: where the rank was then.
+    `lines_before`: so many lines the story had before. `undone_s`: when a pause ended, `step`: where the rank was then.
     `again`: the rank has started again, or is no longer paused. `end`: how the run ended, if it did.
     """
 
@@ -49,9 +50,9 @@ class Trial:
     host: str
     node: str
     rank: int = 0
-    told: int = 0
-    said: str = ""
-    said_s: float | None = None
+    lines_before: int = 0
+    report: str = ""
+    report_s: float | None = None
     again: bool = False
     step: int = -1
     back_s: float | None = None
@@ -65,7 +66,7 @@ class Trial:
     @property
     def expected(self) -> bool:
         """Whether the first words named the node, and what had been done to it."""
-        return self.node in self.said and re.search(self.fault.says, self.said) is not None
+        return self.node in self.report and re.search(self.fault.says, self.report) is not None
 
     def over(self, after_s: float) -> bool:
         """Whether nothing more is to be expected of this fault."""
@@ -77,8 +78,8 @@ class Trial:
             "kind": "fault",
             "fault": self.fault.name,
             "host": self.host,
-            "said": self.said,
-            "said_s": self.said_s,
+            "said": self.report,
+            "said_s": self.report_s,
             "expected": self.expected,
             "back": self.back,
             "back_s": self.back_s,
@@ -108,10 +109,10 @@ def heard(trial: Trial, after_s: float, story: Sequence[Happening], events: Iter
     A rank that was killed goes on once it has started again and reports a step. A step of a rank that is alone there
     says that all train: each waits for the others in every step.
     """
-    if not trial.said:
-        lines = (line.text for line in story[trial.told :] if line.grave or trial.node in line.text)
+    if not trial.report:
+        lines = (line.text for line in story[trial.lines_before :] if line.grave or trial.node in line.text)
         if text := next(lines, ""):
-            trial = replace(trial, said=text, said_s=round(after_s, 1))
+            trial = replace(trial, report=text, report_s=round(after_s, 1))
     for event in events:
         if event.get("rank") != trial.rank or event.get("node") != trial.node:
             continue
@@ -133,10 +134,10 @@ def rows(trials: Sequence[Trial], planned: Sequence[tuple[Fault, str]]) -> list[
         [
             trial.fault.name,
             trial.host,
-            f"back after {trial.back_s:.1f} s" if trial.back_s is not None else f"NOT BACK {trial.end}".rstrip(),
-            f"after {trial.said_s:.1f} s" if trial.said_s is not None else "",
-            (trial.said if trial.expected else f"other words than expected: {trial.said}")
-            if trial.said
+            f"back after {duration(trial.back_s)}" if trial.back_s is not None else f"NOT BACK {trial.end}".rstrip(),
+            f"after {duration(trial.report_s)}" if trial.report_s is not None else "",
+            (trial.report if trial.expected else f"other words than expected: {trial.report}")
+            if trial.report
             else "nothing was said",
         ]
         for trial in trials

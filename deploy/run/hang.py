@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core.fields import array, default, flag, optional, real, record, text, whole, words
 from ..core.names import node_name
+from ..core.text import in_seconds
 from . import collectives
 from .collectives import Call
 from .events import COLLECTIVES
@@ -156,7 +157,7 @@ def words_of(rank: RankDoing) -> str:
 
 def _missing(rank: RankDoing) -> str:
     place = f" in {rank.place}" if rank.place else ""
-    who, since = f"rank {rank.rank} ({rank.node})", f"for {rank.since_s:.0f} s"
+    who, since = f"rank {rank.rank} ({rank.node})", f"for {in_seconds(rank.since_s)}"
     if rank.error:
         return f"{who} failed with {rank.error}, and has not ended {since}: its process waits for its other threads"
     program = f", {rank.program}, in place of the script" if rank.program else ""

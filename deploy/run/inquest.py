@@ -11,7 +11,7 @@ import re
 import signal
 from collections import Counter
 
-from ..core.errors import DONE
+from ..core.errors import DONE, SIGNALLED
 from . import collectives, hang, reach, unjoined
 from .blame import End
 from .causes import Cause, Finding
@@ -39,7 +39,7 @@ _TEXTS = (
     (Cause.MISMATCH, collectives.MISMATCH_WORDS),
 )
 # How a rank ends that SIGINT or SIGTERM asked to: by the signal itself, or by a shell's code for it.
-_ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number))
+_ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, SIGNALLED + number))
 
 
 def findings(evidence: Evidence, now: float) -> list[Finding]:

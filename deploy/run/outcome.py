@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
+from ..core.text import in_seconds
 from .blame import MOST_NAMES
 from .causes import Cause, Finding
 from .events import Event
@@ -161,7 +162,7 @@ def stopped(state: State) -> Result:
 
 def killed(state: State, waited_s: float | None = None) -> Result:
     """The end of a run that was killed: at once, as asked, or after `waited_s` for its stop."""
-    why = AT_ONCE if waited_s is None else f"killed: still running {waited_s:.0f} s after the stop"
+    why = AT_ONCE if waited_s is None else f"killed: still running {in_seconds(waited_s)} after the stop"
     cause = Cause.ENDED if waited_s is None else ""
     return Result("failed", f"{why}{_checkpoint_text(state)}", step=state.step, cause=cause)
 
@@ -259,7 +260,7 @@ def _node_missing(state: State, started_at: float, now: float) -> Result | None:
         waited, limit = now - started_at, FIRST_NODE_S
     if waited < limit:
         return None
-    others = f" ({', '.join(state.up)} waited {waited:.0f} s)" if state.up else f" within {waited:.0f} s"
+    others = f" ({', '.join(state.up)} waited {in_seconds(waited)})" if state.up else f" within {in_seconds(waited)}"
     return _failed(state, missing[0], f"{', '.join(missing)} did not start{others}", f"see logs/{missing[0]}.log")
 
 
@@ -295,7 +296,7 @@ def _too_silent(state: State, now: float) -> Result | None:
     limit = max(SILENCE_AT_LEAST_S, SILENCE_FACTOR * state.longest_silence) if stepping else SILENCE_BEFORE_STEPS_S
     if now - state.last_sign < limit:
         return None
-    message = f"no sign of life from any rank for {now - state.last_sign:.0f} s"
+    message = f"no sign of life from any rank for {in_seconds(now - state.last_sign)}"
     behind = [view for view in state.ranks.values() if view.step == state.step]
     if len(behind) == 1 < len(state.ranks):
         (view,) = behind

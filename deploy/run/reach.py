@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 
+from ..core.text import in_seconds
 from .causes import Cause, Finding
 from .evidence import Evidence
 from .numbers import ranks_in_words
@@ -78,7 +79,7 @@ def unseen(evidence: Evidence, now: float) -> list[Finding]:
         return []
     named = [node if (rank := evidence.only_rank(node)) is None else f"{node} (rank {rank})" for node in lost]
     single = len(lost) == 1
-    silence = f"{'it has' if single else 'they have'} not answered for {now - since + _NOTICED_S:.0f} s"
+    silence = f"{'it has' if single else 'they have'} not answered for {in_seconds(now - since + _NOTICED_S)}"
     text = f"{' and '.join(named)} {'is' if single else 'are'} lost: {silence}, and {who} {'it' if single else 'them'}"
     return [Finding(Cause.NODE_LOST, text, lost[0], evidence.only_rank(lost[0]), t=since)]
 

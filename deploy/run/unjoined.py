@@ -1,6 +1,6 @@
 """Ranks of a script that train, and that no process group joins: told while the run can still be mended. Pure.
 
-The nodes' agents know of their own ranks (trainer/node/together.py); the inquest (inquest.py) asks about all.
+The nodes' agents know of their own ranks (trainer/node/training_alone.py); the inquest (inquest.py) asks about all.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _SETTLE_S = 5.0
 
 def alone(evidence: Evidence, now: float) -> list[Finding]:
     """A finding that ranks train alone, once several do. The run continues: it may be intended, or they join later."""
-    found = {rank: of for rank, of in sorted(evidence.alone.items()) if rank in evidence.living}
-    if len(found) < _LEAST or now - max(of.t for of in found.values()) < _SETTLE_S:
+    loners = {rank: of for rank, of in sorted(evidence.alone.items()) if rank in evidence.living}
+    if len(loners) < _LEAST or now - max(of.t for of in loners.values()) < _SETTLE_S:
         return []
-    of = next(iter(found.values()))
+    of = next(iter(loners.values()))
     hint = f". {of.hint}" if of.hint else ""
-    text = f"{ranks_in_words(found)} train alone so far, and such a run ends as failed: {of.why}{hint}"
-    return [Finding(Cause.ALONE, text, t=min(of.t for of in found.values()), lasting=True)]
+    text = f"{ranks_in_words(loners)} train alone so far, and such a run ends as failed: {of.why}{hint}"
+    return [Finding(Cause.ALONE, text, t=min(of.t for of in loners.values()), lasting=True)]

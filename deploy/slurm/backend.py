@@ -40,7 +40,7 @@ class Order:
     `after`: the run's earlier job, which has ended (empty: the run is new).
     """
 
-    asked: plan.Asked
+    asked: plan.JobRequest
     folder: Path | None
     choice: Choice
     after: str = ""

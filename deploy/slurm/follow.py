@@ -13,7 +13,7 @@ from pathlib import Path
 from ..core.errors import DETACHED, DeployError
 from ..core.names import NodeName
 from ..core.program import FAB
-from ..core.text import several
+from ..core.text import in_seconds, several
 from ..host import commands, jobs
 from ..host.jobs import Job
 from ..report import ending
@@ -151,8 +151,8 @@ class _Following:
             (self._backend.kill if requests > 1 else self._backend.stop)()
         if self._backend.unseen_s > WAIT_LOST_S:
             raise DeployError(
-                f"{self._backend.login.host.name} has not answered for {self._backend.unseen_s:.0f} s; the job may "
-                "continue there",
+                f"{self._backend.login.host.name} has not answered for {in_seconds(self._backend.unseen_s)}; "
+                "the job may continue there",
                 f"try again: {FAB} attach --run {self._backend.run}",
             )
         job = self._backend.job

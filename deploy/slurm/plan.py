@@ -49,7 +49,7 @@ _SHARED = re.compile(r"[^\x00-\x1f\x7f%\\]{0,4000}")
 
 
 @dataclass(frozen=True)
-class Asked:
+class JobRequest:
     """What to run on Slurm. `agent`: the agent's words in a container; `typed`: those of `muster agent` without one.
 
     `variables`: of the ranks. `sbatch`: the user's own options; `setup`: lines of a shell before the run. `shared`: a
@@ -83,7 +83,7 @@ def refuse(given: Mapping[str, object]) -> None:
             raise UsageError(f"--{name}: not with --slurm", instead)
 
 
-def check(asked: Asked) -> None:
+def check(asked: JobRequest) -> None:
     """Raise UsageError for what does not fit together, and for options of sbatch that the plan sets itself."""
     if (asked.container and asked.container not in CONTAINERS) or bool(asked.container) != bool(asked.image):
         raise UsageError(
@@ -112,7 +112,7 @@ def resume_command(login: str, run: str) -> str:
     return shlex.join([*FAB.split(), "deploy", "--slurm", login, "--resume", run])
 
 
-def job_of(asked: Asked, shared: str, run: RunId) -> SlurmJob:
+def job_of(asked: JobRequest, shared: str, run: RunId) -> SlurmJob:
     """What sbatch gets: the run's folder is absolute in it, so sbatch may be typed anywhere."""
     folder = folder_of(shared, run)
     own = {RUN_DIR: folder, RUN_ID: run, "MUSTER_RESUME_COMMAND": resume_command(asked.login, run)}
@@ -133,7 +133,7 @@ def job_of(asked: Asked, shared: str, run: RunId) -> SlurmJob:
     )
 
 
-def shown(asked: Asked, run: RunId, shared: str, files: str) -> Sequence[str]:
+def shown(asked: JobRequest, run: RunId, shared: str, files: str) -> Sequence[str]:
     """What --dry-run prints: the steps on the login node, then the batch script."""
     folder = folder_of(shared, run)
     return (

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.program import FAB
 from ..core.results import all_faults
+from ..core.text import in_seconds
 from ..host import commands, gather, jobs
 from ..report import ending
 from ..report.console import Console
@@ -51,8 +52,9 @@ def stop(known: Known, now: bool, console: Console) -> int:
         with console.waiting("stop") as say:
             while job is None or not ends.is_over(job, time.monotonic() - since):
                 if time.monotonic() > until:
+                    standing = job.state if job else "there"
                     raise DeployError(
-                        f"job {number} is still {job.state if job else 'there'} {PATIENCE_S:.0f} s after the stop",
+                        f"job {number} is still {standing} {in_seconds(PATIENCE_S)} after the stop",
                         f"kill it: {FAB} stop --run {known.run} --now",
                     )
                 time.sleep(_LOOK_S)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from paramiko import Channel, Transport
 from paramiko.ssh_exception import ChannelException, SSHException
 
-from ..core.text import amount
+from ..core.errors import NOT_FOUND
+from ..core.text import amount, in_seconds
 from .faults import Where, fault
 
 # A shell's start-up files print before the marker, the command after it. Not `exec`: only the shell gives a command
@@ -37,12 +38,12 @@ SLOWEST, SLOWEST_OVER_S = 8 << 10, 300.0
 AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
 # How much we keep of the end of a stream that `tell` or `take` consumes.
 _TAIL = 64 * 1024
-_MOST_SAID = 200
+_MOST_LAST_WORDS = 200
 # We ask for a byte every 10 s; after this many seconds without any byte the link is dead.
 PULSE_S, DEAD_AFTER_S = 10.0, 30.0
 # While much is sent. A host's window of 2 MB lasts as long as that at 1 GB/s.
 GATHER_S = 0.002
-SILENT = "no byte came for {:g} s"
+SILENT = "no byte came for {}"
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ def begin(transport: Transport, where: Where, command: str) -> Channel:
             patience.cancel()
     except (SSHException, OSError, EOFError) as failed:
         if late.is_set():
-            raise fault("slow", where, f"it did not begin a command within {BEGIN_S:g} s") from failed
+            raise fault("slow", where, f"it did not begin a command within {in_seconds(BEGIN_S)}") from failed
         raise fault("lost", where, f" ({_why(failed)})") from failed
     transport.sock.channels.add(channel)
     return channel
@@ -284,12 +285,12 @@ class Pace:
             self._seconds = AFTER_S + self._feeder.sent / AFTER_BYTES_A_SECOND
             self._deadline = now + self._seconds
         if self._deadline is not None:
-            return "" if now < self._deadline else f"did not end within {self._seconds:g} s"
+            return "" if now < self._deadline else f"did not end within {in_seconds(self._seconds or 0.0)}"
         moved = self._feeder.sent if self._feeder else self._moved
         if not self._moving or now - self._since < SLOWEST_OVER_S:
             return ""
         if moved - self._before < SLOWEST * SLOWEST_OVER_S:
-            return f"moved {amount(moved - self._before)} in {SLOWEST_OVER_S:g} s"
+            return f"moved {amount(moved - self._before)} in {in_seconds(SLOWEST_OVER_S)}"
         self._before, self._since = moved, now
         return ""
 
@@ -319,17 +320,15 @@ def _pump(transport: Transport, channel: Channel, streams: tuple[Stream, Stream]
                 ready.select(0.02 if channel.eof_received else pace.pause())
                 if time.monotonic() - transport.sock.at > DEAD_AFTER_S:
                     transport.close()
-                    raise SSHException(SILENT.format(DEAD_AFTER_S))
+                    raise SSHException(SILENT.format(in_seconds(DEAD_AFTER_S)))
 
 
 def _no_shell(where: Where, code: int, output: bytes) -> None:
     text = " ".join(output.decode(errors="replace").split())
     # What the login prints first is a greeting: the reason comes last.
-    said = text if len(text) <= _MOST_SAID else f"... {text[-_MOST_SAID:]}"
-    detail = (
-        f": it ended with code {code} and said {said!r}" if text else f": it ended with code {code} and said nothing"
-    )
-    raise fault("no-sh" if code == 127 else "no-shell", where, detail)
+    last_words = text if len(text) <= _MOST_LAST_WORDS else f"... {text[-_MOST_LAST_WORDS:]}"
+    detail = f": it ended with code {code} and said {repr(last_words) if text else 'nothing'}"
+    raise fault("no-sh" if code == NOT_FOUND else "no-shell", where, detail)
 
 
 def why_no_code(transport: Transport) -> str:

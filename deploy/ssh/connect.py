@@ -24,7 +24,7 @@ from ..core.errors import UsageError
 from . import host_keys, master, sockets, user_file
 from .faults import Kind, SshFault, Where, fault
 from .keys import Keys
-from .transport import ENDLESS, Settled
+from .transport import ENDLESS, SettledTransport
 from .way import Client, Way
 
 # A server with MaxStartups 2 lets 32 hosts behind one jump host in within 10 tries. If strangers hold all its places,
@@ -188,7 +188,7 @@ def _once(link: Link, judge: Judge, types: Sequence[str]) -> Any:
         peer = str(sock.getpeername()[0])
         # SSH asks and answers in small packets; Nagle's algorithm would hold each second one back for 40 ms.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    transport = link.transport = Settled(sock, way.algorithms, types, _LOGIN * way.timeout_s)
+    transport = link.transport = SettledTransport(sock, way.algorithms, types, _LOGIN * way.timeout_s)
     transport.banner_timeout = transport.auth_timeout = transport.channel_timeout = way.timeout_s
     transport.start_client(timeout=way.timeout_s)
     judge(transport.get_remote_server_key(), peer)

@@ -11,7 +11,7 @@ from paramiko import Transport
 from paramiko.ssh_exception import SSHException
 
 from ..core.errors import DeployError
-from ..core.text import amount, last_line
+from ..core.text import amount, in_seconds, last_line
 from . import command
 from .faults import SshFault, Where, fault
 
@@ -38,7 +38,7 @@ class LineStream:
             self._channel.settimeout(TAKE_S)
             self._channel.sendall(data)
         except TimeoutError:
-            raise fault("slow", self._where, f"`{self._shown}` accepted no input for {TAKE_S:g} s") from None
+            raise fault("slow", self._where, f"`{self._shown}` accepted no input for {in_seconds(TAKE_S)}") from None
         except (SSHException, OSError, EOFError) as failed:
             raise self._over() from failed
 
@@ -89,9 +89,9 @@ class LineStream:
 
     def _slow(self, wait_s: float) -> SshFault:
         if not self._started:
-            why = f"its login shell did not begin a command within {wait_s:g} s: a start-up file may be waiting"
+            why = f"its login shell did not begin a command within {in_seconds(wait_s)}: a start-up file may be waiting"
             return fault("slow", self._where, why)
-        return fault("slow", self._where, f"`{self._shown}` sent nothing for {wait_s:g} s")
+        return fault("slow", self._where, f"`{self._shown}` sent nothing for {in_seconds(wait_s)}")
 
     def _over(self) -> DeployError:
         """Why the command is over, in its own last words."""

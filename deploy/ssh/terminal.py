@@ -23,6 +23,7 @@ from typing import Any
 from paramiko import Channel, Transport
 from paramiko.ssh_exception import SSHException
 
+from ..core.text import in_seconds
 from . import command
 from .faults import Where, fault
 
@@ -64,7 +65,7 @@ def _pump(transport: Transport, channel: Channel, marker: bytes, resized: int) -
         ready = select.select([channel, resized, *typing], [], [], command.PULSE_S)[0]
         if time.monotonic() - transport.sock.at > command.DEAD_AFTER_S:
             transport.close()
-            raise SSHException(command.SILENT.format(command.DEAD_AFTER_S))
+            raise SSHException(command.SILENT.format(in_seconds(command.DEAD_AFTER_S)))
         if resized in ready:
             os.read(resized, _PIECE)
             channel.sendall(_size())

@@ -85,7 +85,7 @@ class WatchedSocket:
         return getattr(self._sock, name)
 
 
-class Settled(Transport):  # type: ignore[misc]
+class SettledTransport(Transport):  # type: ignore[misc]
     """Agrees on what the settings allow; asks first for host keys of `types`. `login_s`: seconds to be let in."""
 
     def __init__(self, sock: Any, algorithms: Algorithms, types: Sequence[str], login_s: float) -> None:

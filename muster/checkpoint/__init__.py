@@ -2,14 +2,14 @@
 
 from .snapshot import Snapshot
 from .store import Checkpoint, Damaged, load, locate, newest_usable, prune, verify, write
-from .writer import BackgroundWriter, Written, open_writer
+from .writer import BackgroundWriter, WriteResult, open_writer
 
 __all__ = [
     "BackgroundWriter",
     "Checkpoint",
     "Damaged",
     "Snapshot",
-    "Written",
+    "WriteResult",
     "load",
     "locate",
     "newest_usable",

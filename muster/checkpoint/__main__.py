@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ..errors import CheckpointError, Refused, TrainError
+from ..errors import DONE, FAILED, CheckpointError, Refused, TrainError
+from ..files import amount
 from . import store
 
 _WEIGHTS = ".safetensors"
@@ -34,11 +35,11 @@ def main() -> int:
         _write(options.folder, options.file)
     except OSError as error:
         print(f"error: {options.file}: {error.strerror or error}", file=sys.stderr)
-        return 1
+        return FAILED
     except TrainError as fault:
         print(fault.report(), file=sys.stderr)
         return fault.code
-    return 0
+    return DONE
 
 
 def _write(folder: Path, file: Path) -> None:
@@ -61,7 +62,7 @@ def _write(folder: Path, file: Path) -> None:
     finally:
         beside.unlink(missing_ok=True)
     reader = "safetensors" if file.suffix == _WEIGHTS else "torch.load"
-    print(f"{file}: step {manifest.step}, {file.stat().st_size / 1e6:,.1f} MB; {reader} reads it")
+    print(f"{file}: step {manifest.step}, {amount(file.stat().st_size)}; {reader} reads it")
 
 
 def _checkpoints(folder: Path) -> Path:

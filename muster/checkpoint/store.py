@@ -25,6 +25,7 @@ from typing import IO, Any, BinaryIO, cast
 import torch
 
 from ..errors import CheckpointError, NewerFormat, TrainError
+from ..files import amount
 from . import shards
 from .manifest import ACCEPTED, MANIFEST, STATE, File, Manifest, manifest_or_none, read_manifest
 
@@ -343,16 +344,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _amount(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"
-
-
 def write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainError:
     """The fault of a checkpoint of `needed` bytes that cannot be written."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
     free = shutil.disk_usage(folder).free
     return TrainError(
-        f"{folder}: the disk is full: the checkpoint of step {step} needs {_amount(needed)}, {_amount(free)} are free",
+        f"{folder}: the disk is full: the checkpoint of step {step} needs {amount(needed)}, {amount(free)} are free",
         "free some space or keep fewer checkpoints; the earlier checkpoints are intact",
     )

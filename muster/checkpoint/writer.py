@@ -30,7 +30,7 @@ from .snapshot import Snapshot
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteResult:
     """The result of a write: `path` and `bytes` of the new checkpoint, or the `error`."""
 
     step: int
@@ -45,7 +45,7 @@ def open_writer(
     folder: Path,
     keep_last: int,
     keep_best: bool,
-    on_done: Callable[[Written], None],
+    on_done: Callable[[WriteResult], None],
     parts: Mapping[str, Part],
     writes: bool | None = None,
     alone: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -73,13 +73,13 @@ class BackgroundWriter:
         folder: Path,
         keep_last: int,
         keep_best: bool,
-        on_done: Callable[[Written], None],
+        on_done: Callable[[WriteResult], None],
         joint: Joint | None = None,
         alone: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._joint, self._alone = joint, alone
         self._folder, self._keep_last, self._keep_best, self._on_done = folder, keep_last, keep_best, on_done
-        self._writes: list[Future[Written]] = []
+        self._writes: list[Future[WriteResult]] = []
         self._newest, self._after = _newest(folder), 0.0
         # Last in, first out: so the loop takes a buffer that is already allocated.
         self._free: LifoQueue[Snapshot] = LifoQueue()
@@ -155,7 +155,7 @@ class BackgroundWriter:
         summary: dict[str, Any],
         pause_ms: float,
         created: float | None,
-    ) -> Written:
+    ) -> WriteResult:
         began = time.perf_counter()
         path, size, error = None, 0, None
         with self._alone():
@@ -173,7 +173,7 @@ class BackgroundWriter:
                 error = failure
             finally:
                 self._free.put(snapshot)
-            written = Written(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
+            written = WriteResult(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
             if path and (self._joint is None or self._joint.leads):
                 with suppress(OSError):  # the next one tries again
                     store.prune(self._folder, self._keep_last, self._keep_best, verified=path)

@@ -32,9 +32,10 @@ DEPLOY = [
     "hosts",
     "slurm",
     "cli",
+    "api",
 ]
-# Modules directly in trainer/ stand in all three; they and `node` start without torch.
-TRAINER = ["node", "elastic", "train"]
+# Modules directly in trainer/ stand in all of these; they and `node` start without torch.
+TRAINER = ["watch", "node", "elastic", "train"]
 
 # Which modules may import a library that opens a door to the outside.
 DOORS = {
@@ -60,6 +61,8 @@ DOORS = {
         "trainer/rehearsal",
     },
 }
+# Words that leave open what a thing is.
+UNTELLING = {"said", "told", "found", "one", "kept", "there"}
 MOST_LINES, MOST_MEDIAN_LINES, MOST_FUNCTION_LINES = 450, 150, 70
 # In pieces, or this file would be the first to be found.
 UNWANTED = (
@@ -106,7 +109,7 @@ def packages_crossed(top: str, order: list[str]) -> list[str]:
     """Imports in `top` of a package that stands after the importer's own."""
     crossed = []
     for path in python_files(top):
-        own = path.relative_to(HOME / top).parts[0]
+        own = path.relative_to(HOME / top).parts[0].removesuffix(".py")
         for module in imported(path):
             package = (*module.split("."), "")[1]
             apart = own != package and {own, package} <= {"local", "hosts", "slurm"}
@@ -117,12 +120,21 @@ def packages_crossed(top: str, order: list[str]) -> list[str]:
 
 
 def test_a_package_of_deploy_imports_only_those_before_it() -> None:
-    assert {path.name for path in (HOME / "deploy").iterdir() if (path / "__init__.py").exists()} == set(DEPLOY)
+    modules = {path.stem for path in (HOME / "deploy").glob("[!_]*.py")}
+    packages = {path.parent.name for path in (HOME / "deploy").glob("*/__init__.py")}
+    assert modules | packages == set(DEPLOY)
     assert not packages_crossed("deploy", DEPLOY)
 
 
 def test_a_package_of_the_trainer_imports_only_those_before_it() -> None:
     assert not packages_crossed("trainer", TRAINER)
+
+
+def test_what_watches_a_script_imports_nothing_else_of_ours() -> None:
+    """The script's ranks load it by its path, under another name (trainer/node/site/sitecustomize.py)."""
+    imports = {module for path in python_files("trainer/watch") for module in imported(path)}
+    assert {module for module in imports if module.startswith("trainer.watch.")}
+    assert not {module for module in imports if module.split(".")[0] in TOPS and not module.startswith("trainer.watch")}
 
 
 @pytest.mark.parametrize(
@@ -202,6 +214,24 @@ def test_what_is_public_says_what_it_is() -> None:
         silent += [f"{name(path)}: {node.name}" for node in public if not ast.get_docstring(node)]
         silent += [name(path)] if not ast.get_docstring(tree) else []
     assert not silent
+
+
+def bindings(path: Path) -> set[str]:
+    """The names that a file gives to variables, attributes, arguments, functions, classes and modules."""
+    names: set[str | None] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+            names.add(node.name)
+        elif isinstance(node, ast.arg | ast.alias):
+            names.add(node.arg if isinstance(node, ast.arg) else node.asname)
+    return {*filter(None, names), path.stem}
+
+
+def test_names_say_what_a_thing_is() -> None:
+    bad = {name(path): {own for own in bindings(path) if own.strip("_").lower() in UNTELLING} for path in HALVES}
+    assert not {path: names for path, names in bad.items() if names}
 
 
 def test_the_design_speaks_only_of_what_is_there() -> None:

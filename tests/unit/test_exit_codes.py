@@ -6,12 +6,12 @@ from pathlib import Path
 
 from deploy.core import errors as deploy
 from muster import errors as trainer
-from tests.sources import nodes
+from tests.sources import nodes, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 HOMES = {"deploy/core/errors.py", "muster/errors.py"}
-# Sent to hosts as text of their own; what a shell says of a program that is not there.
-FOREIGN = {"deploy/ssh/command.py", "trainer/rehearsal.py"}
+# Sent to hosts as text of their own, or run by their path: they import nothing of ours.
+FOREIGN = {"trainer/elastic/launcher.py", "trainer/rehearsal.py"}
 FOREIGN |= {f"deploy/preflight/probe/{name}.py" for name in ("probe", "facts")}
 FILES = [path for half in ("deploy", "trainer", "muster") for path in sorted((ROOT / half).rglob("*.py"))]
 
@@ -27,24 +27,54 @@ def _numbers(node: ast.expr) -> list[int]:
     return [value for value in values if type(value) is int and value]
 
 
+def _mains(path: Path) -> list[ast.FunctionDef]:
+    """The functions whose result a process exits with: `main`, and those that it returns the result of."""
+    functions = [node for node in nodes(path) if isinstance(node, ast.FunctionDef)]
+    names, mains = {"main"}, list[ast.FunctionDef]()
+    while more := [each for each in functions if each.name in names and each not in mains]:
+        mains += more
+        calls = (part for each in more for left in _returned(each) for part in ast.walk(left))
+        names = {
+            getattr(part.func, "attr", getattr(part.func, "id", "")) for part in calls if isinstance(part, ast.Call)
+        }
+    return mains
+
+
+def _returned(function: ast.FunctionDef) -> list[ast.expr]:
+    return [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
+
+
+def _constants(path: Path) -> dict[str, ast.expr]:
+    """What the file itself binds to names, a name at a time or several."""
+    pairs = []
+    for node in (node for node in parsed(path).body if isinstance(node, ast.Assign)):
+        target, value = node.targets[0], node.value
+        several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        pairs += zip(target.elts, value.elts, strict=True) if several else [(target, value)]
+    return {target.id: value for target, value in pairs if isinstance(target, ast.Name)}
+
+
 def _literals(path: Path) -> list[int]:
-    """Numbers that a code is compared with, or that a process exits with."""
-    numbers = []
+    """Numbers that a code is compared with, or that a process exits with, or its main returns."""
+    own = _constants(path)
+    left = [own.get(getattr(value, "id", ""), value) for main in _mains(path) for value in _returned(main)]
+    numbers = [number for value in left if isinstance(value, ast.Constant) for number in _numbers(value)]
     for node in nodes(path):
         if isinstance(node, ast.Compare) and _is_code(node.left):
             numbers += [number for right in node.comparators for number in _numbers(right)]
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("exit", "_exit"):
-            numbers += [number for word in node.args if isinstance(word, ast.Constant) for number in _numbers(word)]
+            words = [own.get(getattr(word, "id", ""), word) for word in node.args]
+            numbers += [number for word in words if isinstance(word, ast.Constant) for number in _numbers(word)]
     return numbers
 
 
 def test_no_module_has_an_exit_code_of_its_own() -> None:
-    files = [path for path in FILES if re.search(r"code\b|exit\(", path.read_text())]
+    files = [path for path in FILES if re.search(r"code\b|exit\(|def main", path.read_text())]
     numbers = {str(path.relative_to(ROOT)): _literals(path) for path in files}
     assert not {name: own for name, own in numbers.items() if own and name not in HOMES | FOREIGN}
 
 
 def test_both_halves_mean_the_same() -> None:
-    shared = ("DONE", "FAILED", "STOPPED", "SIGNALLED", "TAKEN", "NOBODY_WAITS")
+    shared = ("DONE", "FAILED", "STOPPED", "NOT_EXECUTABLE", "NOT_FOUND", "SIGNALLED", "TAKEN", "NOBODY_WAITS")
     assert [getattr(deploy, name) for name in shared] == [getattr(trainer, name) for name in shared]
     assert deploy.USAGE == trainer.REFUSED

@@ -24,7 +24,7 @@ from torch.distributed.elastic.agent.server import local_elastic_agent
 from muster.files import replace
 
 from ..node.group import BACKEND, EPOCH, SAYS
-from ..node.link import Lost
+from ..node.link import LinkLost
 from ..node.share import Sharing
 from . import stores
 
@@ -103,7 +103,7 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
 
         try:
             self._sharing.attempt(info.rank, info.world_size, self._address, first, self._is_over, stale, self._lost)
-        except (Lost, DistError) as fault:
+        except (LinkLost, DistError) as fault:
             print(f"muster: the nodes agree again before this start: {fault}", file=sys.stderr, flush=True)
             return False
         self._is_in_line, self._lost = True, set()

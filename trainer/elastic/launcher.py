@@ -25,7 +25,7 @@ from typing import NoReturn
 # The launchers with options for the place, and the first word of their stand-ins.
 _LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
 _MEET_SECONDS = 300
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has them
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
 # The variables that torchrun sets for a rank. The launcher's own torchrun sets them for its ranks.
 _OF_A_RANK = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_WORLD_SIZE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
 # The ranks' notes (node/site/sitecustomize.py) belong to an attempt.

@@ -25,7 +25,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from muster.errors import Refused, TrainError
 
 from ..node import meeting
-from ..node.link import Lost
+from ..node.link import LinkLost
 from ..node.share import Sharing
 from . import rendezvous_state, stores
 from .standing import Standing
@@ -104,7 +104,7 @@ class _Dynamic(torch_rendezvous.RendezvousHandler):
                     self._sharing.attempt(info.rank, info.world_size, self._address, partial(self._first, info))
                 self._standing = Standing.of(info)
                 return info
-            except Lost as fault:
+            except LinkLost as fault:
                 print(f"muster: the nodes meet again before this attempt: {fault}", file=sys.stderr)
                 if attempt == _SHARE_ATTEMPTS - 1:
                     raise TrainError(f"the hosts could not share the script's files: {fault}", _SHARE_HINT) from fault

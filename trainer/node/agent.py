@@ -48,7 +48,7 @@ from . import (
     style,
     telemetry,
     tie,
-    together,
+    training_alone,
     waits,
     work,
 )
@@ -229,10 +229,10 @@ def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> V
 def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:
     """Judge a script that ended well by whether its ranks trained with the others."""
     nodes = os.environ.get("PET_NNODES", "1")
-    why = together.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1)
+    why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
         return done(first, name, 0)
-    hint = together.how_to_join(node.outcome, node.diary.lives)
+    hint = training_alone.how_to_join(node.outcome, node.diary.lives)
     return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint))
 
 

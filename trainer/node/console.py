@@ -21,7 +21,7 @@ _LAST_MOST = 1 << 20
 _REST_SECONDS = 2.0
 # The engine keeps the last 100 MB of a console and says nothing of the rest. So every 16 MB a line tells how much the
 # node has printed so far (docs/contract.md): a reader counts too, and knows what is missing.
-_SAID, _SAID_EVERY = b"muster-said", 16 << 20
+_COUNT_MARK, _COUNT_EVERY = b"muster-said", 16 << 20
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Console:
     def __init__(self) -> None:
         self._chunks = deque[_Chunk]()
         self._size = self._skipped = self._skipped_lines = 0
-        self._total, self._due = 0, _SAID_EVERY
+        self._total, self._due = 0, _COUNT_EVERY
         self._change, self._closed = threading.Condition(), threading.Event()
         self._writer = threading.Thread(target=self._run, daemon=True, name="muster-console")
         self._writer.start()
@@ -100,8 +100,8 @@ class Console:
                 self._size -= chunk.weight
             self._write(chunk.note + chunk.lines)
             self._closed.wait(chunk.weight / _CONSOLE_RATE)
-        if self._due > _SAID_EVERY:
-            self._write(b"%s %d\n" % (_SAID, self._total), count=False)
+        if self._due > _COUNT_EVERY:
+            self._write(b"%s %d\n" % (_COUNT_MARK, self._total), count=False)
 
     def _write(self, data: bytes, count: bool = True) -> None:
         if count:
@@ -116,6 +116,6 @@ class Console:
         self._total += len(data) + LINE_WEIGHT * data.count(b"\n")
         if self._total < self._due or b"\n" not in data:
             return data
-        self._due = self._total + _SAID_EVERY
+        self._due = self._total + _COUNT_EVERY
         head, _, rest = data.rpartition(b"\n")
-        return b"%s\n%s %d\n%s" % (head, _SAID, self._total - len(rest), rest)
+        return b"%s\n%s %d\n%s" % (head, _COUNT_MARK, self._total - len(rest), rest)

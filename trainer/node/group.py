@@ -20,13 +20,13 @@ from muster.errors import FAILED, TrainError
 from muster.files import replace as write
 
 from . import peers
-from .heard import Heard, Registered, fields_of, view_of
-from .kept import Kept, Source
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, cut_off, refusal
 from .mend import MOVES, STILL, joined
+from .neighbour_copies import NeighbourCopies, Source
 from .newcomers import Newcomers
 from .share import FIRST_FILE
+from .spare_register import Registered, SpareRegister, fields_of, view_of
 
 # The agent's plan; only agents have it, because it has the run's key.
 GROUP = "MUSTER_GROUP"
@@ -79,22 +79,22 @@ class Group:
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._alone_since = self._stuck_since = self._deaf_since = float("inf")
         self._proposed = 0.0
-        self._epoch, self._told = Epoch(), 0
+        self._epoch, self._last_news = Epoch(), 0
         self._trained: tuple[str, ...] = ()
         self._left_out: tuple[float, tuple[str, ...]] = (0.0, ())
         # A node that comes back has no part in the epochs before: their stores and its ranks in them are gone.
         self._floor = -1 if self._returns else 0
         self._shown = ""
-        self._heard = Heard(journal, frozenset(nodes)) if name in self.spares else None
-        self._register = self._heard or self._voted(nodes, journal)
-        self._kept: Kept | None = None
+        self._spare_register = SpareRegister(journal, frozenset(nodes)) if name in self.spares else None
+        self._register = self._spare_register or self._voted(nodes, journal)
+        self._copies: NeighbourCopies | None = None
         try:
             self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
         except OSError as fault:
             raise TrainError(f"cannot listen on {nodes[name][0]}:{nodes[name][2]}: {fault.strerror}", "") from fault
         own = str(nodes[name][0]) if plan.get("apart") else ""
         if script:
-            self._kept = Kept(folder, self._key, own, self._sources, self._running)
+            self._copies = NeighbourCopies(folder, self._key, own, self._sources, self._running)
         for each, (address, _, port) in nodes.items():
             if each not in joined:
                 self._begin_to_ask(each, address, port)
@@ -208,8 +208,8 @@ class Group:
     def close(self) -> None:
         """Stop answering other nodes."""
         self._closed.set()
-        if self._kept:
-            self._kept.close()
+        if self._copies:
+            self._copies.close()
         self._register.close()
         with suppress(OSError):
             self._door.shutdown(2)
@@ -220,9 +220,9 @@ class Group:
         Its `before` are the members at the last call: epochs may pass unseen in between.
         """
         epoch = self._epoch
-        if epoch.number <= self._told:
+        if epoch.number <= self._last_news:
             return None
-        before, self._told, self._trained = self._trained, epoch.number, epoch.members
+        before, self._last_news, self._trained = self._trained, epoch.number, epoch.members
         if not before or epoch.members[0] != self.name:
             return None
         gone = [name for name in before if name not in epoch.members]
@@ -256,8 +256,8 @@ class Group:
         self.spares += tuple(each for each in self._newcomers.names if each not in self.spares)
         self._leader.spares, self._leader.planned = self.spares, (*self.planned, *self.spares)
         self._views = {**self._views, name: self._view_of(name)}  # other threads go through the old ones
-        if self._heard:
-            self._heard.nodes |= {name}
+        if self._spare_register:
+            self._spare_register.nodes |= {name}
         if is_new or name == self.name:
             self._begin_to_ask(name)
 
@@ -271,9 +271,9 @@ class Group:
         says = {"after": None, "number": 0, "store": "", **self._says()}
         if says["after"] is not None:  # before it knows the present epoch, it cannot say that it waits for another one
             says["after"] = max(says["after"], self._floor) if self._floor >= 0 else None
-        saved = self._kept.saved if self._kept else newest(self._folder / "checkpoints")
-        more: dict[str, Any] = {"files": self._kept.where} if self._kept else {}
-        more |= {"epoch": fields_of(self._epoch), "ended": self._heard.ended if self._heard else None}
+        saved = self._copies.saved if self._copies else newest(self._folder / "checkpoints")
+        more: dict[str, Any] = {"files": self._copies.where} if self._copies else {}
+        more |= {"epoch": fields_of(self._epoch), "ended": self._spare_register.ended if self._spare_register else None}
         more |= {"leaves": self._leaving.asked, "joined": self._newcomers.addresses()}
         return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.stands, **more}
 
@@ -302,8 +302,8 @@ class Group:
             with self._lock:
                 if answer:
                     self._views[name] = view_of(answer, began)
-                    if self._heard:
-                        self._heard.hear(answer.get("epoch"))
+                    if self._spare_register:
+                        self._spare_register.hear(answer.get("epoch"))
                 elif answer is not None:
                     self._views[name] = replace(self._views[name], gone=True)
 
@@ -314,7 +314,7 @@ class Group:
                 if not self._register.is_current:
                     continue
                 self._trained = epoch.members
-                self._floor = self._told = epoch.number
+                self._floor = self._last_news = epoch.number
             if epoch.number > self._epoch.number or epoch.over is not None:
                 self._epoch = epoch
             self._leaving.look(self._refusal, self._epoch, time.monotonic())

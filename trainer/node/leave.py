@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from muster.errors import DONE, FAILED
 from muster.files import replace
 
 from .members import Epoch
@@ -71,19 +72,19 @@ def main() -> int:
     outcome = Path(folder) / "nodes" / f".{node}"
     if not folder or not outcome.is_dir():
         print("error: no node of a run is here", file=sys.stderr)
-        return 1
+        return FAILED
     (outcome / _ANSWER).unlink(missing_ok=True)
     (outcome / _ASKED).touch()
     until = time.monotonic() + _PATIENCE_S
     while time.monotonic() < until:
         with suppress(OSError):
             print((outcome / _ANSWER).read_text(), flush=True)
-            return 0
+            return DONE
         time.sleep(_POLL_S)
     with suppress(OSError):
         (outcome / _ASKED).unlink()
     print(f"error: the node did not answer within {_PATIENCE_S:.0f} s", file=sys.stderr)
-    return 1
+    return FAILED
 
 
 if __name__ == "__main__":

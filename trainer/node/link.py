@@ -20,12 +20,12 @@ _LENGTH_BYTES = 4
 _ENDS = ("opens", "answers")
 
 
-class Lost(Exception):
+class LinkLost(Exception):
     """A node went away, said nothing for too long, or does not belong to this run."""
 
 
 class Link:
-    """Messages (JSON objects) and bytes. Closed at the end of a `with` block; every fault is Lost."""
+    """Messages (JSON objects) and bytes. Closed at the end of a `with` block; every fault is LinkLost."""
 
     def __init__(self, connection: socket.socket, key: str, opens: bool) -> None:
         self._connection = connection
@@ -39,7 +39,7 @@ class Link:
             self._prove(key, opens)
         except OSError as fault:
             connection.close()
-            raise Lost(f"a node went away: {fault}") from fault
+            raise LinkLost(f"a node went away: {fault}") from fault
         except BaseException:
             connection.close()
             raise
@@ -52,7 +52,7 @@ class Link:
         try:
             connection = socket.create_connection((address, int(port)), _PROOF_SECONDS)
         except OSError as fault:
-            raise Lost(f"cannot reach {address}: {fault}") from fault
+            raise LinkLost(f"cannot reach {address}: {fault}") from fault
         return Link(connection, key, opens=True)
 
     def __enter__(self) -> Link:
@@ -66,7 +66,7 @@ class Link:
         self._connection.close()
 
     def end(self) -> None:
-        """End all waits for the other node, by Lost. Any thread may call this."""
+        """End all waits for the other node, by LinkLost. Any thread may call this."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
@@ -83,13 +83,13 @@ class Link:
         """The other node's next message."""
         length = int.from_bytes(self._exactly(_LENGTH_BYTES))
         if length > _MOST_MESSAGE:
-            raise Lost(f"a message of {length} bytes")
+            raise LinkLost(f"a message of {length} bytes")
         try:
             message = json.loads(self._exactly(length))
         except (ValueError, RecursionError) as fault:
-            raise Lost("a message that is not JSON") from fault
+            raise LinkLost("a message that is not JSON") from fault
         if not isinstance(message, dict):
-            raise Lost("a message that is not an object")
+            raise LinkLost("a message that is not an object")
         return message
 
     def write(self, data: bytes) -> int:
@@ -97,7 +97,7 @@ class Link:
         try:
             self._connection.sendall(data)
         except OSError as fault:
-            raise Lost(f"a node went away: {fault}") from fault
+            raise LinkLost(f"a node went away: {fault}") from fault
         return len(data)
 
     def read(self, most: int) -> bytes:
@@ -107,13 +107,13 @@ class Link:
             while len(data) < most and (piece := self._connection.recv(min(most - len(data), 1 << 20))):
                 data += piece
         except OSError as fault:
-            raise Lost(f"a node went away: {fault}") from fault
+            raise LinkLost(f"a node went away: {fault}") from fault
         return bytes(data)
 
     def _exactly(self, count: int) -> bytes:
         data = self.read(count)
         if len(data) < count:
-            raise Lost("a node went away")
+            raise LinkLost("a node went away")
         return data
 
     def _prove(self, key: str, opens: bool) -> None:
@@ -125,4 +125,4 @@ class Link:
         listeners, openers = (theirs, drawn) if opens else (drawn, theirs)
         self.write(proof.of(key, own, listeners, openers).encode())
         if not proof.holds(self._exactly(proof.LENGTH).decode("latin-1"), key, other, listeners, openers):
-            raise Lost("it does not know the key")
+            raise LinkLost("it does not know the key")

@@ -22,7 +22,7 @@ from muster.stop import UNASKED
 
 from .. import NAME
 from ..verdict import Verdict, failed, publish
-from . import meeting, together, torch_names, work
+from . import meeting, torch_names, training_alone, work
 from .diary import Diary
 from .group import Group
 from .limit import REASON, Limit
@@ -57,7 +57,7 @@ class Node:
         self.limit, self._group = limit, group
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
         self._hidden = hidden
-        environment = together.observed(environment) if relay else _trainer_first(environment)
+        environment = training_alone.observed(environment) if relay else _trainer_first(environment)
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         restarts = environment.get("PET_MAX_RESTARTS", "")
@@ -137,7 +137,7 @@ class Node:
         kill_at, asked = float("inf"), False
         folder = self.diary.run_folder
         still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
-        throttle, alone = Throttle(), together.Watch(self.outcome, self._may_be_alone())
+        throttle, alone = Throttle(), training_alone.Watch(self.outcome, self._may_be_alone())
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():

@@ -25,6 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from muster.errors import FAILED
+
 from .parent_death import die_with_parent
 from .tie import DONE
 
@@ -78,7 +80,7 @@ class Overlay:
                     else:
                         self._read(connection)
                 if any(child.poll() is not None for child in self._children):
-                    return 1
+                    return FAILED
                 if self._open:
                     until = time.monotonic() + _LINGER_S
                 elif self._done:
@@ -244,7 +246,7 @@ def talk(name: str) -> int:
         while connection.connect_ex(f"\0{name}"):
             if time.monotonic() > until:
                 print("error: the overlay's container has ended", file=sys.stderr)
-                return 1
+                return FAILED
             time.sleep(_POLL_S)
         heard = time.monotonic()
         while (left := heard + _SILENT_S - time.monotonic()) > 0:
@@ -257,9 +259,9 @@ def talk(name: str) -> int:
             if connection.fileno() in ready:
                 if not (piece := connection.recv(_PIECE)):
                     print("error: the overlay's container has ended", file=sys.stderr)
-                    return 1
+                    return FAILED
                 os.write(1, piece)
-        return 1
+        return FAILED
 
 
 def _tool(*words: str, text: str = "") -> str:

@@ -125,7 +125,7 @@ def _bear_a_full_disk() -> None:
 _bear_a_full_disk()
 
 
-class _Kept(SyncObj):  # type: ignore[misc]
+class _Replica(SyncObj):  # type: ignore[misc]
     """What all nodes hold. A change counts only for the epoch that it was made for: a late one changes nothing."""
 
     def __init__(self, own: str, others: list[str], key: str, journal: Path) -> None:
@@ -180,7 +180,7 @@ class Register:
         logging.getLogger("pysyncobj").setLevel(logging.CRITICAL)
         others = [address for name, address in where.items() if name != own]
         try:
-            self._replica = _Kept(where[own], others, key, journal)
+            self._replica = _Replica(where[own], others, key, journal)
         except Exception as fault:
             raise TrainError(f"cannot listen on {where[own]} for the other nodes' register", "") from fault
         self._closed = threading.Event()

@@ -23,9 +23,9 @@ from typing import Any
 from muster.errors import TrainError
 
 from ..run_dir import RankFolder
-from . import lacks, meeting, work
-from .lacks import Entry, Listing
-from .link import Link, Lost
+from . import meeting, missing_files, work
+from .link import Link, LinkLost
+from .missing_files import Entry, Listing
 
 # On hosts whose nodes go on without a lost one: the number of the node's first file of a rank; ranks change theirs.
 FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
@@ -62,7 +62,7 @@ class Sharing:
         """Bring all nodes what they lack. `meet`: takes where this node listens, and returns where the first does.
 
         `over`: whether other nodes take part by now. `stale`: others went on without this node. `lost`:
-        the nodes that were there when the others wrote their last files, and are not now. Raises Lost in
+        the nodes that were there when the others wrote their last files, and are not now. Raises LinkLost in
         the first case, or if a node went away: the nodes must meet again. Raises TrainError if a node cannot take
         its files.
         """
@@ -76,7 +76,7 @@ class Sharing:
                 else:
                     self._follow(door, place, where)
             except (LookupError, ValueError, TypeError, AttributeError) as fault:
-                raise Lost(f"a node sent an odd answer: {fault}") from fault
+                raise LinkLost(f"a node sent an odd answer: {fault}") from fault
 
     def _lead(self, door: Door, nodes: int) -> None:
         with ExitStack() as stack:
@@ -144,9 +144,9 @@ class Sharing:
                 except OSError as fault:
                     return f"{self._node} cannot take in the files of {node}: {fault.strerror or fault}"
                 except (tarfile.TarError, EOFError) as fault:
-                    raise Lost(f"{node} sent no whole file: {fault}") from fault
+                    raise LinkLost(f"{node} sent no whole file: {fault}") from fault
                 if count < len(files):
-                    raise Lost(f"{node} sent {count} of {len(files)} files")
+                    raise LinkLost(f"{node} sent {count} of {len(files)} files")
         return ""
 
 
@@ -170,11 +170,11 @@ def _orders(about: Mapping[int, Mapping[str, Any]], lost: Collection[str] = ()) 
         )
         for node in nodes
     }
-    torn = lacks.torn(listings, lost)
-    listings = lacks.less(listings, torn)
-    old = lacks.outdated(listings, [str(node["node"]) for node in nodes if node.get("stale") is True])
-    listings = lacks.without(listings, old)
-    pairs = {} if any(node["files"] is None for node in nodes) else lacks.missing(listings)
+    torn = missing_files.torn(listings, lost)
+    listings = missing_files.less(listings, torn)
+    old = missing_files.outdated(listings, [str(node["node"]) for node in nodes if node.get("stale") is True])
+    listings = missing_files.without(listings, old)
+    pairs = {} if any(node["files"] is None for node in nodes) else missing_files.missing(listings)
     for place, node in enumerate(nodes):
         get = []
         for source in (*nodes[place + 1 :], *nodes[:place]):
@@ -224,13 +224,13 @@ class _Ending:
 
 
 class Door:
-    """Where this node listens: others join here on the first node, and get its `files` on any. Raises Lost."""
+    """Where this node listens: others join here on the first node, and get its `files` on any. Raises LinkLost."""
 
     def __init__(self, address: str, key: str, run_folder: Path) -> None:
         try:
             self._listening = meeting.listen(address, 0)
         except OSError as fault:
-            raise Lost(f"cannot listen on {address}: {fault.strerror}") from fault
+            raise LinkLost(f"cannot listen on {address}: {fault.strerror}") from fault
         self.where = f"{address} {self._listening.getsockname()[1]}"
         self.files: Mapping[str, Entry] = {}
         self._key, self._folder = key, run_folder
@@ -250,11 +250,11 @@ class Door:
         self._listening.close()
 
     def join(self, end: float, ending: _Ending) -> tuple[int, Link]:
-        """The next node that joins, by its place. Raises Lost at that time, or if other nodes take part by now."""
+        """The next node that joins, by its place. Raises LinkLost at that time, or if other nodes take part by now."""
         while time.monotonic() < end and not ending.ended:
             with suppress(queue.Empty):
                 return self._joined.get(timeout=_LOOK_SECONDS)
-        raise Lost("a node did not come to share its files")
+        raise LinkLost("a node did not come to share its files")
 
     def _accept(self) -> None:
         free = threading.BoundedSemaphore(_MOST_AT_ONCE)
@@ -278,7 +278,7 @@ class Door:
             free.release()
 
     def _answer(self, connection: Any) -> None:
-        with suppress(Lost, OSError, LookupError, ValueError, TypeError, tarfile.TarError):
+        with suppress(LinkLost, OSError, LookupError, ValueError, TypeError, tarfile.TarError):
             link = Link(connection, self._key, opens=False)
             asked = link.receive()
             if "place" in asked:

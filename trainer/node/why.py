@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from muster.errors import FAILED
+
 from . import stacks, stillness, work
 from .ends import Ends
 
@@ -28,7 +30,7 @@ def main() -> int:
     outcome = Path(folder) / "nodes" / f".{node}"
     if not folder or not outcome.is_dir():
         print("error: no node of a run is here", file=sys.stderr)
-        return 1
+        return FAILED
     ends = Ends(outcome)
     ends.read()
     for life in ends.lives.values():

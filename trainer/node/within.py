@@ -22,13 +22,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from muster.errors import NOT_FOUND, SIGNALLED
+
 from . import work
 
 _LEAVE_SECONDS = 5.0
 _PIECE = 1 << 16
 _LENGTH, _SIZE = struct.Struct(">I"), struct.Struct(">HH")
 _SHELLS = ("/bin/bash", "/bin/sh")
-_NOT_FOUND = 127
 
 
 def main() -> int:
@@ -56,7 +57,7 @@ def _plain(command: Sequence[str]) -> int:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     except OSError as fault:
         print(f"error: {command[0]}: {fault.strerror}", file=sys.stderr)
-        return _NOT_FOUND
+        return NOT_FOUND
     ended = os.pidfd_open(child.pid)
     while not (ready := select.select([0, ended], [], [])[0]) or ended not in ready:
         if not os.read(0, _PIECE):
@@ -80,7 +81,7 @@ def _in_terminal(command: Sequence[str]) -> int:
         with suppress(OSError):
             os.execvp(command[0], list(command))
         os.write(2, f"error: {command[0]}: no such program\n".encode())
-        os._exit(_NOT_FOUND)
+        os._exit(NOT_FOUND)
     frames = b""
     while True:
         ready = select.select([0, terminal], [], [])[0]
@@ -137,7 +138,7 @@ def _reap(pid: int) -> int:
 
 
 def _code(code: int) -> int:
-    return 128 - code if code < 0 else code
+    return SIGNALLED - code if code < 0 else code
 
 
 if __name__ == "__main__":

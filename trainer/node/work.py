@@ -25,7 +25,7 @@ from pathlib import Path
 from muster.errors import Refused
 from muster.files import replace
 
-from .lacks import OWN, SENT, Entry, Listing
+from .missing_files import OWN, SENT, Entry, Listing
 
 WORK, HOME, KEEP, _SENT, _COPIES, _LOCK = "work", "home", "keep", "sent.json", "copies.json", ".sent.lock"
 TOPS, TORN = (WORK, HOME), "torn"
@@ -38,7 +38,7 @@ _AT_ONCE, _PIECE = 8, 1 << 20
 
 
 @dataclass(frozen=True)
-class Written:
+class FileTotals:
     """What a script left in its folder and its home: how many files, and their bytes."""
 
     files: int
@@ -209,7 +209,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
     return name
 
 
-def written(run_folder: Path) -> Written:
+def written(run_folder: Path) -> FileTotals:
     """What the script has written so far on this host, caches left out."""
     sent, copies, sizes = _manifest(run_folder), _known_copies(run_folder), list[int]()
     for top in (WORK, HOME, KEEP):
@@ -218,7 +218,7 @@ def written(run_folder: Path) -> Written:
                 continue
             if top != WORK or path not in sent or _digest(run_folder / top / path) != sent[path]:
                 sizes.append(status.st_size)
-    return Written(len(sizes), sum(sizes))
+    return FileTotals(len(sizes), sum(sizes))
 
 
 def save_changes(run_folder: Path, folder: Path, since: float) -> None:

@@ -18,7 +18,7 @@ class Buffers:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._any = any(True for _ in model.buffers())
-        self._kept: list[Tensor] = []
+        self._of_last_step: list[Tensor] = []
         self._sent: list[Tensor] = []
         self._works: list[dist.Work] = []
         self.send()
@@ -40,13 +40,13 @@ class Buffers:
 
     def finish(self) -> None:
         """With the update of the weights: the model has what rank 0 sent."""
-        self._kept = self._sent
+        self._of_last_step = self._sent
         if dist.get_rank():
             self.restore()
 
     def restore(self) -> None:
         """The model has those of the last finished step again, whatever forward passes have changed since."""
-        for alike, values in zip(self._alike(), self._kept, strict=False):
+        for alike, values in zip(self._alike(), self._of_last_step, strict=False):
             parts = values.split([buffer.numel() for buffer in alike])
             for buffer, part in zip(alike, parts, strict=True):
                 buffer.copy_(part.view_as(buffer))

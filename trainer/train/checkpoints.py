@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from muster import exchange
-from muster.checkpoint import Written, open_writer
+from muster.checkpoint import WriteResult, open_writer
 from muster.checkpoint.disks import lowest_on_each, savers
 from muster.errors import TrainError
 
@@ -113,7 +113,7 @@ class Checkpoints:
         self._mark = Mark(step, exchange.broadcast(self._writer.now() if self._writer else 0.0))
         return self._mark.time
 
-    def _written(self, written: Written) -> None:
+    def _written(self, written: WriteResult) -> None:
         """The writer thread calls this when a checkpoint is on the disk, or when its write failed."""
         if self._ranks.rank not in self._savers:
             return
@@ -129,7 +129,7 @@ class Checkpoints:
             write_ms = round(written.write_ms, 2)
             self._folder.event("copied", step=written.step, write_ms=write_ms, bytes=written.bytes)
 
-    def _rescued(self, written: Written) -> None:
+    def _rescued(self, written: WriteResult) -> None:
         """The thread that saves a run that broke off calls this."""
         own = f"rank {self._ranks.rank} ({self._ranks.node})"
         if written.error:
@@ -139,12 +139,12 @@ class Checkpoints:
             how = "has saved"
         self._say_on_any_rank(f"training broke off after step {written.step}, which {own} {how}")
 
-    def _failed(self, written: Written) -> str:
+    def _failed(self, written: WriteResult) -> str:
         why = written.error.message if written.error else ""
         self._folder.event("checkpoint_failed", step=written.step, message=f"{self._ranks.node}: {why}")
         return why
 
-    def _on_disk(self, written: Written) -> None:
+    def _on_disk(self, written: WriteResult) -> None:
         self._folder.event(
             "checkpoint",
             step=written.step,

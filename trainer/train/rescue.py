@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muster.checkpoint import BackgroundWriter, Written, store
+from muster.checkpoint import BackgroundWriter, WriteResult, store
 from muster.checkpoint.manifest import STATE, manifest_or_none
 from muster.checkpoint.snapshot import Snapshot
 from muster.errors import TrainError
@@ -70,7 +70,7 @@ class Rescue:
         folder: Path,
         keep: int,
         writer: BackgroundWriter | None,
-        report: Callable[[Written], None],
+        report: Callable[[WriteResult], None],
     ) -> None:
         self._run_folder, self._folder, self._keep = run_folder, folder, keep
         self._writer, self._report = writer, report
@@ -99,7 +99,7 @@ class Rescue:
         finally:
             self._done = True
 
-    def _write(self, step: int, created: float, take: Take) -> Written:
+    def _write(self, step: int, created: float, take: Take) -> WriteResult:
         began, path, size, error = time.perf_counter(), None, 0, None
         try:
             state, summary = take()
@@ -110,7 +110,7 @@ class Rescue:
                 store.prune(self._folder, self._keep, True, verified=path)
         except TrainError as failure:
             error = failure
-        return Written(step, 0.0, (time.perf_counter() - began) * 1e3, path, size, error)
+        return WriteResult(step, 0.0, (time.perf_counter() - began) * 1e3, path, size, error)
 
     def _newest(self) -> float:
         manifests = (manifest_or_none(path) for _, path in store.listed(self._folder))

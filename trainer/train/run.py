@@ -32,9 +32,9 @@ from ..node.peer_errors import lost_peer
 from ..run_dir import RankFolder
 from ..verdict import Verdict, VerdictStore
 from .environment import Ranks
-from .looked_at import looked_at
 from .loop import Training
 from .process_group import Group, joined
+from .stack_samples import stack_samples
 from .stuck import ended_when_stuck
 
 _FRUITLESS_STARTS = 5
@@ -122,7 +122,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
     )
     randomness.seed_all(config.seed)  # the same weights on every rank at any world size
     training: Training | None = None
-    with looked_at(ranks.local_rank, lambda: training.position.step if training else 0):
+    with stack_samples(ranks.local_rank, lambda: training.position.step if training else 0):
         recipe = recipes.load(config.recipe)
         data = recipes.build_datasets(recipe, Path(config.data) if config.data else None)
         training = Training(

@@ -14,7 +14,7 @@ from typing import Any
 from .failure import words
 
 
-class Raised:
+class UncaughtErrors:
     """The last one of the main thread (`error`), and of another thread (`thread_error`). `notify` hears the first."""
 
     def __init__(self, notify: Callable[[], object]) -> None:

@@ -52,8 +52,8 @@ class Recorder:
     def now(self) -> list[Row]:
         """The last collectives now, whatever the steps do: a process that fails asks once."""
         with suppress(Exception):
-            told = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
-            return told if not told or told[-1][4] else [*told[:-1], (*told[-1][:4], *_here())]
+            calls = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
+            return calls if not calls or calls[-1][4] else [*calls[:-1], (*calls[-1][:4], *_here())]
         return []
 
 

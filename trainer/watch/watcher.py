@@ -23,7 +23,7 @@ from .looks import Looks
 from .losses import Losses
 from .place import Place, append
 from .position import Position
-from .raised import Raised
+from .raised import UncaughtErrors
 from .recorder import Recorder
 from .steps import FIRST_STEPS, Done, Steps, between
 
@@ -54,7 +54,7 @@ class Watcher:
 
     def __init__(self, place: Place, first: bool) -> None:
         self._place, self.steps = place, Steps()
-        self._raised = Raised(self._raises)
+        self._raised = UncaughtErrors(self._raises)
         self._fresh()
         self._first = first
         os.register_at_fork(before=self._forks, after_in_parent=self._has_forked, after_in_child=self._forked)

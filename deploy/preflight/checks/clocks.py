@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
+from ...core.text import in_seconds
 from ..answers import Answers
 from ..findings import WARNING, Finding, listed
 
@@ -27,7 +28,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     middle = statistics.median([*(clock for clock, _ in answers.clocks.values()), 0.0])
     odd = tuple(host for host, (clock, _) in answers.clocks.items() if abs(clock - middle) >= WARN_S)
     shown = tuple(
-        f"{host} is {abs(s):.1f} s {'ahead of' if s > 0 else 'behind'} {answers.meeting}"
+        f"{host} is {in_seconds(abs(s), 1)} {'ahead of' if s > 0 else 'behind'} {answers.meeting}"
         for host, s in ahead.items()
         if abs(s) >= WARN_S
     )

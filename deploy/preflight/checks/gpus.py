@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.program import FAB
-from .. import otherwise
+from ...core.text import gpu_memory, in_seconds
+from .. import alternatives
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones, subject
 from ..probe.facts import GPU_FIELDS
@@ -115,12 +116,12 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
     elif LOST.search(error):
         yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it happens again: reseat or replace the GPU")
     elif error and error != NOT_FOUND and DRIVER.search(error):
-        told = broken("gpu-driver", first, RELOAD.format(host=host))
-        yield told if OF_DRIVER.search(error) else otherwise.unsure(told)
+        finding = broken("gpu-driver", first, RELOAD.format(host=host))
+        yield finding if OF_DRIVER.search(error) else alternatives.unsure(finding)
     elif message.get("devices") and code != 0 and error and error != NOT_FOUND:
-        told = broken("gpu-runtime", "", f"on {host}: nvidia-smi, and the same in a container")
-        told = replace(told, text="GPUs that a container may not use")
-        yield otherwise.unsure(told, f"{host}: nvidia-smi says: {first}")
+        finding = broken("gpu-runtime", "", f"on {host}: nvidia-smi, and the same in a container")
+        finding = replace(finding, text="GPUs that a container may not use")
+        yield alternatives.unsure(finding, f"{host}: nvidia-smi says: {first}")
     elif message.get("devices") and code != 0:
         fix = "install nvidia-container-toolkit, docker run --gpus all"
         yield broken("gpu-runtime", "has GPUs, but no nvidia-smi where training runs", fix)
@@ -130,7 +131,7 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
     elif rows:
         yield from _cuda(host, facts, rows)
         if message.get("seconds", 0) >= SLOW_S and any(gpu["persistence_mode"] == "Disabled" for gpu in rows):
-            text = f"{host}: the driver takes {message['seconds']:.0f} s to wake up: persistence mode is off"
+            text = f"{host}: the driver takes {in_seconds(message['seconds'])} to wake up: persistence mode is off"
             fix = f"on {host}: sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1"
             yield Finding("gpu-persistence", "gpus", (host,), text, (), "a slow first CUDA call", fix, WARNING)
 
@@ -193,7 +194,8 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
         yield Finding("gpu-prohibited", "gpus", (host,), text, ("compute_mode: Prohibited",), symptom, fix)
     elif used > BUSY_MIB:
         full = alone or total - used < FREE_MIB
-        why = "belongs to one other process (Exclusive_Process)" if alone else f"has {used} of {total} MiB in use"
+        why = f"has {gpu_memory(used)} of {gpu_memory(total)} in use"
+        why = "belongs to one other process (Exclusive_Process)" if alone else why
         fix = f"{FAB} gpus --hosts {host} shows by whom"
         symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
         level = FAULT if full else WARNING

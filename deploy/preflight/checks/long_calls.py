@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...core.text import binary
 from .. import remedies, traffic
 from ..answers import Answers
 from ..findings import FAULT, WARNING, Finding, listed
@@ -28,7 +29,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     between = listed(every) if len(pairs) == 1 or len(common) != 1 else f"{common[0]} and its peers"
     reset = any(link.outcome == "reset" or (link.moved and link.outcome == "cut") for link in cut)
     least = min((link.moved for link in cut if link.moved), default=0)
-    text = f"between {between} a connection stops half-way" + (f", after {least >> 10} KB" if reset and least else "")
+    text = f"between {between} a connection stops half-way" + (f", after {binary(least)}" if reset and least else "")
     fix = remedies.with_interface(
         answers, hosts, "sudo ethtool -K IF tso off gro off   (and sudo iptables -vnL: quota, connbytes)"
     )

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from ...core.program import FAB
-from .. import otherwise
+from ...core.text import in_seconds
+from .. import alternatives
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed
 from ..targets import NO_PORT
@@ -61,7 +62,7 @@ def _closed(host: str, port: str, error: str) -> Finding:
     cause = "port-forbidden" if error == "forbidden" else "port-busy"
     text, symptom = f"{host}: the probe cannot listen on port {port}: {error}", "the first node ends at its start"
     fix = f"on {host}: sysctl net.ipv4.ip_unprivileged_port_start; docker info shows its security options"
-    return otherwise.unsure(Finding(cause, "ports", (host,), text, (), symptom, fix))
+    return alternatives.unsure(Finding(cause, "ports", (host,), text, (), symptom, fix))
 
 
 def _of_other_runs(answers: Answers) -> Iterator[Finding]:
@@ -78,7 +79,7 @@ def _of_other_runs(answers: Answers) -> Iterator[Finding]:
             run, end = f"Muster's run {own[1]}", f"{FAB} stop --hosts {','.join(hosts)} --run {own[1]}"
         else:
             run, end = "another distributed run", f"on {name}: kill {pid}"
-        shown = f"{command[own.end() if own else 0 :][:60]} (pid {pid}, {age:.0f} s)"
+        shown = f"{command[own.end() if own else 0 :][:60]} (pid {pid}, {in_seconds(age)})"
         many = f"{len(rows)} processes" if len(rows) > 1 else "a process"
         text = f"{name}: there {'are' if len(rows) > 1 else 'is'} {many} of {run}: {shown}"
         fix = f"{end}, if nobody needs it"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.text import binary
 from ..answers import Answers
 from ..findings import FAULT, WARNING, Finding, listed, odd_ones, subject
 
@@ -120,7 +121,7 @@ def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
     # Outside a container, this is the limit of the login; fab deploy sets its own for containers.
     given = answers.request.style == "muster" and not facts.get("container")
     if 0 <= locked < MEMLOCK_GOOD and not given:
-        text = f"{host}: RDMA needs locked memory, but only {locked // 1024} KiB are allowed"
+        text = f"{host}: RDMA needs locked memory, but only {binary(locked)} are allowed"
         symptom, fix = "`ibv_reg_mr failed ... Cannot allocate memory`", "docker run --ulimit memlock=-1"
         yield Finding("memlock", "resources", (host,), text, (), symptom, fix)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...core.text import binary, in_seconds
 from ..answers import Answers
 from ..findings import FAULT, WARNING, Finding
 from ..request import MUSTER
@@ -60,10 +61,10 @@ def _shm(host: str, room: dict[str, int] | None, least: int, ours: bool) -> Iter
     if not room.get("writable", True):
         yield Finding("shm-small", "resources", (host,), f"{host}: /dev/shm cannot be written to", (), symptom, fix)
     elif free <= least:
-        text = f"{host}: /dev/shm has {free // MIB} MiB free of {room['total'] // MIB} MiB"
+        text = f"{host}: /dev/shm has {binary(free)} free of {binary(room['total'])}"
         yield Finding("shm-small", "resources", (host,), text, (), symptom, fix)
     elif free < SHM_GOOD:
-        text = f"{host}: /dev/shm has {free // MIB} MiB free"
+        text = f"{host}: /dev/shm has {binary(free)} free"
         yield Finding("shm-small", "resources", (host,), text, (), symptom, fix, WARNING)
 
 
@@ -72,7 +73,7 @@ def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
     for path, room in rooms.items():
         fix = f"on {host}: df -h {path}; sudo docker system df"
         if room["free"] < DISK_LEAST and room["total"]:
-            text = f"{host}: {path} is full ({room['free'] // MIB} MiB free)"
+            text = f"{host}: {path} is full ({binary(room['free'])} free)"
             # If /tmp is full, Python uses another folder, and torchrun continues.
             level = WARNING if path == "/tmp" else FAULT
             yield Finding("disk-full", "resources", (host,), text, (), symptom, fix, level)
@@ -80,7 +81,7 @@ def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
             text = f"{host}: {path} has no inodes left"
             yield Finding("inodes-full", "resources", (host,), text, (), symptom, f"on {host}: df -i {path}")
         elif room["free"] < DISK_GOOD and room["total"]:
-            text = f"{host}: {path} has {room['free'] // MIB} MiB free"
+            text = f"{host}: {path} has {binary(room['free'])} free"
             yield Finding("disk-full", "resources", (host,), text, (), symptom, fix, WARNING)
 
 
@@ -90,9 +91,9 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
     symptom = "exit code -9 (SIGKILL) without a message"
     fix = f"on {host}: free -h; ps aux --sort -rss | head; or use fewer processes, smaller batches"
     if free and free < MEMORY_LEAST * processes:
-        yield Finding("memory-low", "resources", (host,), f"{host}: {free // MIB} MiB of memory free", (), symptom, fix)
+        yield Finding("memory-low", "resources", (host,), f"{host}: {binary(free)} of memory free", (), symptom, fix)
     elif free and free < MEMORY_GOOD:
-        text = f"{host}: {free // MIB} MiB of memory free"
+        text = f"{host}: {binary(free)} of memory free"
         yield Finding("memory-low", "resources", (host,), text, (), symptom, fix, WARNING)
 
 
@@ -104,7 +105,8 @@ def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     if share >= PACE_GOOD or (busy and share >= PACE_LEAST):
         return
     text = f"{host}: its processes get {max(1, round(100 * share))} % of a core"
-    seen = f"a loop that needs {used:.2f} s of CPU took {seconds:.2f} s on {host}; its load is {load:.1f}"
+    took = f"a loop that needs {in_seconds(used, 2)} of CPU took {in_seconds(seconds, 2)}"
+    seen = f"{took} on {host}; its load is {load:.1f}"
     symptom = "all ranks wait for those of this host in each step"
     if busy:
         fix = f"on {host}: top   (other programs have its cores)"
@@ -146,6 +148,6 @@ def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     for name, letter, least, good in OF_MEMORY:
         soft = has.get(name, [-1])[0]
         if 0 <= soft < good:
-            text = f"{host}: a process may have {soft >> 10} KB of {WORDS[name]} (ulimit -{letter})"
+            text = f"{host}: a process may have {binary(soft)} of {WORDS[name]} (ulimit -{letter})"
             fix, level = f"docker run --ulimit {name}=-1", FAULT if soft < least else WARNING
             yield Finding("process-limits", "resources", (host,), text, (), "MemoryError, or a crash (139)", fix, level)

@@ -18,7 +18,7 @@ from .text import ProbeStream
 ALONE_S, WAIT_S, TOGETHER_S = 150.0, 30, 55.0
 # Once a host has failed, the others can only wait for it.
 GRACE_S = 3.0
-LONG = 20 << 20
+LONG = 20_000_000
 
 
 def program() -> bytes:

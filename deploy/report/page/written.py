@@ -19,18 +19,18 @@ _MOST_LOOKED_AT = 20_000
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFiles:
     """`nodes`: name, files, size. `files`: path in the run folder, link, size; the largest ones here."""
 
     nodes: list[tuple[str, str, str]] = field(default_factory=list)
     files: list[tuple[str, str, str]] = field(default_factory=list)
 
 
-def section(run: Run) -> Written:
+def section(run: Run) -> WrittenFiles:
     """The values of the section; empty for a run of the trainer, and if the script wrote nothing."""
     if not run.script:
-        return Written()
-    return Written(list(islice(_nodes(run), NODES)), _largest(run.folder))
+        return WrittenFiles()
+    return WrittenFiles(list(islice(_nodes(run), NODES)), _largest(run.folder))
 
 
 def _nodes(run: Run) -> Iterator[tuple[str, str, str]]:

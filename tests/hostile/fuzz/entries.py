@@ -161,7 +161,7 @@ def gpus(text):
 def kept(text):
     """`commands.clean_list`, and what would be removed of it."""
     there = leftovers.parse(text)
-    wanted = leftovers.Wanted(("all",), frozenset(leftovers.KINDS), 60)
+    wanted = leftovers.Selection(("all",), frozenset(leftovers.KINDS), 60)
     goes, stays = leftovers.chosen(there, wanted)
     assert not any(thing.used for thing in goes)
     assert not any(".." in thing.name or thing.name.startswith(("/", "-")) for thing in (*goes, *stays))

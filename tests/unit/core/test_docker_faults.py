@@ -101,3 +101,11 @@ def test_an_image_that_is_missing_is_no_failure_of_the_engine():
     assert docker_faults.engine_failed("Error response from daemon: stat /var/lib/docker/overlay2/fb: no such file")
     assert not docker_faults.engine_failed("[]\nError response from daemon: No such image: x:latest")
     assert not docker_faults.engine_failed("Error: No such object: x")
+
+
+def test_only_one_module_reads_what_docker_lacks():
+    texts = ("no such image", "no such container")
+    files = (Path(__file__).resolve().parents[3] / "deploy").rglob("*.py")
+    readers = {path.name for path in files if any(text in path.read_text().lower() for text in texts)}
+    # explain/ reads logs, where anybody may have printed such words; engine/images.py has them in a docstring.
+    assert {name for name in readers if not name.startswith("signs")} == {"docker_faults.py", "images.py"}

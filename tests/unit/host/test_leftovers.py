@@ -6,7 +6,7 @@ import pytest
 
 from deploy.core.errors import BadAnswer, UsageError
 from deploy.host import leftovers
-from deploy.host.leftovers import Wanted
+from deploy.host.leftovers import Selection
 
 ANSWER = """now 1000000
 runs old 100000 2048 free
@@ -32,15 +32,15 @@ def test_the_answer_is_read_with_ages_and_sizes():
 
 
 def test_only_what_is_named_goes_and_never_what_a_container_has():
-    assert names(Wanted()) == (set(), set())
-    assert names(Wanted(runs=("old", "alive"))) == ({"old"}, {"alive"})
-    assert names(Wanted(runs=("all",))) == ({"old", "young"}, {"alive"})
-    assert names(Wanted(kinds=frozenset({"caches"}))) == ({"1000/huggingface"}, {"1000/triton"})
-    assert names(Wanted(kinds=frozenset({"images"}), runs=("old",))) == ({"muster-code:latest", "old"}, set())
+    assert names(Selection()) == (set(), set())
+    assert names(Selection(runs=("old", "alive"))) == ({"old"}, {"alive"})
+    assert names(Selection(runs=("all",))) == ({"old", "young"}, {"alive"})
+    assert names(Selection(kinds=frozenset({"caches"}))) == ({"1000/huggingface"}, {"1000/triton"})
+    assert names(Selection(kinds=frozenset({"images"}), runs=("old",))) == ({"muster-code:latest", "old"}, set())
 
 
 def test_an_age_keeps_what_is_younger_and_what_has_no_known_age():
-    every = Wanted(("all",), frozenset({"images", "folders", "packages", "caches"}), leftovers.age("1d"))
+    every = Selection(("all",), frozenset({"images", "folders", "packages", "caches"}), leftovers.age("1d"))
     assert names(every)[0] == {"old", "muster-code:latest"}
     assert [leftovers.age(text) for text in ("90s", "2m", "3h", "1w")] == [90, 120, 10800, 604800]
     for text in ("", "0d", "d", "-1d", "1y", "1d "):
@@ -50,7 +50,7 @@ def test_an_age_keeps_what_is_younger_and_what_has_no_known_age():
 
 def test_a_run_that_no_host_has_is_named():
     there = {"a": leftovers.parse(ANSWER), "b": []}
-    assert leftovers.unknown_runs(there, Wanted(runs=("old", "nope", "all"))) == ["nope"]
+    assert leftovers.unknown_runs(there, Selection(runs=("old", "nope", "all"))) == ["nope"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Where hosts meet, which run is meant, and the plan as it is printed."""
 
 import dataclasses
+import shlex
 
 import pytest
 
@@ -9,6 +10,7 @@ from deploy.core.names import node_name
 from deploy.host.facts import Address, Container
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import NodeContainer
+from deploy.hosts.docker_run import DockerRun
 from deploy.image.push_plan import PushPlan
 from tests.hosts import FACTS
 
@@ -77,10 +79,10 @@ def test_the_run_that_is_meant():
 
 
 def test_the_plan_is_printed_step_by_step_without_secrets():
-    argv = ("docker", "run", "--label", "c=a b", "app:latest")
+    docker = DockerRun("muster-r1", {"c": "a b"}, ("--init",), "app:latest", ("-m", "agent"))
     variables, secrets = {"PET_NNODES": "2"}, {"TOKEN": "hush"}
     containers = [
-        NodeContainer(name, node_name(name), "r1", "app:latest", "/r1", "", argv, variables, secrets) for name in "ab"
+        NodeContainer(name, node_name(name), "r1", "app:latest", "/r1", "", docker, variables, secrets) for name in "ab"
     ]
     plan = deploy_plan.steps(containers, {
         "a": PushPlan((), True, "already there", "/f/abc", "abc", "1 new or changed path"),
@@ -91,9 +93,9 @@ def test_the_plan_is_printed_step_by_step_without_secrets():
         "b: push app:latest (9 of 10 layers are there)",
         "    docker load --quiet",
         "a: start a as muster-r1 (first: the others meet on it)",
-        "    docker run --label 'c=a b' app:latest",
+        f"    {shlex.join(docker.argv)}",
         "b: start b as muster-r1 (meets a)",
-        "    docker run --label 'c=a b' app:latest",
+        f"    {shlex.join(docker.argv)}",
         "a: variables, by standard input",
         "    PET_NNODES=2",
         "    TOKEN=(secret)",

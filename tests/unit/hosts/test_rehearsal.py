@@ -21,8 +21,7 @@ def node():
 def test_it_has_the_options_of_the_node_and_a_folder_of_its_own():
     made, folder = node(), rehearsal.folder_of(node(), "7f")
     argv = rehearsal.argv_of(made, folder)
-    begin, end = made.argv.index("--volume"), made.argv.index("--env-file")
-    theirs = [word.replace(f"{made.folder}/keep", f"{folder}/keep") for word in made.argv[begin:end]]
+    theirs = [word.replace(f"{made.folder}/keep", f"{folder}/keep") for word in made.docker.options]
     theirs[1] = f"{folder}:/muster/run"
     assert " ".join(theirs) in " ".join(argv)
     assert made.folder not in " ".join(argv)

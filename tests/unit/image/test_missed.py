@@ -212,19 +212,19 @@ def test_a_folder_of_which_a_part_was_sent_names_what_stayed_here(corpus):
 
 def test_a_sentence_that_no_rule_knows_counts_only_where_the_host_lacks_the_file(corpus):
     words = "OSError: data/corpus/train.txt is neither a model nor an identifier"
-    assert "--include data" in missed.hint(words, corpus, Choice(), there=())
-    assert not missed.hint(words, corpus, Choice(), there={"work/data/corpus/train.txt"})
+    assert "--include data" in missed.hint(words, corpus, Choice(), host_paths=())
+    assert not missed.hint(words, corpus, Choice(), host_paths={"work/data/corpus/train.txt"})
     assert not missed.hint(words, corpus, Choice())  # nobody knows what the host has
 
 
 def test_an_end_with_a_cause_of_its_own_blames_no_file_that_it_names(corpus):
     words = "RuntimeError: PytorchStreamWriter failed writing file outputs/last.pt: No space left on device"
-    assert not missed.hint(words, corpus, Choice(), there=(), open_end=False)
+    assert not missed.hint(words, corpus, Choice(), host_paths=(), open_end=False)
 
 
 def test_a_file_that_the_rank_has_is_not_what_it_misses(corpus):
     words = "FileNotFoundError: 'data/corpus/train.txt'"
-    assert not missed.hint(words, corpus, Choice(), there={"work/data/corpus/train.txt"})
+    assert not missed.hint(words, corpus, Choice(), host_paths={"work/data/corpus/train.txt"})
 
 
 def test_what_an_earlier_run_here_left_beside_it_is_no_reason_to_send_it(corpus):
@@ -233,5 +233,5 @@ def test_what_an_earlier_run_here_left_beside_it_is_no_reason_to_send_it(corpus)
 
 
 def test_a_folder_that_a_script_would_write_to_is_not_to_be_sent(corpus):
-    assert not missed.hint("RuntimeError: Parent directory ./outputs does not exist.", corpus, Choice(), there=())
-    assert not missed.hint("RuntimeError: Parent directory outputs does not exist.", corpus, Choice(), there=())
+    assert not missed.hint("RuntimeError: Parent directory ./outputs does not exist.", corpus, Choice(), host_paths=())
+    assert not missed.hint("RuntimeError: Parent directory outputs does not exist.", corpus, Choice(), host_paths=())

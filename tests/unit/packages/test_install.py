@@ -69,7 +69,7 @@ def each(places, work):
 
 
 def bring(folder, *places, instead=None):
-    asked = install.Asked(NEEDS, Settings(), lambda place, words: None, each, instead)
+    asked = install.PackageRequest(NEEDS, Settings(), lambda place, words: None, each, instead)
     return install.bring(places, asked, folder)
 
 

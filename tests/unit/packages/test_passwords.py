@@ -29,7 +29,7 @@ def needs(text: str, path: str = "requirements.txt") -> Requirements:
 def test_indexes_go_with_the_settings_and_nothing_of_a_password_stays_in_the_text() -> None:
     taken, own = passwords.take_out(needs(TEXT), Settings({"UV_INDEX": "https://first/simple"}))
     ((path, content),) = taken.files
-    assert (path, taken.kept) == ("requirements.txt", ("requirements.txt",))
+    assert (path, taken.unsent) == ("requirements.txt", ("requirements.txt",))
     assert b"sesame" not in content
     assert content.splitlines()[2:] == [b"plain  # of https://me:word@nowhere", b"mine @ git+https://host/mine.git@v1"]
     assert own.variables["UV_INDEX"] == "https://first/simple https://me:sesame-1@index/simple"

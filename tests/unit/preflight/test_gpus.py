@@ -43,7 +43,7 @@ def test_gpus_of_a_host_that_have_the_same_are_told_together():
     held = gpu_hosts.changed(gpu_hosts.sections("roce"), "gpus", "81920, 7,", "81920, 81900,")
     verdict = gpu_hosts.judged([gpu_hosts.sections("roce"), held])
     assert (verdict.cause, verdict.hosts) == ("gpu-busy", ("b",))
-    assert verdict.faults[0].text == "b: GPU 0 has 81900 of 81920 MiB in use; the same for GPU 1"
+    assert verdict.faults[0].text == "b: GPU 0 has 80.0 GiB of 80.0 GiB in use; the same for GPU 1"
 
 
 def test_a_driver_that_hangs_could_not_be_told():

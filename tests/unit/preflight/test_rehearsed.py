@@ -32,7 +32,7 @@ def found(**outcomes):
 
 def test_a_rehearsal_that_went_well_finds_nothing_and_says_what_it_showed():
     assert found() == []
-    assert summary({host: answer() for host in HOSTS}, 20 << 20) == "3 ranks met, and summed 20 MB in 0.25 s"
+    assert summary({host: answer() for host in HOSTS}, 20_000_000) == "3 ranks met, and summed 20 MB in 0.25 s"
 
 
 FOLDER = "write to /muster/run"

@@ -22,7 +22,7 @@ def trial(fault=RANK):
 
 def test_a_killed_rank_is_back_with_its_first_step_after_its_start():
     on = drill.heard(trial(), 0.4, [KILLED], [event("step", step=41)])
-    assert (on.said_s, on.expected, on.back) == (0.4, True, False)
+    assert (on.report_s, on.expected, on.back) == (0.4, True, False)
     on = drill.heard(on, 1.2, [KILLED], [event("started"), event("step", step=31)])
     assert on.back_s == 1.2
 
@@ -50,10 +50,10 @@ def test_the_first_words_are_new_and_about_the_fault():
         Happening(0.0, "step 40: held-out accuracy 97.0 %"),
         Happening(0.0, "a is slow", grave=True),
     )
-    on = drill.heard(replace(trial(), told=1), 2.0, [old, evaluated], [])
-    assert on.said == ""
+    on = drill.heard(replace(trial(), lines_before=1), 2.0, [old, evaluated], [])
+    assert on.report == ""
     on = drill.heard(on, 3.0, [old, evaluated, other, KILLED], [])
-    assert (on.said, on.said_s, on.expected) == ("a is slow", 3.0, False)
+    assert (on.report, on.report_s, on.expected) == ("a is slow", 3.0, False)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from deploy.run.sbatch import batch_script
 from deploy.slurm import plan
 
 RUN = RunId("r1")
-ASKED = plan.Asked("login", 2, ("python3", "-m", "agent"), ("muster", "agent", "--script=train.py"), {"A": "1"})
+ASKED = plan.JobRequest("login", 2, ("python3", "-m", "agent"), ("muster", "agent", "--script=train.py"), {"A": "1"})
 
 
 def test_what_a_dry_run_prints_is_what_is_submitted():

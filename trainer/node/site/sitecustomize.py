@@ -3,7 +3,7 @@
 A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
 MUSTER_OUTCOME_DIR/together.jsonl: each process group that is formed, that an optimizer stepped, that one still steps a
 while later, and that anything went through a group. The agent reads it meanwhile and at the end (trainer/node/
-together.py). Nothing of ours may be imported here: a script may have a module named `trainer`. What watches the
+training_alone.py). Nothing of ours may be imported here: a script may have a module named `trainer`. What watches the
 script's numbers and stacks (trainer/watch/) is therefore loaded by its place, under another name.
 """
 

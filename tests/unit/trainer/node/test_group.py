@@ -15,8 +15,8 @@ ALL = ("a", "b", "c")
 def member(name, floor=0):
     """A node's part in a group, without its sockets."""
     made = Group.__new__(Group)
-    made.name, made._floor, made._told, made._trained, made._epoch = name, floor, 0, (), Epoch()
-    made._heard, made._kept, made._stops, made.stands = None, None, False, MOVES
+    made.name, made._floor, made._last_news, made._trained, made._epoch = name, floor, 0, (), Epoch()
+    made._spare_register, made._copies, made._stops, made.stands = None, None, False, MOVES
     made._newcomers = Newcomers(Path("/nowhere"), ALL, {})
     made._left_out = (0.0, ())
     made._leaving, made._views = Leaving(Path(), name), {each: View() for each in ALL}

@@ -7,7 +7,7 @@ import pytest
 
 from lab import ports
 from trainer.node import peers, proof
-from trainer.node.link import Link, Lost
+from trainer.node.link import Link, LinkLost
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_question_is_answered_to_who_knows_the_key_and_nobody_else_is_heard():
 
 
 def test_what_comes_back_as_it_went_is_no_proof(echo):
-    with pytest.raises(Lost, match="does not know the key"):
+    with pytest.raises(LinkLost, match="does not know the key"):
         Link.to(f"127.0.0.1 {echo}", "key")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from muster.errors import TrainError
 from trainer.node import proof, share, work
-from trainer.node.link import Link, Lost
+from trainer.node.link import Link, LinkLost
 
 KEY = "0123456789abcdef"
 
@@ -111,7 +111,7 @@ def test_a_stranger_gets_nothing_and_stops_nobody(nodes):
         noisy = socket.create_connection((address, int(port)))
         noisy.sendall(os.urandom(4096))
         strangers.append(noisy)
-        with pytest.raises(Lost):
+        with pytest.raises(LinkLost):
             Link.to(where, "another key")
         strangers.append(None)
 
@@ -166,8 +166,8 @@ def test_where_a_node_goes_away_the_others_know_at_once_and_may_meet_again(nodes
     began = time.monotonic()
     found = nodes.attempt(on_meet=dies)
     assert time.monotonic() - began < 8
-    assert isinstance(found[0], Lost)
-    assert isinstance(found[1], Lost)
+    assert isinstance(found[0], LinkLost)
+    assert isinstance(found[1], LinkLost)
     assert nodes.attempt() == {0: None, 1: None, 2: None}
     assert (nodes.folders[2] / "work/last.pt").read_text() == "weights"
 
@@ -213,6 +213,6 @@ def test_a_node_talks_to_nobody_who_does_not_prove_the_key():
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=pretend, daemon=True).start()
-        with pytest.raises(Lost, match="does not know the key"):
+        with pytest.raises(LinkLost, match="does not know the key"):
             Link.to(f"127.0.0.1 {listening.getsockname()[1]}", KEY)
     kept[0].close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources import nodes
-from trainer.node import together, torch_names
+from trainer.node import torch_names, training_alone
 
 
 @pytest.mark.torch
@@ -22,8 +22,8 @@ def test_a_name_that_moved_is_told_with_what_is_lost(monkeypatch):
 
 
 def test_ranks_of_a_plain_torchrun_are_not_observed():
-    assert "PYTHONPATH" in together.observed({})
-    assert together.observed({torch_names.PLAIN: "1"}) == {torch_names.PLAIN: "1"}
+    assert "PYTHONPATH" in training_alone.observed({})
+    assert training_alone.observed({torch_names.PLAIN: "1"}) == {torch_names.PLAIN: "1"}
 
 
 HOME = Path(__file__).parents[4]

@@ -29,7 +29,7 @@ def test_what_was_sent_is_there_to_work_with(run, sent):
     assert work.prepare(run, sent) == []
     assert (run / "work/pkg/model.py").read_text() == "model 1"
     assert (run / "work/latest").readlink().name == "train.py"
-    assert work.written(run) == work.Written(0, 0)
+    assert work.written(run) == work.FileTotals(0, 0)
 
 
 def test_a_later_start_replaces_what_was_sent_and_keeps_what_the_script_wrote(run, sent):
@@ -40,7 +40,7 @@ def test_a_later_start_replaces_what_was_sent_and_keeps_what_the_script_wrote(ru
     assert work.prepare(run, sent) == []
     assert (run / "work/train.py").read_text() == "version 2"
     assert (run / "work/outputs/ckpt.pt").read_text() == "weights"
-    assert work.written(run) == work.Written(1, 7)
+    assert work.written(run) == work.FileTotals(1, 7)
 
 
 def test_a_file_that_was_sent_and_changed_by_the_script_stays_and_is_named(run, sent):
@@ -85,10 +85,10 @@ def test_what_is_kept_counts_the_home_and_leaves_caches_out(run, sent):
     (run / "home/.cache/hub").mkdir(parents=True)
     (run / "home/.cache/hub/weights").write_text("x" * 100)
     (run / "home/results.txt").write_text("123")
-    assert work.written(run) == work.Written(1, 3)
+    assert work.written(run) == work.FileTotals(1, 3)
     (run / "keep/data/out").mkdir(parents=True)
     (run / "keep/data/out/train.py").write_text("12")
-    assert work.written(run) == work.Written(2, 5)
+    assert work.written(run) == work.FileTotals(2, 5)
 
 
 def test_the_manifest_stamps_files_that_are_as_they_were_sent(run, sent):

@@ -8,8 +8,8 @@ from trainer.node import stacks
 
 _SCRIPT = """
 import json, threading
-from trainer.watch.raised import Raised
-raised = Raised(lambda: print(json.dumps(raised.about()), flush=True))
+from trainer.watch.raised import UncaughtErrors
+raised = UncaughtErrors(lambda: print(json.dumps(raised.about()), flush=True))
 class Odd(Exception):
     def __str__(self):
         raise RuntimeError

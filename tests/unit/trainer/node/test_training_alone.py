@@ -8,9 +8,9 @@ import types
 import pytest
 
 from tests.unit.trainer.node.test_ends import node
-from trainer.node import together
+from trainer.node import training_alone
 from trainer.node.ends import Life
-from trainer.node.together import trained_alone
+from trainer.node.training_alone import trained_alone
 
 STEP = """
 import torch
@@ -117,7 +117,7 @@ def test_where_it_cannot_be_told_nothing_is_said(tmp_path):
 def told(tmp_path, monkeypatch):
     """What a watch of a node tells of `ranks` at a look, after these notes."""
     clock = [100.0]
-    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(training_alone.time, "monotonic", lambda: clock[0])
 
     def look(watch, *notes, of=None):
         clock[0] += 10.0
@@ -136,7 +136,7 @@ def lasting(rank, **more):
 
 
 def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, told):
-    watch = together.Watch(tmp_path)
+    watch = training_alone.Watch(tmp_path)
     assert told(watch, {"rank": 0, "stepped": True}, {"rank": 1, "stepped": True}) == []  # a group may come late
     news = told(watch, lasting(0), lasting(1))
     assert [rank for rank, _, _ in news] == [0, 1]
@@ -146,7 +146,7 @@ def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, tol
 
 
 def test_a_group_that_comes_late_is_told_too(tmp_path, told):
-    watch = together.Watch(tmp_path)
+    watch = training_alone.Watch(tmp_path)
     assert told(watch, lasting(0))
     joined = [lasting(0), {"rank": 0, "size": 4, "member": 0}]
     assert told(watch, *joined) == [(0, "", "")]
@@ -154,19 +154,19 @@ def test_a_group_that_comes_late_is_told_too(tmp_path, told):
 
 
 def test_a_group_that_is_too_small_joins_nobody(tmp_path, told):
-    ((rank, why, _),) = told(together.Watch(tmp_path), lasting(0), {"rank": 0, "size": 1, "member": 0})
+    ((rank, why, _),) = told(training_alone.Watch(tmp_path), lasting(0), {"rank": 0, "size": 1, "member": 0})
     assert rank == 0
     assert "largest process group was of 1 rank" in why
 
 
 def test_ranks_that_are_together_or_that_may_be_or_that_train_apart_on_purpose_are_not_told(tmp_path, told):
-    watch = together.Watch(tmp_path)
+    watch = training_alone.Watch(tmp_path)
     assert told(watch, lasting(0), {"rank": 0, "size": 4, "member": 0}) == []  # what it sends may come late
     assert told(watch, lasting(0, otherwise=True)) == []
     assert told(watch, lasting(0), of=lives_now(0, world=1)) == []
     assert told(watch, lasting(0), of=lives(0, 1)) == []  # they have ended: the verdict says it
     assert told(watch, lasting(0), of=lives_now(0, attempt=1)) == []  # of an earlier start
-    assert told(together.Watch(tmp_path, separate=True), lasting(0)) == []
+    assert told(training_alone.Watch(tmp_path, separate=True), lasting(0)) == []
 
 
 @pytest.mark.parametrize(
@@ -179,14 +179,14 @@ def test_ranks_that_are_together_or_that_may_be_or_that_train_apart_on_purpose_a
     ],
 )
 def test_the_hint_fits_the_framework_that_trains_meanwhile_and_at_the_end(tmp_path, told, loaded, words):
-    ((_, _, hint),) = told(together.Watch(tmp_path), lasting(0, loaded=loaded))
+    ((_, _, hint),) = told(training_alone.Watch(tmp_path), lasting(0, loaded=loaded))
     assert words in hint
-    assert words in together.how_to_join(tmp_path, lives(0, 1))
+    assert words in training_alone.how_to_join(tmp_path, lives(0, 1))
     assert "--separate" in hint
 
 
 def steps_of(folder):
-    return [note for note in together._notes(folder) if note.get("stepped")]
+    return [note for note in training_alone._notes(folder) if note.get("stepped")]
 
 
 class Optimizer(types.ModuleType):
@@ -197,7 +197,7 @@ class Optimizer(types.ModuleType):
 
 
 def test_a_rank_notes_that_it_steps_still_and_what_trains_it(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("muster_site", together.SITE / "sitecustomize.py")
+    spec = importlib.util.spec_from_file_location("muster_site", training_alone.SITE / "sitecustomize.py")
     site = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(site)
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))

@@ -41,7 +41,7 @@ class Registered(Protocol):
         """Take no more part."""
 
 
-class Heard(Registered):
+class SpareRegister(Registered):
     """What one spare has heard. `journal`: where it remembers that; `nodes`: of the run, more may join."""
 
     def __init__(self, journal: Path, nodes: Set[str]) -> None:

@@ -8,9 +8,9 @@ from deploy.core.results import HostsFailed
 from deploy.hosts import host_findings
 from deploy.hosts import preflight as hosts_preflight
 from deploy.preflight import judge, observations, refusals
+from deploy.preflight.alternatives import LOOKS, OTHERS
 from deploy.preflight.causes import CAUSES
 from deploy.preflight.findings import FAULT, UNKNOWN
-from deploy.preflight.otherwise import LOOKS, OTHERS
 from deploy.report import preflight_text
 from lab.answers import HOSTS, answers
 from tests.hosts import FACTS

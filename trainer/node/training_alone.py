@@ -36,7 +36,7 @@ class Watch:
     def __init__(self, outcome: Path, separate: bool = False) -> None:
         self._outcome, self._separate = outcome, separate
         self._next = 0.0
-        self._told: set[tuple[int, int]] = set()
+        self._reported: set[tuple[int, int]] = set()
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any]]]:
         """Ranks that by now train alone, each with `why` and a `hint`; with an empty `why` those that have joined."""
@@ -47,8 +47,8 @@ class Watch:
         noted = _notes_of(self._outcome, lives)
         why, living = _unjoined(noted, lives, _hosts(lives)), {_key(life) for life in lives if life.code is None}
         alone = {(note["rank"], note["attempt"]) for note in noted if why and note.get("lasting")} & living
-        begun, over = sorted(alone - self._told), sorted(self._told & living - alone)
-        self._told = alone
+        begun, over = sorted(alone - self._reported), sorted(self._reported & living - alone)
+        self._reported = alone
         hint = _hint(noted, lives) if begun else ""
         about = {"why": why, "hint": hint, "world": _world(lives)}
         return [*((rank, about) for rank, _ in begun), *((rank, {"why": ""}) for rank, _ in over)]

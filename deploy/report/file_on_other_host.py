@@ -17,31 +17,32 @@ _HELPS = (
 _NO_FOLDER = "hosts share no folder while a run lasts"
 
 
-def known(words: str, run: str, node: str, there: Mapping[str, frozenset[str]], open_end: bool = True) -> str:
+def known(words: str, run: str, node: str, node_paths: Mapping[str, frozenset[str]], open_end: bool = True) -> str:
     """What helps where another node has what these `words` of a rank of `node` miss; empty if none has it.
 
-    `there`: the paths of the words that each node has. If the node is unknown, one that lacks it is named.
+    `node_paths`: the paths of the words that each node has. If the node is unknown, one that lacks it is named.
     `open_end`: as missed.hint takes it.
     """
     for path in named_paths.all_of(words, run) if open_end else ():
-        having = [name for name, paths in there.items() if path in paths]
-        lacking = [node] if node in there else [name for name in there if name not in having]
+        having = [name for name, paths in node_paths.items() if path in paths]
+        lacking = [node] if node in node_paths else [name for name in node_paths if name not in having]
         if having and lacking and lacking[0] not in having:
             return f"{having[0]} has {_shown(path)}, and {lacking[0]} does not: {_NO_FOLDER}; {_HELPS}"
     return ""
 
 
-def likely(words: str, run: str, nodes: Sequence[str], there: Mapping[str, frozenset[str]], folder: Path) -> str:
+def likely(words: str, run: str, nodes: Sequence[str], node_paths: Mapping[str, frozenset[str]], folder: Path) -> str:
     """What helps if a node did not say what it has: another rank may have written what was never sent.
 
     `folder`: the one that was sent.
     """
-    if len(nodes) < 2 or all(name in there for name in nodes):
+    if len(nodes) < 2 or all(name in node_paths for name in nodes):
         return ""
     for path in (named_paths.within(path)[0] for path in named_paths.sure(words, run)):
         of_folder = path.removeprefix(named_paths.WORK)
         # A name without a folder may be that of the exception itself.
-        if "/" in of_folder and not (folder / of_folder).exists() and not any(path in has for has in there.values()):
+        is_here = "/" not in of_folder or (folder / of_folder).exists()
+        if not is_here and not any(path in has for has in node_paths.values()):
             return f"if another rank wrote {_shown(path)}, only its host has it: {_NO_FOLDER}; {_HELPS}"
     return ""
 

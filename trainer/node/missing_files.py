@@ -1,6 +1,7 @@
 """Which files each node of a script lacks, and which other node gives them. Pure.
 
-deploy/hosts/share.py has the same rules for the start of a run; tests/unit/trainer/node/test_lacks.py compares the two.
+deploy/hosts/share.py has the same rules for the start of a run; tests/unit/trainer/node/test_missing_files.py compares
+the two.
 """
 
 from __future__ import annotations

@@ -27,18 +27,18 @@ _ALL = several(
 )
 
 
-def closer(found: Sign, text: str, frame: str) -> Sign | None:
+def refined(broad: Sign, text: str, frame: str) -> Sign | None:
     """The sign that holds for this line, whose traceback ends in the file `frame` (empty: none is known).
 
     None if the words say nothing there: then the exception is told as it is.
     """
-    if found.cause == "checkpoint-broken" and _PICKLED.search(text) and not _OF_A_FILE.search(frame):
+    if broad.cause == "checkpoint-broken" and _PICKLED.search(text) and not _OF_A_FILE.search(frame):
         return None if frame else _UNPICKLED
-    if found.cause == "disk-full" and _SEMAPHORE.search(frame):
+    if broad.cause == "disk-full" and _SEMAPHORE.search(frame):
         return _NO_ROOM
-    if found.cause == "pickle" and _COPY.search(frame):
+    if broad.cause == "pickle" and _COPY.search(frame):
         return None
-    met = _AT_A_BARRIER.search(text) if found.cause == "node-missing" else None
+    met = _AT_A_BARRIER.search(text) if broad.cause == "node-missing" else None
     if met and int(met[2]) >= int(met[1]):
         return _ALL if int(met[2]) == int(met[1]) else _TOO_MANY
-    return found
+    return broad

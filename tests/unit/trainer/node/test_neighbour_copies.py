@@ -7,10 +7,10 @@ import time
 import pytest
 
 from lab.waiting import until
-from trainer.node import kept, work
-from trainer.node.kept import Kept, Source, Whole, being_written, settled
-from trainer.node.lacks import SENT, Entry
-from trainer.node.link import Link, Lost
+from trainer.node import neighbour_copies, work
+from trainer.node.link import Link, LinkLost
+from trainer.node.missing_files import SENT, Entry
+from trainer.node.neighbour_copies import NeighbourCopies, Source, Whole, being_written, settled
 
 KEY = "0123456789abcdef"
 
@@ -53,7 +53,7 @@ class Node:
         (folder / "sent").mkdir(parents=True)
         work.prepare(folder, folder / "sent")
         self.folder, self.sources, self.runs = folder, [], 1
-        self.kept = Kept(folder, KEY, "127.0.0.1", lambda: self.sources, lambda: self.runs)
+        self.copies = NeighbourCopies(folder, KEY, "127.0.0.1", lambda: self.sources, lambda: self.runs)
 
     def write(self, path, text, ago=10):
         file = self.folder / "work" / path
@@ -67,17 +67,17 @@ class Node:
 
     def follow(self, other):
         """Copy what the other node has by now."""
-        saved = until(lambda: other.kept.saved, "the files to be seen")
-        self.sources = [Source("other", other.kept.where, saved, 1)]
+        saved = until(lambda: other.copies.saved, "the files to be seen")
+        self.sources = [Source("other", other.copies.where, saved, 1)]
 
 
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "_LOOK_S", 0.1)  # a second between two looks would be all that these tests do
+    monkeypatch.setattr(neighbour_copies, "_LOOK_S", 0.1)  # a second between two looks would be all that these tests do
     made = [Node(tmp_path / name) for name in ("other", "own")]
     yield made
     for node in made:
-        node.kept.close()
+        node.copies.close()
 
 
 def test_a_neighbour_gets_what_a_node_has_kept_and_keeps_its_own(pair):
@@ -89,7 +89,7 @@ def test_a_neighbour_gets_what_a_node_has_kept_and_keeps_its_own(pair):
     until(lambda: own.read("out/last.pt") == "step 1", "the copy")
     assert work.listing(own.folder).files["work/out/last.pt"].origin == "other"
     other.write("out/last.pt", "step 2", 5)
-    until(lambda: other.kept.saved > own.sources[0].saved, "the newer file to be seen")
+    until(lambda: other.copies.saved > own.sources[0].saved, "the newer file to be seen")
     own.follow(other)
     until(lambda: own.read("out/last.pt") == "step 2", "the newer copy")
     assert own.read("mine.pt") == "own"
@@ -131,6 +131,6 @@ def test_nothing_comes_once_the_next_start_has_chosen_its_files(pair):
 def test_whoever_does_not_know_the_key_gets_nothing(pair):
     other, _ = pair
     other.write("last.pt", "step 1")
-    until(lambda: other.kept.saved, "the file to be seen")
-    with pytest.raises(Lost):
-        Link.to(other.kept.where, "another key")
+    until(lambda: other.copies.saved, "the file to be seen")
+    with pytest.raises(LinkLost):
+        Link.to(other.copies.where, "another key")

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from . import work
-from .lacks import OWN, SENT, Entry
-from .link import Link, Lost
+from .link import Link, LinkLost
+from .missing_files import OWN, SENT, Entry
 from .share import WHOLE, Door
 
 # A file that has not changed for so long is whole. Its time has whole seconds.
@@ -95,7 +95,7 @@ def being_written(folder: Path) -> set[str]:
     return paths
 
 
-class Kept:
+class NeighbourCopies:
     """What this node has, looked at from now on; `saved` is the time of the newest file. `key`: of the run's nodes.
 
     With an `address` this node has a disk of its own: then others copy from it, and it copies from `sources`.
@@ -111,7 +111,7 @@ class Kept:
         self._whole = Whole(lambda: being_written(folder))
         self._closed = threading.Event()
         self.saved = 0.0
-        threading.Thread(target=self._follow, daemon=True, name="muster-kept").start()
+        threading.Thread(target=self._follow, daemon=True, name="muster-copies").start()
 
     @property
     def where(self) -> str:
@@ -132,7 +132,7 @@ class Kept:
                 self._look()
             looks, began = time.thread_time() - computed, time.monotonic()
             for source in self._sources() if self._door else ():
-                with suppress(Lost, OSError, tarfile.TarError, EOFError, LookupError, ValueError, TypeError):
+                with suppress(LinkLost, OSError, tarfile.TarError, EOFError, LookupError, ValueError, TypeError):
                     self._copy(source)
             pause = max(_LOOK_S, looks / _LOOKS_SHARE, (time.monotonic() - began) * (1 / _COPIES_SHARE - 1))
 
@@ -147,7 +147,7 @@ class Kept:
         self.saved = max((float(entry.time) for entry in whole.values()), default=0.0)
 
     def _copy(self, source: Source) -> None:
-        """Bring what the source has newer. Raises Lost, or what a disk or an odd answer may raise."""
+        """Bring what the source has newer. Raises LinkLost, or what a disk or an odd answer may raise."""
         if source.saved <= self._have.get(source.name, 0.0) or not source.where or source.epoch != self._runs():
             return
         theirs, here = self._ask(source), work.listing(self._folder).files
@@ -182,7 +182,7 @@ class Kept:
                 came = sum(1 for path in work.unpack(tar, stage, source.name, sizes) if path)
                 is_whole = tar.getnames()[-1:] == [WHOLE]
         if came < len(sizes) or not is_whole:
-            raise Lost(f"{source.name} sent {came} of {len(sizes)} files")
+            raise LinkLost(f"{source.name} sent {came} of {len(sizes)} files")
 
 
 def _lacks(here: Entry | None, theirs: Entry) -> bool:

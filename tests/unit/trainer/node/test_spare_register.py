@@ -2,19 +2,19 @@
 
 import pytest
 
-from trainer.node.heard import Heard, ended, fields_of
 from trainer.node.members import Epoch
+from trainer.node.spare_register import SpareRegister, ended, fields_of
 
 NODES = frozenset("abcd")
 THIRD = Epoch(3, ("a", "c", "d"), ("a", "b", "c"))
 
 
 def test_the_newest_word_counts_and_is_remembered_by_one_that_comes_back(tmp_path):
-    spare = Heard(tmp_path / "journal", NODES)
+    spare = SpareRegister(tmp_path / "journal", NODES)
     for epoch in (Epoch(2, ("a", "b", "c")), THIRD, Epoch(2, ("a", "b")), Epoch()):
         spare.hear(fields_of(epoch))
     assert spare.epoch == THIRD
-    again = Heard(tmp_path / "journal", NODES)
+    again = SpareRegister(tmp_path / "journal", NODES)
     assert again.epoch == THIRD
     again.hear(fields_of(Epoch(3, THIRD.members, THIRD.before, over=0)))
     assert again.epoch.over == 0
@@ -28,14 +28,14 @@ def test_the_newest_word_counts_and_is_remembered_by_one_that_comes_back(tmp_pat
     ],
 )
 def test_what_is_no_epoch_of_these_nodes_tells_nothing(tmp_path, said):
-    spare = Heard(tmp_path / "journal", NODES)
+    spare = SpareRegister(tmp_path / "journal", NODES)
     spare.hear(said)
     assert spare.epoch == Epoch()
 
 
 def test_a_journal_that_a_full_disk_has_cut_is_none(tmp_path):
     (tmp_path / "journal").write_text("[3, [")
-    assert Heard(tmp_path / "journal", NODES).epoch == Epoch()
+    assert SpareRegister(tmp_path / "journal", NODES).epoch == Epoch()
 
 
 def test_the_end_is_an_epoch_and_a_code():

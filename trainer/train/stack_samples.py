@@ -15,7 +15,7 @@ from ..watch.recorder import Recorder
 
 
 @contextmanager
-def looked_at(local_rank: int, step: Callable[[], int]) -> Iterator[None]:
+def stack_samples(local_rank: int, step: Callable[[], int]) -> Iterator[None]:
     """Have a thread note what this process does, and its `step`, while the block runs. Without an agent: nothing."""
     outcome = os.environ.get("MUSTER_OUTCOME_DIR")
     if not outcome or os.environ.get("MUSTER_OBSERVE") == "0":
