@@ -1,7 +1,7 @@
 """Tracebacks as the library rich draws them: in a frame, the error below it wrapped at the frame's width. Pure.
 
     ╭──────── Traceback (most recent call last) ────────╮
-    │ /work/train.py:4 in load                          │
+    │ /home/me/train.py:4 in load                       │
     │ ❱ 4 │   raise RuntimeError("a long message")      │
     ╰───────────────────────────────────────────────────╯
     RuntimeError: a long message, of which rich put the

@@ -104,16 +104,14 @@ def up(options: Options, console: Console) -> int:
     if choice.script:
         folder, look = script.check(options.folder, choice.arguments, sending, console)
         needs = packages_shown.asked(options.requirements, folder, look, console)
-        for warning in alone.warnings(folder, choice.arguments, 1) if workers and not options.separate else ():
-            console.warn(warning)
+        _warn_alone(folder, asked, options, console)
     code_now = repository.look(folder, sending) if folder else None
     gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)
     wanted = options.backend or ("processes" if gpus else "auto")
     facts = _engine(wanted)
-    choice_of_backend = plan.choose_backend(wanted, facts, backends.BACKENDS)
-    if gpus and not options.backend:
-        choice_of_backend = plan.on_gpus(gpus, 1 + workers)
+    on_gpus = plan.on_gpus(gpus, 1 + workers) if gpus and not options.backend else None
+    choice_of_backend = on_gpus or plan.choose_backend(wanted, facts, backends.BACKENDS)
     with (
         Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts,
         ExitStack() as held,
@@ -158,8 +156,7 @@ def up(options: Options, console: Console) -> int:
             code.write(run_dir, code_now)
         result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)
         backend.clean()
-        if shutil.disk_usage(run_dir).free < _FULL:
-            console.warn(f"the disk of {display_path(run_dir)} is full: words of ranks may be missing in its logs")
+        _warn_full(run_dir, console)
         if result.verdict == "refused" and not state.ranks:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
@@ -338,6 +335,18 @@ def _with_local_paths(result: Result, run_dir: Path) -> Result:
     """The result with a path that the reader can open: a container calls the run folder /muster/runs/<id>."""
     message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
     return replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
+
+
+def _warn_alone(folder: Path, asked: _Request, options: Options, console: Console) -> None:
+    """Name the lines of the script that may keep the ranks of several nodes from training together."""
+    if asked.workers and not options.separate:
+        for warning in alone.warnings(folder, asked.choice.arguments, 1):
+            console.warn(warning)
+
+
+def _warn_full(run_dir: Path, console: Console) -> None:
+    if shutil.disk_usage(run_dir).free < _FULL:
+        console.warn(f"the disk of {display_path(run_dir)} is full: words of ranks may be missing in its logs")
 
 
 def _with_resume_hint(result: Result, run_dir: Path, state: State) -> Result:

@@ -165,7 +165,7 @@ def test_what_an_earlier_attempt_said_is_not_this_ones():
 
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
 def test_an_error_that_rich_has_wrapped_is_whole(prefix):
-    frame = ["╭─ Traceback (most recent call last) ─╮", "│ /work/train.py:4 in load            │", f"╰{'─' * 37}╯"]
+    frame = ["╭─ Traceback (most recent call last) ─╮", "│ /home/me/train.py:4 in load         │", f"╰{'─' * 37}╯"]
     path = "/data/imagenet/train/shards/shard-000123.tar"
     wrapped = ["FileNotFoundError: [Errno 2] No such", "file or directory:", f"'{path[:38]}", f"{path[38:]}'"]
     said = heard(*(prefix + line for line in [*frame, *wrapped]))
