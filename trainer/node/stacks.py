@@ -161,8 +161,9 @@ def parse(text: str) -> list[Look]:
 
 
 def doing(look: Look, home: Path | None = None) -> Doing:
-    """What the main thread does. `home`: the script's folder; without it, code counts as the script's if it is neither a
-    library's nor ours."""
+    """What the main thread does. `home`: the script's folder; without it, code counts as the script's if it is
+    neither a library's nor ours.
+    """
     frames = look.main.frames if look.main else ()
     at = next((at for at, frame in enumerate(frames) if _is_own(frame, home)), None)
     above = frames[:at] if at is not None else frames
