@@ -43,9 +43,9 @@ class State:
     """A run as its events describe it. `names` are the planned nodes by place; times `t` are unix seconds.
 
     A user's `script` reports no checkpoints. `began` (the node of each rank) and `ends` belong to the present attempt;
-    `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node;
-    `throttled`: the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes,
-    a script left on each node. `scalars`: by name the newest step and value in files of the script's. `lives`: how
+    `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node; `throttled`:
+    the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes, a script
+    left on each node. `scalars`: by name the newest step and value in a script's files, and the file. `lives`: how
     often each rank of a script has begun. `first` and `last`: when its first rank began and its last one ended; what is
     older than `since` belongs to earlier starts of the run. `conflicts`: sent files that are not used, as the console
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
@@ -80,7 +80,7 @@ class State:
     telemetry: dict[str, Event] = field(default_factory=dict)
     throttled: set[tuple[str, int, str]] = field(default_factory=set)
     files_left: dict[str, tuple[int, int]] = field(default_factory=dict)
-    scalars: dict[str, tuple[int, float]] = field(default_factory=dict)
+    scalars: dict[str, tuple[int, float, str]] = field(default_factory=dict)
     lives: dict[int, int] = field(default_factory=dict)
     conflicts: set[tuple[str, ...]] = field(default_factory=set)
     waiting: str = ""
@@ -418,7 +418,7 @@ class State:
     def _on_scalars(self, event: Event) -> None:
         for tag, points in event["tags"].items():
             if points and (tag in self.scalars or len(self.scalars) < _MOST_SCALARS):
-                self.scalars[tag] = points[-1][0], points[-1][1]
+                self.scalars[tag] = points[-1][0], points[-1][1], event["file"]
 
     def _on_left(self, event: Event) -> None:
         self.left.add(rank := event["rank"])
