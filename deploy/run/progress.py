@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from ..core.errors import DONE, FAILED, SIGNALLED
 from ..core.facts import NodeState, ended_how
-from ..core.text import amount, percent, several
-from . import inquest, regroup
+from ..core.text import percent
+from . import inquest, regroup, sentences
 from .blame import Blame, End, blame
 from .causes import Cause, Finding
 from .cut import CutLink
@@ -114,6 +114,8 @@ class State:
         reaction = getattr(self, f"_on_{event.get('kind')}", None)
         if reaction is not None:
             reaction(event)
+        elif sentence := sentences.of(event):
+            self._tell(event, *sentence)
 
     @property
     def step(self) -> int:
@@ -297,12 +299,6 @@ class State:
     def _on_copied(self, event: Event) -> None:
         self.copied = str(event.get("node", ""))
 
-    def _on_checkpoint_failed(self, event: Event) -> None:
-        self._tell(event, f"checkpoint at step {event.get('step')} failed: {event.get('message', '')}", grave=True)
-
-    def _on_checkpoint_damaged(self, event: Event) -> None:
-        self._tell(event, f"skipped a damaged checkpoint: {event.get('message', '')}", grave=True)
-
     def _on_evaluated(self, event: Event) -> None:
         self.evaluated = event
         values = event.get("values", {})
@@ -393,10 +389,6 @@ class State:
             more = f" and {event['count'] - _MOST_PATHS} more" if event["count"] > _MOST_PATHS else ""
             changed = f"{event['node']}: the run has changed {', '.join(paths[:_MOST_PATHS])}{more}"
             self._tell(event, f"{changed}: its own stay, and what was sent is not used", grave=True)
-
-    def _on_shared(self, event: Event) -> None:
-        what = f"{several(event['files'], 'file')}, {amount(event['bytes'])}"
-        self._tell(event, f"{event['node']} gets {what}, that it lacks or has an old copy of, from {event['source']}")
 
     def _on_kept(self, event: Event) -> None:
         self.files_left[event["node"]] = (event["files"], event["bytes"])
