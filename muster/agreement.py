@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -64,6 +65,12 @@ class Agreement:
         stops, pause = self._message.tolist()
         self._pause = int(-pause)
         return bool(stops)
+
+    def leave(self) -> NoReturn:
+        """End this rank's script once every rank has come so far: torchrun ends the others when the first one goes."""
+        if not self._alone:
+            dist.barrier(group=self._group)
+        self._stop.leave()
 
     def _longest_pause(self) -> int:
         """In steps, by the time that the steps since the last message took."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ except ImportError:  # in an image of the user's own
     EventsWriter = None
 
 _FLUSH_SECONDS = 10.0
+# The files that this process writes: what watches a script (trainer/watch) must not write into one of them too.
+OPENED = set[str]()
 
 
 class Metrics:
@@ -28,6 +31,7 @@ class Metrics:
 
     def __init__(self, path: Path, name: str = "metrics.jsonl") -> None:
         self._lines, self._flush_at = Lines(path / name), 0.0
+        OPENED.add(os.path.realpath(path / name))
         self._board: Any = None
         with suppress(OSError):
             if EventsWriter is None:

@@ -14,9 +14,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
+from .errors import STOPPED
 from .files import replace, surely
 
 # The agent deletes this file in the folder for its ranks when somebody asks the node to stop. A deletion works also on
@@ -78,6 +81,18 @@ class Stop:
                 return False
             time.sleep(_LOOK_SECONDS)
         return True
+
+    @staticmethod
+    def leave() -> NoReturn:
+        """End the script that was asked to stop, once its state is saved. Raises SystemExit with code 75.
+
+        A rank's own code makes torchrun start it again: below Muster's agent, which is told, it is 0.
+        """
+        agent = os.environ.get("MUSTER_OUTCOME_DIR")
+        if agent:
+            with suppress(OSError):
+                Path(agent, ".stopped").touch()
+        raise SystemExit(0 if agent else STOPPED)
 
     @staticmethod
     def ignore_signals() -> None:

@@ -14,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,7 +30,7 @@ from .checkpoint.parts import Part
 from .checkpoint.randomness import random_state, restore_random_state, seed_all
 from .checkpoint.search import newest_of_all_ranks
 from .data import StreamSampler, batches, to_device
-from .errors import STOPPED, CheckpointError, Refused, TrainError
+from .errors import CheckpointError, Refused, TrainError
 from .metrics import Metrics
 from .stop import Stop
 
@@ -242,11 +241,7 @@ class Training:
     def _exit(self) -> NoReturn:
         if self._rank == 0:
             print(f"muster: stopped at step {self.step}, with a checkpoint in {self._folder}", file=sys.stderr)
-        # A rank's own code makes torchrun start it again; Muster's agent knows that somebody asked for the end.
-        if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
-            with suppress(OSError):
-                Path(agent, ".stopped").touch()
-        raise SystemExit(0 if agent else STOPPED)
+        Stop.leave()
 
     def _write_values(self) -> None:
         if self._metrics and self._values:

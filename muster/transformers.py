@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
 
 from .agreement import Agreement, cpu_group
 from .stop import Stop
 
 
 class OrderlyStop(TrainerCallback):  # type: ignore[misc]
-    """SIGTERM or Ctrl-C on any rank ends the training on all ranks after the same step, with a checkpoint.
+    """SIGTERM or Ctrl-C on any rank ends the script on all ranks after the same step, with a checkpoint and code 75.
 
-    `train(resume_from_checkpoint=get_last_checkpoint(output_dir))` continues from it. `stopped` says whether it was so.
+    `train(resume_from_checkpoint=stop.newest)` continues from it. `train` raises SystemExit: what the script does after
+    a training that is done, it does not do after one that was stopped.
     """
 
     def __init__(self) -> None:
         self.stopped = False
-        self._stop = Stop()
+        self._stop, self._folder = Stop(), ""
+
+    @property
+    def newest(self) -> str | None:
+        """The newest checkpoint of the Trainer that has this callback, if there is one."""
+        # Only rank 0 makes the folder, and get_last_checkpoint fails where it is missing.
+        return get_last_checkpoint(self._folder) if Path(self._folder).is_dir() else None
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Note where the checkpoints are."""
+        self._folder = args.output_dir
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Listen from now on."""
@@ -27,8 +41,18 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Agree with the other ranks, once a step."""
-        if not self.stopped and self._agreement.all_stop():
+        if self._agreement.all_stop():
             self.stopped = control.should_save = control.should_training_stop = True
+            # It may take longer than whoever stops the script waits.
+            control.should_evaluate = False
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End with the checkpoint of the stop: after the loop, the Trainer may evaluate and save once more."""
+        if self.stopped:
+            if state.is_world_process_zero:
+                where = f"{args.output_dir}/checkpoint-{state.global_step}"
+                print(f"muster: stopped at step {state.global_step}, with the checkpoint {where}", file=sys.stderr)
+            self._agreement.leave()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Read the last message."""

@@ -7,6 +7,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import pytest
+
 HOME = Path(__file__).resolve().parents[1]
 
 
@@ -47,6 +49,20 @@ def install_beside(made, home):
     packages = next(home.glob("lib/python*/site-packages"))
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     return home / "bin/muster"
+
+
+def beside(home, *packages):
+    """The programs of a new environment with these packages; torch and the other libraries are this one's.
+
+    Skips the test where pip cannot install them.
+    """
+    assert run(sys.executable, "-m", "venv", str(home)).returncode == 0
+    libraries = next(home.glob("lib/python*/site-packages"))
+    (libraries / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    done = run(str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", *packages)
+    if done.returncode:
+        pytest.skip(f"pip cannot install {', '.join(packages)}: {done.stderr.strip().splitlines()[-1][:200]}")
+    return home / "bin"
 
 
 def _size(folder):

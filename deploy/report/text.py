@@ -197,12 +197,17 @@ def _pace_parts(state: State) -> list[str]:
 
 
 def _own_parts(state: State) -> list[str]:
-    """What a script's own files say of its evaluations; of its training where the watcher sees no loss."""
+    """What a script's own files say of its evaluations; of its training where the watcher sees no loss.
+
+    Then what `muster.Training` logged: somebody wants to see that. Its loss is the watcher's, where there is one.
+    """
     # The Trainer's eval_loss is eval/loss in its TensorBoard file.
     plain = {name.replace("/", "_"): name for name in state.scalars}
     names = [name for name in plain.values() if _EVALUATED.search(name) and not _COST.search(name)]
     if not state.losses:
         names = [*[name for name in state.scalars if "loss" in name.lower() and name not in names][:1], *names]
+    logged = [name for name, (_, _, file) in state.scalars.items() if file.endswith("/metrics.jsonl")]
+    names += [name for name in logged if name not in names and name != "loss"]
     return [f"{name} {_loss(state.scalars[name][1])}" for name in names[:_MOST_OWN]]
 
 

@@ -95,6 +95,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "weights": ({**_OF_RANK, "step": _STEP, "digest": text(40, "[0-9a-f]+")}, {}),
     "waits": ({**_OF_RANK, "why": words(500)}, {"since": real(0.0, 1e11)}),
     "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),
+    "own_library": ({**_OF_RANK, "path": words(200)}, {}),
     "shared": ({**_OF_RANK, "source": node_name, "files": _STEP, "bytes": _STEP}, {}),
     "members": (
         {

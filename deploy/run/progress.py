@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from ..core.errors import DONE, FAILED, SIGNALLED
 from ..core.facts import NodeState, ended_how
-from ..core.text import amount, percent, several
-from . import inquest, regroup
+from ..core.text import percent
+from . import inquest, regroup, sentences
 from .blame import Blame, End, blame
 from .causes import Cause, Finding
 from .cut import CutLink
@@ -43,9 +43,9 @@ class State:
     """A run as its events describe it. `names` are the planned nodes by place; times `t` are unix seconds.
 
     A user's `script` reports no checkpoints. `began` (the node of each rank) and `ends` belong to the present attempt;
-    `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node;
-    `throttled`: the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes,
-    a script left on each node. `scalars`: by name the newest step and value in files of the script's. `lives`: how
+    `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node; `throttled`:
+    the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes, a script
+    left on each node. `scalars`: by name the newest step and value in a script's files, and the file. `lives`: how
     often each rank of a script has begun. `first` and `last`: when its first rank began and its last one ended; what is
     older than `since` belongs to earlier starts of the run. `conflicts`: sent files that are not used, as the console
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
@@ -80,7 +80,7 @@ class State:
     telemetry: dict[str, Event] = field(default_factory=dict)
     throttled: set[tuple[str, int, str]] = field(default_factory=set)
     files_left: dict[str, tuple[int, int]] = field(default_factory=dict)
-    scalars: dict[str, tuple[int, float]] = field(default_factory=dict)
+    scalars: dict[str, tuple[int, float, str]] = field(default_factory=dict)
     lives: dict[int, int] = field(default_factory=dict)
     conflicts: set[tuple[str, ...]] = field(default_factory=set)
     waiting: str = ""
@@ -114,6 +114,8 @@ class State:
         reaction = getattr(self, f"_on_{event.get('kind')}", None)
         if reaction is not None:
             reaction(event)
+        elif sentence := sentences.of(event):
+            self._tell(event, *sentence)
 
     @property
     def step(self) -> int:
@@ -297,12 +299,6 @@ class State:
     def _on_copied(self, event: Event) -> None:
         self.copied = str(event.get("node", ""))
 
-    def _on_checkpoint_failed(self, event: Event) -> None:
-        self._tell(event, f"checkpoint at step {event.get('step')} failed: {event.get('message', '')}", grave=True)
-
-    def _on_checkpoint_damaged(self, event: Event) -> None:
-        self._tell(event, f"skipped a damaged checkpoint: {event.get('message', '')}", grave=True)
-
     def _on_evaluated(self, event: Event) -> None:
         self.evaluated = event
         values = event.get("values", {})
@@ -394,10 +390,6 @@ class State:
             changed = f"{event['node']}: the run has changed {', '.join(paths[:_MOST_PATHS])}{more}"
             self._tell(event, f"{changed}: its own stay, and what was sent is not used", grave=True)
 
-    def _on_shared(self, event: Event) -> None:
-        what = f"{several(event['files'], 'file')}, {amount(event['bytes'])}"
-        self._tell(event, f"{event['node']} gets {what}, that it lacks or has an old copy of, from {event['source']}")
-
     def _on_kept(self, event: Event) -> None:
         self.files_left[event["node"]] = (event["files"], event["bytes"])
 
@@ -418,7 +410,7 @@ class State:
     def _on_scalars(self, event: Event) -> None:
         for tag, points in event["tags"].items():
             if points and (tag in self.scalars or len(self.scalars) < _MOST_SCALARS):
-                self.scalars[tag] = points[-1][0], points[-1][1]
+                self.scalars[tag] = points[-1][0], points[-1][1], event["file"]
 
     def _on_left(self, event: Event) -> None:
         self.left.add(rank := event["rank"])

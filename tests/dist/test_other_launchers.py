@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -53,14 +52,7 @@ SCRIPTS = {
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
     """The programs of an environment with these packages; torch is this environment's."""
-    home = tmp_path_factory.mktemp("launchers") / "venv"
-    assert installed.run(sys.executable, "-m", "venv", str(home)).returncode == 0
-    libraries = next(home.glob("lib/python*/site-packages"))
-    (libraries / "libraries.pth").write_text(sysconfig.get_path("purelib"))
-    done = installed.run(str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", *PACKAGES)
-    if done.returncode:
-        pytest.skip(f"pip cannot install {', '.join(PACKAGES)}: {done.stderr.strip().splitlines()[-1][:200]}")
-    return home / "bin"
+    return installed.beside(tmp_path_factory.mktemp("launchers") / "venv", *PACKAGES)
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,35 @@ def test_a_sent_file_that_the_script_has_changed_stays_and_the_report_names_it(p
     assert (project.runs / "changed/work/config.yaml").read_text() == "rate: 1 # seen # seen"
 
 
+OWN_NAMES = """
+import deploy, muster, trainer
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for _ in range(5):
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+print(deploy.WHOSE, muster.WHOSE, trainer.WHOSE, "trained", dist.get_world_size())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("place", ["", "sub/"], ids=["at the top", "in a folder below"])
+def test_a_script_gets_its_own_modules_of_the_names_of_ours_and_is_told_which_library_it_imports(project, place):
+    folder = project.folder / place
+    (folder / "deploy").mkdir(parents=True)
+    for name in ("deploy/__init__.py", "muster.py", "trainer.py"):
+        (folder / name).write_text("WHOSE = 'mine'\n")
+    (folder / "train.py").write_text(OWN_NAMES)
+    done = project("--script", f"{place}train.py", "--workers", "1", "--run", "own", "--rank", "all")
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank}  mine mine mine trained 2" in done.stdout for rank in range(2))
+    told = f"`import muster` gives the script its own {place}muster.py, not Muster's library"
+    assert done.stderr.count(told) == 1
+    assert told in (project.runs / "own/timeline.jsonl").read_text()
+
+
 def test_several_nodes_of_a_script_train_on_one_machine(project):
     (project.folder / "train.py").write_text(
         "import torch.distributed as dist\ndist.init_process_group('gloo'); dist.barrier()\n"

@@ -275,3 +275,58 @@ def test_a_script_that_ends_at_once_and_has_hooks_of_its_own_is_told_of(watched)
     (events,), metrics, _ = watched(body)
     assert of("step", events)[-1]["step"] == 24
     assert metrics
+
+
+OURS = """
+import muster
+torch.manual_seed(0)
+folder = os.path.join(os.environ["MUSTER_RUN_DIR"], "work", "training")
+training = muster.Training(folder, model=model, optimizer=optimizer)
+for x, y in training.batches(samples, batch=16, steps=24):
+    loss = ((model(x) - y) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    own.append(loss.item())
+    {log}
+keep(f"own-{{rank}}", own)
+"""
+
+
+def test_the_loss_of_a_script_with_muster_training_is_told_as_without_it(watched, tmp_path):
+    (first, _), metrics, _ = watched(JOIN + OURS.format(log="pass"), ranks=2)
+    own = json.loads((tmp_path / "own-0").read_text())
+    assert metrics
+    assert all(line["loss"] == own[line["step"] - 1] for line in metrics)
+    assert "loss" not in unseen(first)
+
+
+@pytest.mark.parametrize("board", [True, False], ids=["with tensorboardX", "without it"])
+def test_what_muster_training_logs_is_among_the_runs_numbers_once(watched, tmp_path, board):
+    if board:
+        pytest.importorskip("tensorboardX")
+    without = "" if board else "sys.modules['tensorboardX'] = None\n"
+    watched(without + OURS.format(log="training.log(loss=loss, error=loss.sqrt())"))
+    assert any((tmp_path / "run/work/training").glob("tensorboard/*")) == board
+    told = [json.loads(line) for line in (tmp_path / "run/scalars/gpu-b.jsonl").read_text().splitlines()]
+    own = json.loads((tmp_path / "own-0").read_text())
+    assert {line["file"] for line in told} == {"work/training/metrics.jsonl"}
+    assert all(line["tags"].keys() == {"loss", "error"} for line in told)
+    assert told[-1]["tags"]["loss"][-1] == [24, own[-1]]
+
+
+def test_a_script_that_writes_the_runs_own_metrics_with_musters_library_is_left_alone(watched):
+    body = """
+    from pathlib import Path
+    from muster.metrics import Metrics
+    mine = Metrics(Path(os.environ["MUSTER_RUN_DIR"]))
+    train(model, optimizer)
+    mine.add(24, loss=own[-1], mine=1)
+    events = Path(os.environ["MUSTER_RUN_DIR"], "ranks/rank-0.jsonl")
+    until = time.monotonic() + 20
+    while not (events.exists() and '"unseen"' in events.read_text()) and time.monotonic() < until:
+        time.sleep(0.05)
+    """
+    (events,), metrics, _ = watched(body)
+    assert [line["mine"] for line in metrics] == [1]
+    assert "itself" in unseen(events)["loss"]

@@ -117,8 +117,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         began = time.time()
         conflicts = _enter_work(folder) if is_script and folder else []
         command = torchrun_command(arguments)
-        if is_script and _place() == 0:
-            _name_clash()
+        own_library = script.own_library(arguments[1:]) if is_script and _place() == 0 else ""
         if folder:
             here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
             here |= meeting.own_address(os.environ.get("PET_RDZV_ENDPOINT", ""))
@@ -146,6 +145,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         diary = Diary(folder, name, outcome, group.file_of(plan, name, per_node))
         if conflicts:
             diary.tell_conflicts(_first_rank(), conflicts)
+        if own_library:
+            diary.tell_own_library(_first_rank(), own_library)
         limit = Limit(folder, name, os.environ)
         hidden = handover.values(os.environ, secrets)
         agreed = group.join(plan, name, folder, os.environ, outcome, is_script)
@@ -193,13 +194,6 @@ def _enter_work(folder: Path) -> list[str]:
     os.environ["HOME"] = str(folder / work.HOME)
     os.chdir(folder / work.WORK)
     return conflicts
-
-
-def _name_clash() -> None:
-    """Name a module of the script's folder that stands before Muster's own: the script gets that one."""
-    for path in (Path("muster.py"), Path("muster/__init__.py")):
-        if path.exists() and not Path("muster/training.py").exists():
-            print(f"muster: `import muster` gives this script {path} of its folder, not Muster's", file=sys.stderr)
 
 
 def _tell_kept(folder: Path, diary: Diary, began: float) -> None:

@@ -118,6 +118,11 @@ class Diary:
         if folder := self._folder(first):
             folder.event("conflicts", paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
 
+    def tell_own_library(self, first: int, path: str) -> None:
+        """Tell that the script has a module of its own, `path`, where others have our library."""
+        if folder := self._folder(first):
+            folder.event("own_library", path=path[-_PATH_MOST:])
+
     def tell_members(
         self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str], left: Sequence[str] = ()
     ) -> None:

@@ -1,4 +1,4 @@
-"""The numbers that a script writes into files of its own: TensorBoard's, Lightning's and the Hugging Face Trainer's.
+"""The numbers that a script writes into files of its own: muster.Training's, TensorBoard's, Lightning's, the Trainer's.
 
 Looked for in the folders that a script writes to; what is new goes to `scalars/<node>.jsonl` (docs/contract.md). These
 files are the script's: each number of theirs has a limit, and what is not as expected is passed over. Standard library
@@ -23,7 +23,7 @@ from typing import BinaryIO, TextIO
 from muster.files import Lines
 
 from ..watch.mask import Mask
-from . import event_file, work
+from . import event_file, line_file, work
 
 # What one node's script may have: more files and names than these are not read.
 _MOST_FILES, _MOST_TAGS, _MOST_ENTRIES = 64, 300, 20_000
@@ -34,7 +34,7 @@ _MOST_RECORDS, _POINTS_A_LINE = 20_000, 500
 _ALL_POINTS = 2048
 # An epoch is where a number was taken, and no measure.
 _AXES = ("step", "epoch")
-_EVENTS, _CSV, _STATE = "events.out.tfevents.", "metrics.csv", "trainer_state.json"
+_EVENTS, _CSV, _STATE, _LINES = "events.out.tfevents.", "metrics.csv", "trainer_state.json", "metrics.jsonl"
 _CHECKPOINT = re.compile(rf"checkpoint-\d+/(?={_STATE}$)")
 
 Values = dict[str, dict[int, float]]
@@ -94,7 +94,9 @@ class Scalars:
             if self._stamps.get(path) == stamp:
                 return False
             if Path(path).name.startswith(_EVENTS):
-                more = self._read_events(path, file, status.st_size)
+                more = not self._is_copy(path) and self._read_events(path, file, status.st_size)
+            elif path.endswith(_LINES):
+                more = self._read_lines(path, file, status.st_size)
             else:
                 more = False
                 if status.st_size <= _MOST_TEXT:
@@ -109,6 +111,23 @@ class Scalars:
         self._offsets[path] = end
         self._tell(path, points)
         return begin < end < size
+
+    def _read_lines(self, path: str, file: BinaryIO, size: int) -> bool:
+        offset = self._offsets.get(path, 0)
+        begin = offset if offset <= size else 0
+        if not begin and not line_file.is_ours(file):
+            return False
+        points, end = line_file.read(file, begin)
+        self._offsets[path] = end
+        self._tell(path, points)
+        return begin < end < size
+
+    def _is_copy(self, path: str) -> bool:
+        """Whether these events say again what muster/metrics.py has written into the file beside their folder."""
+        events = (self._folder / path).parent
+        with suppress(OSError), _regular(events.parent / _LINES) as lines:
+            return events.name == "tensorboard" and line_file.is_ours(lines)
+        return False
 
     def _read_text(self, path: str, text: str) -> None:
         """A file that is written again as a whole: what came since the last time."""
@@ -207,7 +226,7 @@ def _metric_files(folder: Path) -> Iterator[str]:
                 return
             for name in sorted(names):
                 path = os.path.relpath(os.path.join(place, name), folder)
-                if (name.startswith(_EVENTS) or name in (_CSV, _STATE)) and len(path) <= _MOST_PATH:
+                if (name.startswith(_EVENTS) or name in (_CSV, _STATE, _LINES)) and len(path) <= _MOST_PATH:
                     yield path
 
 

@@ -1,4 +1,4 @@
-"""A script of the user's under torchrun: why it failed, in a verdict.
+"""A script of the user's under torchrun: why it failed, in a verdict, and whose library it imports.
 
 torchrun's own summary ends with `error_file: <N/A>` unless the script was written for it. What the user needs is what
 the rank that failed first said last. The agent (agent.py) starts and ends all this. Standard library only.
@@ -6,10 +6,12 @@ the rank that failed first said last. The agent (agent.py) starts and ends all t
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from muster.errors import FAILED, STOPPED
 
@@ -174,3 +176,19 @@ def was_stopped(script: str, node: str, rank: int, why: str) -> Verdict:
 def name_of(arguments: Sequence[str]) -> str:
     """What `--script ARGUMENTS` starts, for a sentence: train.py, or pkg.train behind -m."""
     return next((word for word in arguments if not word.startswith("-")), "the script")
+
+
+def own_library(arguments: Sequence[str]) -> str:
+    """A module `muster` of the user's that `--script ARGUMENTS` imports before ours; empty if there is none.
+
+    Python looks first in the script's own folder, for a module after -m in the current one. A shell script is taken to
+    start something of the current folder.
+    """
+    script = next((word for word in arguments if word.endswith(".py") or word in ("-m", "--no-python")), "")
+    if script == "--no-python":
+        return ""
+    folder = Path(script).resolve().parent if script.endswith(".py") else Path.cwd()
+    # A folder without an __init__.py stands behind every package.
+    found = [folder / name for name in ("muster/__init__.py", "muster.py") if (folder / name).is_file()]
+    is_ours = (folder / "muster" / "training.py").is_file()
+    return os.path.relpath(found[0]) if found and not is_ours else ""

@@ -283,7 +283,7 @@ class Watcher:
         path = os.path.join(self._place.run, "metrics.jsonl")
         for point in points:
             others = self._metrics_bytes >= 0 and os.path.getsize(path) > self._metrics_bytes
-            if others or "muster.metrics" in sys.modules:
+            if others or _writes_itself(path):
                 self._metrics_bytes = 0
                 self.unseen("loss", "the script writes metrics.jsonl itself")
                 return
@@ -336,6 +336,13 @@ class Watcher:
         """The main thread fails: Python may wait for other threads from now on."""
         if self._looks and not self._ends:
             self._looks.take(self._about())
+
+
+def _writes_itself(path: str) -> bool:
+    """Whether this process has opened `path` with muster.metrics, as the trainer does; muster.Training has its own."""
+    opened = getattr(sys.modules.get("muster.metrics"), "OPENED", None)
+    # A user's own module of that name may have anything there.
+    return isinstance(opened, set) and os.path.realpath(path) in opened
 
 
 def _pause(age: float) -> float:

@@ -21,7 +21,7 @@ BLOCK = 4096
 MOST = 1e100
 OBJECTS = ("config", "environment", "outcome")
 # Events that the timeline tells of in the words of the control side, which knows of all ranks.
-IN_ITS_WORDS = ("apart", "began", "conflicts", "continues", "members", "moves", "shared", "stuck")
+IN_ITS_WORDS = ("apart", "began", "conflicts", "continues", "members", "moves", "own_library", "shared", "stuck")
 # Only the timeline of a script shows these: a rank of the trainer tells itself of its start and its end.
 BY_AGENTS = ("began", "ended", "kept")
 MISSING = ": missing"

@@ -143,7 +143,8 @@ def test_off_a_terminal_the_last_line_of_numbers_has_what_came_last() -> None:
         for step, value in ((180, 0.81), (180, 0.917)):
             state.apply({"kind": "step", "t": 1.0, "rank": 0, "node": "master", "step": step})
             state.apply({"kind": "metrics", "t": 1.0, "step": step, "loss": value})
-            state.apply({"kind": "scalars", "t": 1.0, "node": "master", "tags": {"val_acc": [[step, value]]}})
+            tags = {"val_acc": [[step, value]]}
+            state.apply({"kind": "scalars", "t": 1.0, "node": "master", "file": "work/metrics.csv", "tags": tags})
             tell([])
     assert "val_acc 0.92" in text(err).splitlines()[-1]
     assert text(err).count("val_acc") == 1

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from deploy.run import events
+from muster.metrics import Metrics
 from trainer.node import scalars, telemetry
 from trainer.node.scalars import Scalars
 
@@ -124,6 +125,46 @@ def test_a_file_is_followed_while_it_grows_and_a_torn_record_waits(work):
     assert len(tags["exact"]) == 8
 
 
+LOGGED = b"".join(
+    b'{"t": %d.5, "step": %d, "loss": %.2f, "lr": 0.1}\n' % (step, step, 1 / step) for step in range(1, 6)
+)
+
+
+def test_what_a_training_logs_is_followed_while_it_grows(work):
+    lines = work / "training/metrics.jsonl"
+    lines.parent.mkdir()
+    reader = Scalars(work.parent, "a")
+    for size in range(0, len(LOGGED) + 1, 31):
+        lines.write_bytes(LOGGED[:size])
+        look(reader)
+    lines.write_bytes(LOGGED)
+    look(reader)
+    look(reader)
+    assert told(work.parent) == {
+        "work/training/metrics.jsonl": {
+            "loss": [(1, 1.0), (2, 0.5), (3, 0.33), (4, 0.25), (5, 0.2)],
+            "lr": [(step, 0.1) for step in range(1, 6)],
+        }
+    }
+
+
+def test_an_evaluation_in_such_a_file_is_told_by_its_names(work):
+    Metrics(work).evaluated(7, {"accuracy": 0.5}, 100)
+    assert read(work.parent)["work/metrics.jsonl"] == {"eval/accuracy": [(7, 0.5)], "samples": [(7, 100.0)]}
+
+
+def test_the_events_that_say_the_same_again_are_not_read_and_all_others_are(work):
+    for folder, lines in (("ours", LOGGED), ("other", b'{"step": 3, "loss": 0.5}\n'), ("empty", b"")):
+        (work / folder / "tensorboard").mkdir(parents=True)
+        shutil.copy(EVENTS, work / folder / "tensorboard")
+        (work / folder / "metrics.jsonl").write_bytes(lines)
+    assert list(read(work.parent)) == [
+        f"work/empty/tensorboard/{EVENTS.name}",
+        f"work/other/tensorboard/{EVENTS.name}",
+        "work/ours/metrics.jsonl",
+    ]
+
+
 def test_a_table_whose_last_line_is_torn_gives_the_others(work):
     text = (GOLDEN / "metrics.csv").read_text()
     (work / "metrics.csv").write_text(text[:-9])
@@ -146,6 +187,12 @@ def test_a_table_whose_last_line_is_torn_gives_the_others(work):
         ("trainer_state.json", b'{"log_history": [1, {"step": "1", "loss": 1}, {"step": 1, "loss": "1", "up": true}]}'),
         ("trainer_state.json", b'{"log_history": [{"step": 1, "loss": 1' + b"0" * 400 + b"}]}"),
         ("trainer_state.json", b'{"log_history": {"step": 1}}'),
+        ("metrics.jsonl", b"\x00\xff\n[1]\n"),
+        ("metrics.jsonl", b'{"step": 1, "t": 2.5, "loss": 3}\n'),
+        ("metrics.jsonl", b'{"t": ' + b"[" * 100_000 + b"\n"),
+        ("metrics.jsonl", b'{"t": 1, "step": 1.5, "loss": 1}\n{"t": 1, "step": true, "loss": 1}\n'),
+        ("metrics.jsonl", b'{"t": 1, "step": 1, "loss": "1", "up": true, "huge": 1' + b"0" * 400 + b"}\n"),
+        ("metrics.jsonl", b'{"t": 1, "step": 1}\n' + b"x" * (3 << 20) + b"\n" + b'{"t": 1, "step": 9, "loss": 1}\n'),
     ],
 )
 def test_what_is_no_such_file_ends_nothing_and_invents_nothing(work, name, content):

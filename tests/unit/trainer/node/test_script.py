@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from trainer.node.ends import Life
-from trainer.node.script import LastWords, listen, why_failed
+from trainer.node.script import LastWords, listen, own_library, why_failed
 
 SCRIPT = """
 import os, signal, sys, time
@@ -179,3 +179,28 @@ def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
     verdict = why_failed(words, "ended with code 1", "train.py", "gpu-c", Life(2, 0, 0, 3, 500, 1.0, 2.0, 1))
     assert "a group of 1, and 3 ranks were started" in verdict.hint
     assert "num_nodes" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("command", "files", "named"),
+    [
+        ("train.py --lr 1", ["muster.py"], "muster.py"),
+        ("train.py", ["muster.py", "muster/__init__.py"], "muster/__init__.py"),
+        ("sub/train.py", ["sub/muster.py"], "sub/muster.py"),
+        ("sub/train.py", ["muster.py"], ""),
+        ("-m sub.train", ["muster.py"], "muster.py"),
+        ("-m sub.train --file sub/x.py", ["sub/muster.py"], ""),
+        ("--per-node accelerate launch sub/train.py", ["sub/muster.py"], "sub/muster.py"),
+        ("--per-node bash run.sh", ["muster.py"], "muster.py"),
+        ("--nproc-per-node 2 train.py", ["muster.py"], "muster.py"),
+        ("--no-python ./program", ["muster.py"], ""),
+        ("train.py", ["muster/notes.txt", "muster/data.py"], ""),
+        ("train.py", ["muster/__init__.py", "muster/training.py"], ""),
+    ],
+)
+def test_a_module_of_the_users_that_a_script_imports_before_ours_is_named(tmp_path, monkeypatch, command, files, named):
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert own_library(command.split()) == named

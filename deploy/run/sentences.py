@@ -1,0 +1,37 @@
+"""Events that a run's story tells in one sentence, and that change nothing else of its state. Pure."""
+
+from __future__ import annotations
+
+from ..core.text import amount, several
+from .events import Event
+
+
+def of(event: Event) -> tuple[str, bool] | None:
+    """The sentence, and whether it is grave; None for an event of another kind."""
+    telling = _KINDS.get(event.get("kind", ""))
+    return telling(event) if telling else None
+
+
+def _checkpoint_failed(event: Event) -> tuple[str, bool]:
+    return f"checkpoint at step {event.get('step')} failed: {event.get('message', '')}", True
+
+
+def _checkpoint_damaged(event: Event) -> tuple[str, bool]:
+    return f"skipped a damaged checkpoint: {event.get('message', '')}", True
+
+
+def _shared(event: Event) -> tuple[str, bool]:
+    what = f"{several(event['files'], 'file')}, {amount(event['bytes'])}"
+    return f"{event['node']} gets {what}, that it lacks or has an old copy of, from {event['source']}", False
+
+
+def _own_library(event: Event) -> tuple[str, bool]:
+    return f"`import muster` gives the script its own {event['path']}, not Muster's library", False
+
+
+_KINDS = {
+    "checkpoint_failed": _checkpoint_failed,
+    "checkpoint_damaged": _checkpoint_damaged,
+    "shared": _shared,
+    "own_library": _own_library,
+}

@@ -1,0 +1,57 @@
+"""The numbers in a `metrics.jsonl` of muster/metrics.py, from an offset on. Standard library only.
+
+Many programs have a file of that name. Ours is known by how each of its lines begins: the time, then the step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+from .event_file import Point
+
+_HEAD = b'{"t": '
+_AT_ONCE = 1 << 20
+
+
+def is_ours(file: BinaryIO) -> bool:
+    """Whether the first line is one of muster/metrics.py. Raises OSError."""
+    file.seek(0)
+    line = file.readline(_AT_ONCE)
+    return line.startswith(_HEAD) and line.endswith(b"\n") and list(_object(line))[:2] == ["t", "step"]
+
+
+def read(file: BinaryIO, offset: int) -> tuple[list[Point], int]:
+    """The points of the next whole lines from `offset` on, and the offset behind them. Raises OSError.
+
+    A line that is not whole yet is left for the next call; one that is longer than any of ours is passed over.
+    """
+    file.seek(offset)
+    content = file.read(_AT_ONCE)
+    end = content.rfind(b"\n") + 1
+    if not end and len(content) == _AT_ONCE:
+        end = len(content)
+    return [point for line in content[:end].splitlines() for point in _points(_object(line))], offset + end
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        value = json.loads(line)
+        return value if isinstance(value, dict) else {}
+    return {}
+
+
+def _points(line: dict[str, Any]) -> Iterator[Point]:
+    """The numbers of one line. Those of an evaluation stand in a table of their own."""
+    step = line.pop("step", None)
+    line.pop("t", None)
+    if type(step) is not int:
+        return
+    for name, value in line.items():
+        table = {f"{name}/{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+        for tag, each in table.items():
+            if type(each) in (int, float):
+                with suppress(OverflowError):
+                    yield Point(tag, step, float(each))
