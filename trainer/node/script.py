@@ -189,6 +189,6 @@ def own_library(arguments: Sequence[str]) -> str:
         return ""
     folder = Path(script).resolve().parent if script.endswith(".py") else Path.cwd()
     # A folder without an __init__.py stands behind every package.
-    found = [folder / name for name in ("muster/__init__.py", "muster.py") if (folder / name).is_file()]
+    own_modules = [folder / name for name in ("muster/__init__.py", "muster.py") if (folder / name).is_file()]
     is_ours = (folder / "muster" / "training.py").is_file()
-    return os.path.relpath(found[0]) if found and not is_ours else ""
+    return os.path.relpath(own_modules[0]) if own_modules and not is_ours else ""
