@@ -121,7 +121,7 @@ class HostFacts:
     `driver`, `capabilities`: of the GPUs; empty: not known. `called_at`: the host's address as this machine dials it,
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
     path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
-    `claims_closed`: the folder of claims that nobody may write to; empty: all may. `network`: the login's namespace.
+    `claims_closed`: the folder of claims that nobody may write to; empty: all may. `claims_full`: its disk is full. `network`: the login's namespace.
     `lacks`: commands of every host that this one does not have.
     `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead.
     """
@@ -145,6 +145,7 @@ class HostFacts:
     clock_ahead_s: float
     home_writable: bool = True
     claims_closed: str = ""
+    claims_full: bool = False
     network: str = ""
     iproute: bool = True
     iproute_words: str = ""
@@ -199,6 +200,7 @@ def parse(answer: str, now: float) -> HostFacts:
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
         claims_closed=field("claims-closed", fields.text(4096), ""),
+        claims_full="claims-full" in rows,
         network=field("network", fields.text(100), ""),
         closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,

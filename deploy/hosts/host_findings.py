@@ -88,6 +88,10 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             fix = f"on {host}: sudo chmod 1777 /var/tmp; sudo install -d -m 1777 /var/tmp/muster-claims"
             symptom = "`/var/tmp/muster-claims cannot be locked`: the run does not start there"
             yield Finding("folder-readonly", "resources", (host,), text, (), symptom, fix)
+        if facts.claims_full:
+            text = f"{host}: /var/tmp is full: a run cannot say there which GPUs it has"
+            fix = f"on {host}: df -h /var/tmp; sudo du -xh /var/tmp | sort -h | tail"
+            yield Finding("disk-full", "resources", (host,), text, (), "`No space left on device`: no start", fix)
         if facts.home_writable and facts.inodes is not None and facts.inodes < _INODES_LEAST:
             text = f"{host}: only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left"
             fix = f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go"

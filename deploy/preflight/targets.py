@@ -83,8 +83,8 @@ def often(answers: Answers) -> dict[str, list[dict[str, Any]]]:
 
 def _is_mixed(links: Sequence[Link]) -> bool:
     """Whether calls were answered, and others were not: at another port, or at their first try."""
-    silent = any(link.outcome == "dropped" or (link.ok and link.tries > 1) for link in links)
-    return silent and any(link.ok for link in links)
+    missed = any(link.outcome in ("dropped", "refused") or (link.ok and link.tries > 1) for link in links)
+    return missed and any(link.ok for link in links)
 
 
 def settled(answers: Answers) -> tuple[Link, ...]:
@@ -113,7 +113,7 @@ def settled(answers: Answers) -> tuple[Link, ...]:
     for link in answers.links:
         outcome = link.outcome
         at_times = (link.source, link.address, link.port) in again or frozenset((link.source, link.target)) in flaky
-        if outcome == "dropped" and at_times:
+        if outcome in ("dropped", "refused") and at_times:
             outcome = "at-times"
         elif outcome == "silent" and frozenset((link.source, link.target)) in mute:
             outcome = "mute"

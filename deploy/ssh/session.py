@@ -93,7 +93,12 @@ class Session:
     def home(self) -> str:
         """Our folder there, an absolute path. Raises SshFault if no POSIX shell answers or has our input, BadAnswer."""
         token = secrets.token_hex(8)
-        line, _, path = self.run(_SCRIPT("home"), input=f"{token}\n".encode()).out.partition("\n")
+        done = self.run(_SCRIPT("home"), input=f"{token}\n".encode(), check=False)
+        if done.code:
+            last_words = (done.err.strip() or done.out.strip() or "nothing").splitlines()[-1]
+            detail = f": `sh` ended with code {done.code} and said {last_words!r}; `ulimit -a` there shows its limits"
+            raise fault("no-shell", self._where, detail)
+        line, _, path = done.out.partition("\n")
         if line != token:
             raise fault("no-shell", self._where, _TAKES_INPUT)
         return _PATH(path.rstrip("\n"), "the home there")

@@ -105,6 +105,15 @@ def test_a_start_up_file_that_reads_what_a_command_should_get_is_named(server):
         assert "does a start-up file read it" in str(results.faults["a"])
 
 
+def test_a_login_whose_limits_end_the_first_command_is_named_and_not_said_to_be_sure(server):
+    strict = server()
+    (strict.home / ".bashrc").write_text("ulimit -n 8\n")
+    with session.open_all([strict.host]) as results:
+        fault = results.faults["a"]
+    assert fault.kind == "no-shell"
+    assert "ulimit -a" in fault.message
+
+
 def test_lines_are_told_while_the_command_runs(opened):
     lines = []
     done = threading.Event()

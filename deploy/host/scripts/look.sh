@@ -32,6 +32,9 @@ if [ -e "$claims" ] || [ -L "$claims" ]; then
 elif ! [ -d /var/tmp ] || ! [ -w /var/tmp ]; then
     echo "claims-closed $(LC_ALL=C ls -ld /var/tmp 2>&1)"
 fi
+case $(df -Pk "$([ -d "$claims" ] && echo "$claims" || echo /var/tmp)" 2>/dev/null | awk 'NR == 2 && $2 > 0 {print $4}') in
+0) echo "claims-full /var/tmp" ;;
+esac
 for folder in "$HOME/.muster/runs" "$HOME/.muster" "$HOME"; do
     [ -d "$folder" ] || continue
     # A file system that knows no sizes, or makes inodes as it needs them, says 0 of 0.

@@ -153,6 +153,15 @@ def test_silence_is_another_program_only_where_no_packet_was_lost(again, outcome
     assert bad == [outcome]
 
 
+@pytest.mark.parametrize(("answered", "outcome"), [(4, "at-times"), (16, "refused")])
+def test_a_refusal_now_and_then_is_no_closed_port(answered, outcome):
+    seen = answers(outcome=lambda s, t, k: "refused" if (s, t, k) == ("b", "a", "data") else "ok")
+    assert targets.often(seen), "a call was answered, and another was not"
+    bad = [link.outcome for link in targets.settled(dataclasses.replace(seen, often=(("b", "a", answered, 16),)))
+           if not link.ok]  # fmt: skip
+    assert bad == [outcome]
+
+
 @pytest.mark.parametrize(
     ("more", "outcome"),
     [
@@ -385,6 +394,12 @@ def test_a_folder_of_claims_that_is_closed_stops_a_run():
     closed = dataclasses.replace(FACTS, claims_closed="drwxr-xr-x 2 root root 40 Nov 24 14:54 /var/tmp")
     (finding,) = host_findings.homes({"a": FACTS, "b": closed})
     assert (finding.cause, finding.hosts) == ("folder-readonly", ("b",))
+    assert "/var/tmp" in finding.text
+
+
+def test_a_full_folder_of_claims_stops_a_run():
+    (finding,) = host_findings.homes({"a": FACTS, "b": dataclasses.replace(FACTS, claims_full=True)})
+    assert (finding.cause, finding.hosts) == ("disk-full", ("b",))
     assert "/var/tmp" in finding.text
 
 
