@@ -121,8 +121,8 @@ class HostFacts:
     `driver`, `capabilities`: of the GPUs; empty: not known. `called_at`: the host's address as this machine dials it,
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
     path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
-    `claims_closed`: the folder of claims that nobody may write to; empty: all may. `claims_full`: its disk is full. `network`: the login's namespace.
-    `lacks`: commands of every host that this one does not have.
+    `claims_closed`: the folder of claims that nobody may write to; empty: all may. `claims_full`: its disk is full.
+    `network`: the login's namespace. `lacks`: commands of every host that this one does not have.
     `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead.
     """
 
