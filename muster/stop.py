@@ -52,6 +52,11 @@ class Stop:
         if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
             surely(partial(replace, Path(agent) / f"{number_on_node}.pid", str(os.getpid())), Path(agent))
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether SIGTERM still comes here: a script may have set a handler of its own since."""
+        return signal.getsignal(signal.SIGTERM) == self._ask
+
     def _ask(self, number: int, *_: object) -> None:
         self.heard += 1
         if self.is_restarted():

@@ -4,7 +4,8 @@ A rank stands still when it has made no step for three times as long as usual an
 thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
 one of these, and is not told of. Told of besides is a rank
 - that a signal has stopped, or that a debugger holds (`traced`), at the second look;
-- that computes, or polls with pauses, in a loop of the script's own, where no library's code is met, for ten looks;
+- that computes in a loop of the script's own, where no library's code is met, for ten looks;
+- that polls with pauses in one function, of the script's or of a library, for ten looks;
 - whose native code holds the interpreter at one line for half a minute;
 - that nothing inside looks at any more (`unseen`), or whose process runs another program by now (`replaced`).
 Needs /proc; elsewhere nothing is told. Standard library only.
@@ -86,6 +87,7 @@ class _Rank:
     about: dict[str, Any] | None = None
     loops: int = 0
     loop: stacks.Frame | None = None
+    loop_is_own: bool = False
     program: str = ""
 
 
@@ -153,7 +155,7 @@ class Stillness:
         if not _idle(seen.samples):
             if looks and all(look.locked for look in looks) and stacks.stuck(looks):
                 return {**about, **describe(looks[-1], self._work)}
-            what = _in_a_loop(seen.samples) if seen.loops >= _LOOPS else ""
+            what = _in_a_loop(seen.samples, seen.loop_is_own) if seen.loops >= _LOOPS else ""
             return {**about, **describe(looks[-1], self._work), "doing": what} if what else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
         if looks and not fresh and seen.step:
@@ -219,17 +221,17 @@ def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
 
 
 def _count_loops(seen: _Rank, looks: Sequence[stacks.Look], work: Path | None) -> None:
-    """Count the looks in a row that meet the main thread in the same function of the script, and in nothing below it.
+    """Count the looks in a row that meet the main thread in the same function, and in nothing below it.
 
     An evaluation or a checkpoint is met in torch, in a file, or elsewhere sooner or later.
     """
     last = looks[-1] if looks else None
     doing = stacks.doing(last, work if work and work.is_dir() else None) if last and not last.locked else None
-    top = doing.inner if doing and doing.inner == doing.own else None
+    top = doing.inner if doing else None
     idle_io = len(seen.samples) < 2 or seen.samples[-1][1].bytes - seen.samples[-2][1].bytes < _IDLE_BYTES
     same = top and seen.loop and (top.file, top.function) == (seen.loop.file, seen.loop.function)
     seen.loops = seen.loops + 1 if same and idle_io else 0
-    seen.loop = top
+    seen.loop, seen.loop_is_own = top, bool(doing and top == doing.own)
 
 
 def _limit(seen: _Rank) -> float:
@@ -247,11 +249,11 @@ def _does_nothing(samples: Sequence[tuple[float, Busy]]) -> bool:
     return last.cpu_s - first.cpu_s < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
 
 
-def _in_a_loop(samples: Sequence[tuple[float, Busy]]) -> str:
-    """What a rank does that is met in one loop of its script again and again; empty where it may get somewhere."""
+def _in_a_loop(samples: Sequence[tuple[float, Busy]], is_own: bool) -> str:
+    """What a rank does that is met in one loop again and again; empty where it may get somewhere, as libraries do."""
     if _does_nothing(samples):
         return "polls" if all(busy.sleeps for _, busy in samples) else ""
-    return "computes" if _runs(samples) and not _calls_the_kernel(samples) else ""
+    return "computes" if is_own and _runs(samples) and not _calls_the_kernel(samples) else ""
 
 
 def _runs(samples: Sequence[tuple[float, Busy]]) -> bool:

@@ -54,6 +54,6 @@ def _wait(reader: socket.socket, stop: Stop, end: Callable[[], None]) -> None:
         ends_at = time.monotonic() + _GRACE_S
         while signal.SIGTERM in numbers and stop.heard == heard and time.monotonic() < ends_at:
             time.sleep(_GRACE_S / 30)
-        if signal.SIGTERM in numbers and stop.heard == heard and stop.is_restarted():
+        if signal.SIGTERM in numbers and stop.heard == heard and stop.is_listening and stop.is_restarted():
             end()
         heard = stop.heard

@@ -219,14 +219,25 @@ def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, mon
     rank.wait()
 
 
+# Who waits for a lock that a killed build has left.
+_BATON = '  File "/venv/lib/python3.11/site-packages/torch/utils/file_baton.py", line 50 in wait\n'
+
+
 @pytest.mark.parametrize(
-    ("share", "sleeps", "told"),
-    [(0.9, False, ["computes"]), (0.1, True, ["polls"]), (0.1, False, [])],
-    ids=["computes", "polls", "waits for bytes"],
+    ("library", "share", "sleeps", "told"),
+    [
+        ("", 0.9, False, ["computes"]),
+        ("", 0.1, True, ["polls"]),
+        ("", 0.1, False, []),
+        (_BATON, 0.9, False, []),
+        (_BATON, 0.1, True, ["polls"]),
+        (_BATON, 0.1, False, []),
+    ],
+    ids=["computes", "polls", "waits for bytes", "library computes", "library polls", "library waits for bytes"],
 )
-def test_a_rank_in_a_loop_of_its_own_computes_or_polls_or_may_get_somewhere(tmp_path, monkeypatch, share, sleeps, told):
+def test_a_rank_in_one_loop_computes_or_polls_or_may_get_somewhere(tmp_path, monkeypatch, library, share, sleeps, told):
     look = '{"t": %d, "pid": 14, "step": 3, "doing": "", "since_s": 0, "main": "0x0001"}'
-    stack = 'Current thread 0x0001 (most recent call first):\n  File "/x/train.py", line 38 in main\n'
+    stack = f'Current thread 0x0001 (most recent call first):\n{library}  File "/x/train.py", line 38 in main\n'
     life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
     still, words = stillness.Stillness(tmp_path, None), []
     for at in range(100, 140, 2):

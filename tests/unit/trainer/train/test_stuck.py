@@ -29,6 +29,9 @@ SCRIPT = """
     with ended_when_stuck(stop, lambda: os._exit(7)):
         print("ready", flush=True)
         how, end = sys.argv[1], time.time() + 20
+        if how == "own":
+            signal.signal(signal.SIGTERM, lambda *_: print("its own handler", flush=True))
+            end = time.time() + 1
         while time.time() < end and not (how == "hears" and stop.heard):
             if how == "stuck":
                 libc = ctypes.CDLL(None)
@@ -56,6 +59,13 @@ def test_only_a_main_thread_that_does_not_hear_is_ended_from_beside(tmp_path, ho
     with started(tmp_path, how) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == code
+
+
+def test_a_rank_whose_code_handles_the_signal_itself_goes_on(tmp_path):
+    with started(tmp_path, "own") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "its own handler\n"
+        assert process.wait(10) == 5
 
 
 def test_a_stop_that_somebody_asked_for_waits_for_the_main_thread(tmp_path):
