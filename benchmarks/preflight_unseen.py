@@ -7,6 +7,7 @@ python -m benchmarks.preflight_unseen --rack NAME --list rented [--score]     th
 python -m benchmarks.preflight_unseen --rack NAME --list campus [--score]     the third list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list homelab [--score]    the fourth list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list inherited [--score]  the fifth list, drawn apart
+python -m benchmarks.preflight_unseen --rack NAME --list borrowed [--score]   the sixth list, drawn apart
 
 The rack has an even number of hosts, each with the image that --image names. A line of JSON a row is appended to
 the file that --into names.
@@ -30,12 +31,12 @@ from typing import Any
 from deploy.preflight.findings import FAULT, UNKNOWN
 from lab.drawn import score
 from lab.rack import HOME, Rack
-from lab.unseen import campus, faults, homelab, inherited, oddities, rented
+from lab.unseen import borrowed, campus, faults, homelab, inherited, oddities, rented
 from lab.unseen.row import ROWS, SEED, Row, of_score, to_look_at
 
 FAB, STEPS = Path(sys.executable).with_name("fab"), HOME / "lab/drawn/steps.py"
 DEADLINE_S, PATIENCE_S = 75, 20
-LISTS = (faults, oddities, rented, campus, homelab, inherited)
+LISTS = (faults, oddities, rented, campus, homelab, inherited, borrowed)
 # What --list may say: the rows, and the seed that they are drawn with. The modules of the first list fill ROWS.
 DRAWN = {
     "first": (ROWS, SEED),
@@ -43,6 +44,7 @@ DRAWN = {
     "campus": (campus.CAMPUS, campus.SEED),
     "homelab": (homelab.HOMELAB, homelab.SEED),
     "inherited": (inherited.INHERITED, inherited.SEED),
+    "borrowed": (borrowed.BORROWED, borrowed.SEED),
 }
 
 
