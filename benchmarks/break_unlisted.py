@@ -100,7 +100,7 @@ UNLISTED = [
     Fault("an import makes float64 the default", "rank", ("mismatch", "float64"),
           "torch.set_default_dtype(torch.float64)", kinds=SCRIPT),
     Fault("a forked child raises", "rank", ("harmless",),
-          "if os.fork() == 0: raise ConnectionError('the upload of step 40 failed')", limit_s=20, kinds=SCRIPT),
+          "if os.fork() == 0: raise ConnectionError('the upload is refused')", limit_s=20, kinds=SCRIPT),
     Fault("a log line that cannot be formatted", "rank", ("harmless",), "import logging\n"
           "logging.warning('loss %d at step %d', 'none', 40)", limit_s=20),
     Fault("its watchdog only prints where it is", "rank", ("harmless",), "import faulthandler\n"
