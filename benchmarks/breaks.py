@@ -43,13 +43,15 @@ from benchmarks.break_scripts import source
 from benchmarks.break_strange import CAUSES as MORE_CAUSES
 from benchmarks.break_strange import STRANGE
 from benchmarks.break_strangers import HARMLESS, STRANGE_HERE, STRANGE_ON_HOSTS, TOGETHER
+from benchmarks.break_unlisted import CAUSES as UNLISTED_CAUSES
+from benchmarks.break_unlisted import UNLISTED
 from benchmarks.venv import HOME
 
 FAB = str(HOME / ".venv" / "bin" / "fab")
 HOSTS = ("rack-1", "rack-2", "rack-3")
 WAIT_LOST_S, END_S = 20, 60
-_LISTS = ("known", "strange", "strangers", "others", "fresh", "newest")
-_WORDS = CAUSES | MORE_CAUSES | FRESH_CAUSES | NEWEST_CAUSES
+_LISTS = ("known", "strange", "strangers", "others", "fresh", "newest", "unlisted")
+_WORDS = CAUSES | MORE_CAUSES | FRESH_CAUSES | NEWEST_CAUSES | UNLISTED_CAUSES
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 _SPEAKS = re.compile(
     r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|other weights|"
@@ -398,6 +400,8 @@ def main() -> None:
         here, on_hosts = FRESH, FRESH_ON_HOSTS
     elif options.list == "newest":
         here, on_hosts = NEWEST, []
+    elif options.list == "unlisted":
+        here, on_hosts = UNLISTED, []
     faults = ([] if options.hosts_only else here) + (on_hosts if options.rack else [])
     seen, unseen = drawn(options.seed, [*here, *on_hosts])
     chosen = {"seen": seen, "unseen": unseen, "all": [*seen, *unseen]}[options.part]
