@@ -13,8 +13,10 @@ from deploy.core import formats
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import facts
 from deploy.image import model
+from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
 from deploy.run import code, events, provenance, record
+from lab.answers import answers
 from muster import checkpoint
 from muster.checkpoint.manifest import FORMAT
 from muster.errors import CheckpointError, NewerFormat
@@ -140,6 +142,15 @@ def test_a_cluster_file_of_format_1_is_read_and_a_newer_one_refused_before_its_u
     newer.write_text('format = 2\n[fleet]\nname = "a"\n')
     with pytest.raises(UsageError, match=r"cluster\.toml has format 2"):
         inventory.from_file(newer)
+
+
+def test_answers_of_a_preflight_without_a_format_are_read_and_newer_ones_refused():
+    kept = json.loads(json.dumps(answers().json()))
+    assert kept["format"] == formats.ANSWERS
+    with pytest.raises(UsageError, match=r"answers\.json has format 2"):
+        Answers.of({**kept, "format": formats.ANSWERS + 1}, "answers.json")
+    del kept["format"]
+    assert judge(Answers.of(kept)) == judge(answers())
 
 
 def test_a_container_of_a_newer_muster_is_refused_and_another_users_left_alone():
