@@ -81,7 +81,7 @@ quick-tests:
 
 check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/shellcheck $$(git ls-files '*.sh')
+	@$(BIN)/shellcheck $$(git ls-files '*.sh' '.ci/*')
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 
 # With the Python that has the torch to be tried: nothing is installed, no .venv is made.

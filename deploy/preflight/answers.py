@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..core import formats
 from . import prediction
 from .request import PreflightRequest
 
@@ -141,6 +142,7 @@ class Answers:
     def json(self) -> dict[str, Any]:
         """Everything, for a recording; `Answers.of` reads it back."""
         return {
+            "format": formats.ANSWERS,
             **{name: value for name, value in vars(self).items() if name in self.__dataclass_fields__},
             **{
                 "request": self.request.json(),
@@ -149,8 +151,9 @@ class Answers:
         }
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Answers:
-        """Read a recording."""
+    def of(cls, value: Mapping[str, Any], what: str = "the recording") -> Answers:
+        """Read a recording; one without a format is of the first. Raises UsageError, with `what`, for a newer one."""
+        formats.refuse_newer(what, value.get("format"), formats.ANSWERS)
         links = tuple(Link(**{**link, "kinds": tuple(link["kinds"])}) for link in value["links"])
         rest = {name: value[name] for name in ("facts", "listens", "faults", "control", "seconds") if name in value}
         clocks = {host: (pair[0], pair[1]) for host, pair in value.get("clocks", {}).items()}

@@ -9,9 +9,11 @@ What it does beside `srun` is what the job's life needs:
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..core.errors import STOPPED
 from .environment import RUN_DIR, RUN_ID
@@ -21,22 +23,8 @@ _BEFORE_LIMIT_S = 90
 # So long the other nodes may take to leave their verdicts once the first has ended.
 _WAIT_S = 120
 
-_LIFE = """
-# The step gets the signal: srun itself would kill the step, without a checkpoint.
-asked=0
-trap 'asked=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM INT
-{step} &
-step=$!
-wait "$step"; code=$?
-while [ "$asked" = 1 ]; do asked=0; wait "$step"; code=$?; done
-
-# {stopped}: stopped with a checkpoint. Slurm starts the job again, which continues, unless somebody has cancelled it.
-if [ "$code" = {stopped} ]{unless} && [ "$(squeue --noheader --format=%T --job "$SLURM_JOB_ID")" = RUNNING ]; then
-    trap '' TERM INT
-    scontrol requeue "$SLURM_JOB_ID" && {{ trap - TERM INT; exec sleep 60; }}
-fi
-exit "$code"
-"""
+# It lies beside this module, where shellcheck sees it.
+_LIFE = Path(__file__).with_name("scripts") / "batch_life.sh"
 
 
 @dataclass(frozen=True)
@@ -77,7 +65,6 @@ def batch_script(job: SlurmJob) -> str:
         f"--signal=B:TERM@{_BEFORE_LIMIT_S}",
         *job.options,
     )
-    unless = f" && [ ! -e {shlex.quote(job.stop)} ]" if job.stop else ""
     lines = [
         "#!/bin/bash",
         *([f"# Made by: {' '.join(job.made_by.split())}"] if job.made_by else []),
@@ -86,7 +73,15 @@ def batch_script(job: SlurmJob) -> str:
         *(f"export {name}={shlex.quote(value)}" for name, value in sorted(job.variables.items())),
         *([f'export {RUN_DIR}="$PWD"/runs/{job.run} {RUN_ID}={job.run}'] if job.run else []),
     ]
-    return "\n".join(lines) + _LIFE.format(step=_srun(job), stopped=STOPPED, unless=unless)
+    return "\n".join(lines) + _life(job)
+
+
+def _life(job: SlurmJob) -> str:
+    """The step, and what the job does with its signal and its code."""
+    text = _LIFE.read_text(encoding="utf-8")
+    unless = f" && [ ! -e {shlex.quote(job.stop)} ]" if job.stop else ""
+    words = {"@STEP@": _srun(job), "@STOPPED@": str(STOPPED), " && @UNLESS@": unless}
+    return re.sub("|".join(words), lambda place: words[place[0]], text[text.index("\n\n") + 1 :])
 
 
 def _srun(job: SlurmJob) -> str:

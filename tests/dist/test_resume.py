@@ -201,8 +201,13 @@ def test_a_checkpoint_names_its_world(torchrun):
     assert manifest["summary"]["world"] == 2
 
 
-def test_a_run_goes_on_from_a_checkpoint_of_format_1(torchrun):
-    run = torchrun(2, "--recipe", "tests/golden/line.py", "--steps", 9, "--resume", HOME / "tests/golden/checkpoint-v1")
+@pytest.mark.parametrize(
+    ("recipe", "mesh", "checkpoint"),
+    [("line.py", (), "checkpoint-v1"), ("plane.py", ("--mesh", "dp_shard=2"), "checkpoint-v2")],
+)
+def test_a_run_goes_on_from_a_checkpoint_of_each_format(torchrun, recipe, mesh, checkpoint):
+    golden = HOME / "tests/golden"
+    run = torchrun(2, "--recipe", f"tests/golden/{recipe}", *mesh, "--steps", 9, "--resume", golden / checkpoint)
     assert run.wait() == 0, run.output
     assert events(run.run_dir, 0, "resumed")[0]["step"] == 6
     assert events(run.run_dir, 0, "outcome")[0]["step"] == 9

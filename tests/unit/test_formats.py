@@ -13,12 +13,15 @@ from deploy.core import formats
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import facts
 from deploy.image import model
+from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
-from deploy.run import events, record
+from deploy.run import code, events, provenance, record
+from lab.answers import answers
 from muster import checkpoint
 from muster.checkpoint.manifest import FORMAT
 from muster.errors import CheckpointError, NewerFormat
 from tests.hostile.fuzz import samples
+from trainer.node import work
 
 HOME = Path(__file__).resolve().parents[2]
 GOLDEN = HOME / "tests/golden"
@@ -46,6 +49,29 @@ def test_a_run_folder_of_every_format_is_read_whole(run):
             assert events.of_rank(line, 0.0)["t"] == line["t"]
     assert [events.of_metrics(line, 0.0)["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4, 6, 6]
     assert "held-out" in page.write(record.find(run.parent, run.name)).read_text()
+
+
+@pytest.fixture
+def on_hosts(tmp_path):
+    """A copy of the folder of a script's run on two hosts, after `fab fetch`."""
+    return Path(shutil.copytree(GOLDEN / "run-hosts", tmp_path / "runs/golden-hosts"))
+
+
+def test_the_run_folder_of_a_script_on_hosts_is_read_whole(on_hosts, monkeypatch):
+    (listed,) = record.listing(on_hosts.parent, ())
+    assert (listed.verdict, listed.step) == ("done", 30)
+    assert record.facts(on_hosts)["hosts"] == ["rack-1", "rack-2"]
+    for folder, read in (("ranks", events.of_rank), ("telemetry", events.of_telemetry)):
+        first, second = sorted((on_hosts / folder).iterdir())
+        assert all(read(line, 0.0)["t"] == line["t"] for line in (*lines(first), *lines(second)))
+    assert events.of_metrics(lines(on_hosts / "metrics.jsonl")[-1], 0.0)["loss"] < 0.1
+    monkeypatch.setattr(provenance, "is_ours", lambda stored: True)  # the seal is of the user who made the folder
+    known = code.read(on_hosts)
+    assert (known.commit[:8], known.changed) == ("4050b9eb", ("train.py",))
+    assert work.written(on_hosts) == work.FileTotals(1, 1877), "notes.txt is as sent.json has it"
+    shown = page.write(on_hosts).read_text()
+    for words in ("rack-2", "4050b9eb", "out/model.pt", "Memory", "2.13.0+cpu"):
+        assert words in shown, words
 
 
 def test_a_run_folder_from_before_there_were_formats_is_read(run):
@@ -80,6 +106,16 @@ def test_a_checkpoint_of_format_1_is_loaded():
     assert all(torch.is_tensor(rng["torch"]) for rng in state["rng"])
 
 
+def test_a_checkpoint_of_format_2_is_loaded_from_the_parts_of_two_ranks():
+    newest, damaged = checkpoint.newest_usable(GOLDEN / "checkpoint-v2")
+    assert not damaged
+    state, manifest = checkpoint.load(newest.path)
+    assert sorted(manifest.files) == ["shard-0.pt", "shard-1.pt"]
+    assert {file.host for file in manifest.files.values()} == {"vm"}
+    shapes = {"0.weight": (4, 2), "0.bias": (4,), "1.weight": (2, 4), "1.bias": (2,)}
+    assert {name: tuple(value.shape) for name, value in state["model"].items()} == shapes
+
+
 def test_a_checkpoint_of_a_newer_muster_is_refused_and_not_passed_over_for_an_older_one(tmp_path):
     for step in (6, 7):
         shutil.copytree(GOLDEN / "checkpoint-v1/step-00000006", tmp_path / f"step-{step:08d}")
@@ -106,6 +142,15 @@ def test_a_cluster_file_of_format_1_is_read_and_a_newer_one_refused_before_its_u
     newer.write_text('format = 2\n[fleet]\nname = "a"\n')
     with pytest.raises(UsageError, match=r"cluster\.toml has format 2"):
         inventory.from_file(newer)
+
+
+def test_answers_of_a_preflight_without_a_format_are_read_and_newer_ones_refused():
+    kept = json.loads(json.dumps(answers().json()))
+    assert kept["format"] == formats.ANSWERS
+    with pytest.raises(UsageError, match=r"answers\.json has format 2"):
+        Answers.of({**kept, "format": formats.ANSWERS + 1}, "answers.json")
+    del kept["format"]
+    assert judge(Answers.of(kept)) == judge(answers())
 
 
 def test_a_container_of_a_newer_muster_is_refused_and_another_users_left_alone():
