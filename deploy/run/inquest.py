@@ -120,11 +120,13 @@ def _sizes(evidence: Evidence, now: float) -> Finding | None:
     since, all_ended = min(end.t for end in words), len(evidence.ends) == len(evidence.began)
     if now - since < _SIZES_SETTLE_S and not all_ended:
         return None
+    calls = {rank: _last_call(rank, evidence) for rank in sorted(evidence.ends)}
+    if len({place for place, _ in calls.values()}) > 1:  # what they gave is another thing at another place
+        calls = {rank: (place, "") for rank, (place, _) in calls.items()}
     ranks: dict[str, list[int]] = {}
-    for rank, end in sorted(evidence.ends.items()):
-        called = evidence.called.get(rank)
-        if place := f"{called[-1].file}:{called[-1].line}" if called else _PLACE.search(end.how):
-            ranks.setdefault(place if isinstance(place, str) else place[1], []).append(rank)
+    for rank, (place, size) in calls.items():
+        if place:
+            ranks.setdefault(f"{place}{f' with {size}' if size else ''}", []).append(rank)
     groups = sorted(ranks.items(), key=lambda item: len(item[1]))
     text = "; ".join(f"{ranks_in_words(of)} in {place}" for place, of in groups)
     text = f"the ranks do not agree on the size of a collective: {text or words[0].error}"
@@ -133,6 +135,14 @@ def _sizes(evidence: Evidence, now: float) -> Finding | None:
     node = "" if culprit is None else evidence.began[culprit]
     tail = "" if odd else "; could not tell which of them is wrong"
     return Finding(Cause.MISMATCH, text + tail, node, culprit, t=since)
+
+
+def _last_call(rank: int, evidence: Evidence) -> tuple[str, str]:
+    """Where a rank that ended last called a collective, and how much it gave; empty where nothing says so."""
+    if called := evidence.called.get(rank):
+        return f"{called[-1].file}:{called[-1].line}", called[-1].size
+    place = _PLACE.search(evidence.ends[rank].how)
+    return place[1] if place else "", ""
 
 
 def _of_end(end: End, evidence: Evidence) -> Finding:

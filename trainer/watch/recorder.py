@@ -68,11 +68,19 @@ def rows(entries: list[Mapping[str, Any]]) -> list[Row]:
         known = groups.pop(name, [])
         if known and known[-1][1] >= number:  # a group of this name was formed again
             known = []
-        size = "+".join("x".join(map(str, sizes)) or "1" for sizes in entry.get("input_sizes") or ())
+        size = _size(entry)
         what = str(entry["profiling_name"]).rpartition(":")[2]
         row = (name[:40], number, what[:40], size[:40], *_place(entry.get("frames") or ()))
         groups[name] = [*known[-_OF_A_GROUP + 1 :], row]
     return [row for group in list(groups.values())[-_GROUPS:] for row in group]
+
+
+def _size(entry: Mapping[str, Any]) -> str:
+    """The sizes of what a rank gave, with the types that are not torch's default: `5x3+1`, `3 Double`."""
+    sizes, types = entry.get("input_sizes") or (), [str(kind) for kind in entry.get("input_dtypes") or ()]
+    types += ["Float"] * (len(sizes) - len(types))
+    parts = zip(sizes, types, strict=False)
+    return "+".join(("x".join(map(str, of)) or "1") + f" {kind}" * (kind != "Float") for of, kind in parts)
 
 
 def _place(frames: Any) -> tuple[str, int, str]:

@@ -97,3 +97,9 @@ def test_it_is_asked_only_while_a_step_takes_unusually_long_and_no_collective_is
     asked.look(2, 1.0)
     assert asked.look(2, 10.0) == [], "its steps are that slow"
     assert asked.look(2, 13.0)[-1][3] == "4"
+
+
+def test_a_size_has_the_type_where_it_is_not_the_usual_one():
+    entry = {"input_sizes": [[5, 3], []], "input_dtypes": ["Float", "Double"]}
+    assert recorder._size(entry) == "5x3+1 Double"
+    assert recorder._size({"input_sizes": [[3]]}) == "3"
