@@ -40,6 +40,12 @@ _LAUNCHER_ERRORS = (
 )
 # gloo's words for a rank beyond the size that the script gave.
 _TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# What argparse and click say before they end a program with code 2, and what C and C++ say before an abort.
+_LAST_OF = {
+    2: re.compile(r"(?:\S{1,200}: error|Error): \S.*"),
+    -signal.SIGABRT: re.compile(r"Fatal Python error: \S.*|\s*what\(\): +\S.*|.{1,200}: Assertion .{1,200} failed\.?$"),
+}
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$")
 
 
@@ -48,7 +54,7 @@ def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Li
     message = f"{script} {how}"
     if (life.code or 0) > 0 and not last_words.error:
         message += " without an exception"
-    elif last_words.error and life.code == FAILED:
+    elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
         message += f": {last_words.error}"[:LINE_MOST]
     shown = [f"    {line[:LINE_MOST]}" for line in last_words.words]
     hint = f"logs/rank-{life.rank}.log has all that it printed"
@@ -76,7 +82,7 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
     console = console if launcher else _of_attempt(console, pids)
     lines = [
         line
-        for line in map(str.rstrip, _UNENDED.sub("\n", console).splitlines())
+        for line in map(str.rstrip, _UNENDED.sub("\n", _COLOURS.sub("", console)).splitlines())
         if line and not _TORCHRUN.search(line)
     ]
     lines = _before_launcher(lines) if launcher else lines
@@ -95,9 +101,19 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
     ending = lines[-_LAST_LINES:]
     starts = [at for at, line in enumerate(ending) if _TRACEBACK in line]
     last = errors[-1].splitlines()[0] if errors else ""
-    if not _ERROR.match(last):  # output and errors come through two pipes: a line of the one may break a traceback
+    if not last or (life.code != FAILED and not victim):
+        last = next((line.strip() for line in reversed(bare[-_ABORT_LINES:]) if _says_last(life, line)), last)
+    if not (
+        _ERROR.match(last) or _says_last(life, last)
+    ):  # output and errors come through two pipes: a line of the one may break a traceback
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
     return LastWords(tuple(ending[starts[-1] :] if starts else ending), _unwrapped(last, bare), victim)
+
+
+def _says_last(life: Life, line: str) -> bool:
+    """Whether a rank that ended like this says with this line why."""
+    says = _LAST_OF.get(life.code or 0)
+    return bool(says and says.match(line))
 
 
 def _unwrapped(error: str, lines: Sequence[str]) -> str:

@@ -163,6 +163,29 @@ def test_what_an_earlier_attempt_said_is_not_this_ones():
     assert said.error == "KeyError: 'new'"
 
 
+@pytest.mark.parametrize(
+    ("code", "words", "error"),
+    [
+        (2, ["usage: train.py [-h]", "train.py: error: unrecognized arguments: --lr-decay 0.1"],
+         "train.py: error: unrecognized arguments: --lr-decay 0.1"),
+        (-6, ["Fatal Python error: PyThreadState_Get: the GIL is released", "Current thread 0x01:", "  File \"t.py\""],
+         "Fatal Python error: PyThreadState_Get: the GIL is released"),
+        (-6, ["terminate called after throwing an instance of 'std::runtime_error'", "  what():  no such shard"],
+         "what():  no such shard"),
+        (-6, [*traceback(["KeyError: 'x'"]), "python: shard.c:4: main: Assertion `size > 0' failed."],
+         "python: shard.c:4: main: Assertion `size > 0' failed."),
+        (-6, ["free(): invalid pointer"], ""),
+        (1, ["\x1b[1mValueError: in bold\x1b[0m"], "ValueError: in bold"),
+    ],
+)  # fmt: skip
+def test_a_parser_an_abort_and_colours_say_why_too(code, words, error):
+    said = heard(*words, code=code)
+    assert said.error == error
+    verdict = why_failed(said, f"ended with code {code}", "train.py", "a", Life(0, 0, 0, 3, 500, 1.0, 2.0, code))
+    assert error in verdict.message
+    assert ("without an exception" in verdict.message) is (code > 0 and not error)
+
+
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
 def test_an_error_that_rich_has_wrapped_is_whole(prefix):
     frame = ["╭─ Traceback (most recent call last) ─╮", "│ /home/me/train.py:4 in load         │", f"╰{'─' * 37}╯"]
