@@ -103,9 +103,8 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
     last = errors[-1].splitlines()[0] if errors else ""
     if not last or (life.code != FAILED and not victim):
         last = next((line.strip() for line in reversed(bare[-_ABORT_LINES:]) if _says_last(life, line)), last)
-    if not (
-        _ERROR.match(last) or _says_last(life, last)
-    ):  # output and errors come through two pipes: a line of the one may break a traceback
+    # Output and errors come through two pipes: a line of the one may break a traceback.
+    if not (_ERROR.match(last) or _says_last(life, last)):
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
     return LastWords(tuple(ending[starts[-1] :] if starts else ending), _unwrapped(last, bare), victim)
 
