@@ -95,8 +95,9 @@ class Session:
         token = secrets.token_hex(8)
         done = self.run(_SCRIPT("home"), input=f"{token}\n".encode(), check=False)
         if done.code:
-            last_words = (done.err.strip() or done.out.strip() or "nothing").splitlines()[-1]
-            detail = f": `sh` ended with code {done.code} and said {last_words!r}; `ulimit -a` there shows its limits"
+            words = (done.err.strip() or done.out.strip()).splitlines()
+            ending = f"said {words[-1]!r}" if words else "said nothing"
+            detail = f": `sh` ended with code {done.code} and {ending}; `ulimit -a` there shows its limits"
             raise fault("no-shell", self._where, detail)
         line, _, path = done.out.partition("\n")
         if line != token:
