@@ -28,9 +28,10 @@ from ipaddress import ip_address
 
 # A rank that waits for others gives up before this process gives it up: its own words say more.
 ALONE_S, WAIT_S, GRACE_S = 60.0, 30.0, 10.0
-MB = 1_000_000
-WORKERS, FILE_SIZE, LONG = 2, 1 << 20, 20 * MB
-MOST_WORDS, MOST_LINES = 256 << 10, 80
+# A rank's threads: torch's, one for each processor in each of two pools, and its libraries'.
+THREADS = min(64, 2 * len(os.sched_getaffinity(0)) + 16)
+WORKERS, FILE_SIZE, MB = 2, 1 << 20, 1_000_000
+LONG, MOST_WORDS, MOST_LINES = 20 * MB, 256 << 10, 80
 # NCCL's lines that say which way it takes (deploy/preflight/nccl_log.py reads them).
 NCCL, TELLING = (
     "NCCL INFO",
@@ -55,19 +56,13 @@ class Batches:
         return torch.full((1 << 20,), float(index))
 
 
-def needed_threads():
-    """How many threads a rank starts: torch's, one for each processor in each of two pools, and its libraries'."""
-    return min(64, 2 * len(os.sched_getaffinity(0)) + 16)
-
-
 def try_threads():
     """Start as many threads as a rank with libraries has."""
     go, started = threading.Event(), []
     try:
-        for _ in range(needed_threads()):
-            thread = threading.Thread(target=go.wait, daemon=True)
-            thread.start()
-            started.append(thread)
+        for _ in range(THREADS):
+            started.append(threading.Thread(target=go.wait, daemon=True))
+            started[-1].start()
     finally:
         go.set()
     for thread in started:
@@ -195,7 +190,7 @@ class Rank:
     def alone(self):
         """The phase without other nodes. Only one rank of a node writes and loads: all share disk and memory."""
         if self.local == 0:
-            self.step("start %d threads" % needed_threads(), try_threads)
+            self.step("start %d threads" % THREADS, try_threads)
             if self.plan["expect"]:
                 self.step("see the run's folder", try_view, os.path.join(self.plan["folder"], self.plan["expect"]))
             self.step("write to %s" % self.plan["folder"], try_folder, self.plan["folder"])
