@@ -78,7 +78,7 @@ class Ranks:
 
     def weights(self):
         """What each rank ended with."""
-        assert self.codes() == [0] * len(self.processes), self.said[0].read_text()
+        assert self.codes() == [0] * len(self.processes), "\n".join(path.read_text() for path in self.said)
         return {path.read_text().split("weights ")[1].strip() for path in self.said}
 
 
