@@ -72,9 +72,10 @@ def test_the_rehearsal_finds_what_only_the_run_would_and_leaves_nothing(rack, tm
     code, verdict = preflight("")
     assert (code, verdict["cause"], verdict["groups"]["proof"]) == (0, "", "ok")
     assert verdict["rehearsed"].startswith("2 ranks met")
-    # Too few for the threads and workers of a rank; no probe needs them.
-    code, verdict = preflight("pids = 24")
-    assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "process-limits", hosts)
+    # torch refuses it at its import; no probe imports torch.
+    code, verdict = preflight('environment = { TORCH_LOGS = "nonsense" }')
+    assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "proof-failed", hosts)
+    assert "failed at `import torch`: ValueError: Invalid log settings" in verdict["findings"][0]["text"]
     assert all(left_there(rack, host) == "" for host in hosts)
     assert all(".rehearsal-" not in rack.on(host, "ls", "-A", ".muster/runs") for host in hosts)
 
