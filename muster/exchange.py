@@ -6,11 +6,17 @@ no code. A `group` spans all ranks and takes CPU tensors; None is torch's defaul
 
 from __future__ import annotations
 
+import atexit
 import io
+import time
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+# A thread of gloo's drops the tensors of a message a moment after the rank has gone on, and needs Python's lock for it.
+# If Python has begun to end by then, the process aborts (torch 2.13, Python 3.11). atexit comes before that.
+atexit.register(time.sleep, 0.05)
 
 
 def rank_and_world(group: dist.ProcessGroup | None = None) -> tuple[int, int]:

@@ -29,6 +29,8 @@ from .steps import FIRST_STEPS, Done, Steps, between
 
 _CLOSER_SECONDS = 0.25
 _NO_WAIT: float | None = 0.0
+# A thread of gloo's needs Python to drop a message's tensors; once Python ends, that aborts the rank (decision 0128).
+_GLOO_ENDS_S = 0.05
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -324,6 +326,8 @@ class Watcher:
             ):
                 why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
                 self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
+            if "torch.distributed" in sys.modules:
+                time.sleep(_GLOO_ENDS_S)
 
     def _tell_failure(self, looks: Looks) -> None:
         """Record the last collectives of a script that an error ends, so that the ranks can be compared."""
