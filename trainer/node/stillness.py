@@ -279,7 +279,8 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
             fields = (path / "stat").read_text().rpartition(")")[2].split()
             state, session = fields[0], int(fields[3])
             if session in by_pid:
-                user_s, kernel_s = int(fields[11]) / _TICKS, int(fields[12]) / _TICKS
+                # With those of children that have ended: a child's end would make a rank look idle.
+                user_s, kernel_s = ((int(fields[at]) + int(fields[at + 2])) / _TICKS for at in (11, 12))
                 own = int(path.name) == session
                 stopped, wakes = own and state in "Tt", int(_status(path, "voluntary_ctxt_switches")) if own else 0
                 tracer = _tracer(path) if own and state == "t" else ""

@@ -292,3 +292,13 @@ def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monk
     ((at, doing),) = told(step=3).items()
     assert doing == "unseen"
     assert at - 129 > 12
+
+
+def test_what_a_child_has_computed_counts_after_its_end():
+    burn = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); print(flush=True); input()"
+    line = [sys.executable, "-c", words]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
+        rank.stdout.readline()
+        assert stillness._busy([rank.pid])[rank.pid].cpu_s >= 0.3
+        rank.communicate(b"\n")
