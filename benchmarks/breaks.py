@@ -50,7 +50,16 @@ from benchmarks.venv import HOME
 FAB = str(HOME / ".venv" / "bin" / "fab")
 HOSTS = ("rack-1", "rack-2", "rack-3")
 WAIT_LOST_S, END_S = 20, 60
-_LISTS = ("known", "strange", "strangers", "others", "fresh", "newest", "unlisted")
+# By --list: the faults of one rank, and those that need hosts.
+_LISTS: dict[str, tuple[Sequence[Fault], Sequence[Fault]]] = {
+    "known": (HERE, ON_HOSTS),
+    "strange": (STRANGE, []),
+    "strangers": ([*STRANGE_HERE, *HARMLESS, *TOGETHER], STRANGE_ON_HOSTS),
+    "others": (OTHERS, OTHERS_ON_HOSTS),
+    "fresh": (FRESH, FRESH_ON_HOSTS),
+    "newest": (NEWEST, []),
+    "unlisted": (UNLISTED, []),
+}
 _WORDS = CAUSES | MORE_CAUSES | FRESH_CAUSES | NEWEST_CAUSES | UNLISTED_CAUSES
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 _SPEAKS = re.compile(
@@ -389,20 +398,8 @@ def main() -> None:
     asked.add_argument("--to-end", action="store_true")
     options = asked.parse_args()
     rack = Rack(options.rack, options.image)
-    here, on_hosts = HERE, ON_HOSTS
-    if options.list == "strange":
-        here, on_hosts = STRANGE, []
-    elif options.list == "strangers":
-        here, on_hosts = [*STRANGE_HERE, *HARMLESS, *TOGETHER], STRANGE_ON_HOSTS
-    elif options.list == "others":
-        here, on_hosts = OTHERS, OTHERS_ON_HOSTS
-    elif options.list == "fresh":
-        here, on_hosts = FRESH, FRESH_ON_HOSTS
-    elif options.list == "newest":
-        here, on_hosts = NEWEST, []
-    elif options.list == "unlisted":
-        here, on_hosts = UNLISTED, []
-    faults = ([] if options.hosts_only else here) + (on_hosts if options.rack else [])
+    here, on_hosts = _LISTS[options.list]
+    faults = [*([] if options.hosts_only else here), *(on_hosts if options.rack else [])]
     seen, unseen = drawn(options.seed, [*here, *on_hosts])
     chosen = {"seen": seen, "unseen": unseen, "all": [*seen, *unseen]}[options.part]
     faults = [fault for fault in faults if fault in chosen and (not options.only or fault.name in options.only)]
