@@ -9,8 +9,7 @@ first line that speaks of the fault counts: right, silent (nothing in time), uns
 
 --seed also draws a third of the faults, and pairs of them, that serve for the score alone: --part unseen, --pairs N.
 --image: what the hosts run (muster-trainer:cpu). --torchrun: plain torchrun runs the script, and its own words count.
---to-end: of the faults that a run cannot survive, with --wait-lost 20s: does it end within 60 s after that, what does
-it say last, and which cause does outcome.json have?
+--to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, and with which words and cause?
 """
 
 from __future__ import annotations
