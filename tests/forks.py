@@ -2,7 +2,7 @@
 
 Each process of pytest-xdist collects all tests for itself: of 40 s of processor time, 8 s (docs/tests.md). This plugin
 collects once and forks, which is safe as long as the tests are only imported, have started no thread and use no torch.
-`python -m pytest -p tests.forks --forks 4 ...`
+`python -m pytest -p tests.forks --forks 5 ...`
 """
 
 import itertools
