@@ -27,6 +27,8 @@ REASONS = {
     errno.ECONNREFUSED: "refused",
     errno.ENETUNREACH: "no-route",
     errno.EHOSTUNREACH: "unreachable",
+    errno.ENOPROTOOPT: "unreachable",  # an ICMP message that the host has no TCP: a firewall chose it
+    errno.EHOSTDOWN: "unreachable",
     errno.EADDRNOTAVAIL: "no-address",
     errno.EACCES: "forbidden",
     errno.EPERM: "forbidden",
@@ -40,7 +42,7 @@ REASONS = {
 
 def reason(code):
     """The word of preflight for an error number of connect."""
-    return REASONS.get(code, os.strerror(code))
+    return REASONS.get(code) or errno.errorcode.get(code, "failed").lower()
 
 
 def reason_of(fault):
