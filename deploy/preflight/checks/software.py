@@ -81,6 +81,10 @@ def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
         seen = {host: answers.facts[host]["environment"].get(name, "") for host in hosts}
         if len(set(seen.values())) > 1 and not name.endswith(OWN) and name not in ("RANK", "LOCAL_RANK"):
             grave = name in MUST_AGREE or (answers.request.backend == "nccl" and name in MUST_AGREE_NCCL)
+            # With DETAIL a rank checks each collective with the others first, in a group of its own: those without
+            # it never join, and all wait.
+            checks = {value.upper() == "DETAIL" for value in seen.values()}
+            grave = grave or (name == "TORCH_DISTRIBUTED_DEBUG" and len(checks) > 1)
             yield _differing("settings-differ", seen, grave, f"{name} differs")
 
 

@@ -191,7 +191,16 @@ def test_what_an_engine_says_when_it_starts_nothing_is_a_cause(words, cause):
 def test_a_value_that_torch_refuses_is_a_fault_even_if_all_hosts_have_it():
     alike = {host: {"environment": {"TORCH_DISTRIBUTED_DEBUG": "MUCH"}} for host in HOSTS}
     assert (judge(answers(change=alike)).cause, judge(answers(change=alike)).hosts) == ("settings-differ", HOSTS)
-    assert judge(answers(change={"a": {"environment": {"TORCH_DISTRIBUTED_DEBUG": "detail"}}})).ok
+
+
+def test_ranks_check_collectives_in_a_group_of_their_own_where_debug_is_detail_so_all_must_have_it():
+    def verdict(*hosts, value="detail"):
+        return judge(answers(change={host: {"environment": {"TORCH_DISTRIBUTED_DEBUG": value}} for host in hosts}))
+
+    assert verdict(*HOSTS).ok
+    assert verdict("a", value="INFO").ok
+    assert (verdict("a").cause, verdict("a").hosts) == ("settings-differ", ("a",))
+    assert "unset TORCH_DISTRIBUTED_DEBUG on a" in verdict("a").fix
 
 
 def resources_of_b(**more):
