@@ -133,6 +133,7 @@ UNFORESEEN = [
     Fault("a loader's worker waits for a file's lock", "rank", ("locked",), _FLOCK),
     Fault("a thread's time limit raises in the main thread", "rank", ("exception",), _LATE),
     Fault("a thread interrupts the main thread", "rank", ("interrupt",), "import _thread\n"
+          "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it\n"
           "threading.Timer(0.3, _thread.interrupt_main).start()\nwhile True: time.sleep(0.1)"),
     # Precision, schedules, and what libraries patch.
     Fault("steps its scheduler beyond the end", "rank", ("exception",), _SCHEDULER),
@@ -160,8 +161,8 @@ UNFORESEEN = [
     Fault("saves a sharded checkpoint alone", "rank", ("mismatch", "locked", "exception"), _SHARDED, kinds=SCRIPT),
     Fault("a stub replaces its all_reduce", "rank", ("mismatch", "locked"), "dist.all_reduce = lambda *_, **__: None",
           kinds=SCRIPT),
-    Fault("reduces a tensor of another device", "rank", ("exception",),
-          "dist.all_reduce(torch.empty(3, device='meta'))", kinds=SCRIPT),
+    Fault("reduces a number that is no tensor", "rank", ("exception",), "dist.all_reduce(torch.ones(1).item())",
+          kinds=SCRIPT),
     # It stands still.
     Fault("both pipes to its tokenizer are full", "rank", ("locked",), _PIPES),
     Fault("a pool of one thread waits for itself", "rank", ("locked",), _EXECUTOR),
@@ -172,7 +173,9 @@ UNFORESEEN = [
     Fault("its second store waits for a worker", "rank", ("locked",),
           "dist.TCPStore('127.0.0.1', 0, world_size=2, is_master=True, wait_for_workers=True)"),
     Fault("a forked child waits for OpenMP's threads", "rank", ("locked",), _OPENMP),
-    Fault("a decoder sleeps with the interpreter's lock", "rank", ("locked",), "ctypes.PyDLL(None).sleep(10_000)",
+    # A sleep would not do: the first signal that has a handler ends it.
+    Fault("a decoder locks twice with the interpreter's lock", "rank", ("locked",), "latch = "
+          "ctypes.create_string_buffer(64)\nfor _ in range(2): ctypes.PyDLL(None).pthread_mutex_lock(latch)",
           limit_s=75),
     Fault("its crash reporter hangs", "rank", ("locked", "exception"),
           "sys.excepthook = lambda *_: time.sleep(10_000); raise ValueError('bad sample 7')"),
