@@ -32,18 +32,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks import break_fresh, break_newest, break_strange, break_unforeseen, break_unlisted
 from benchmarks.break_faults import CAUSES, HERE, ON_HOSTS, Fault
-from benchmarks.break_fresh import CAUSES as FRESH_CAUSES
-from benchmarks.break_fresh import FRESH, FRESH_ON_HOSTS
-from benchmarks.break_newest import CAUSES as NEWEST_CAUSES
-from benchmarks.break_newest import NEWEST
 from benchmarks.break_others import OTHERS, OTHERS_ON_HOSTS
 from benchmarks.break_scripts import source
-from benchmarks.break_strange import CAUSES as MORE_CAUSES
-from benchmarks.break_strange import STRANGE
 from benchmarks.break_strangers import HARMLESS, STRANGE_HERE, STRANGE_ON_HOSTS, TOGETHER
-from benchmarks.break_unlisted import CAUSES as UNLISTED_CAUSES
-from benchmarks.break_unlisted import UNLISTED
 from benchmarks.venv import HOME
 
 FAB = str(HOME / ".venv" / "bin" / "fab")
@@ -52,14 +45,16 @@ WAIT_LOST_S, END_S = 20, 60
 # By --list: the faults of one rank, and those that need hosts.
 _LISTS: dict[str, tuple[Sequence[Fault], Sequence[Fault]]] = {
     "known": (HERE, ON_HOSTS),
-    "strange": (STRANGE, []),
+    "strange": (break_strange.STRANGE, []),
     "strangers": ([*STRANGE_HERE, *HARMLESS, *TOGETHER], STRANGE_ON_HOSTS),
     "others": (OTHERS, OTHERS_ON_HOSTS),
-    "fresh": (FRESH, FRESH_ON_HOSTS),
-    "newest": (NEWEST, []),
-    "unlisted": (UNLISTED, []),
+    "fresh": (break_fresh.FRESH, break_fresh.FRESH_ON_HOSTS),
+    "newest": (break_newest.NEWEST, []),
+    "unlisted": (break_unlisted.UNLISTED, []),
+    "unforeseen": (break_unforeseen.UNFORESEEN, []),
 }
-_WORDS = CAUSES | MORE_CAUSES | FRESH_CAUSES | NEWEST_CAUSES | UNLISTED_CAUSES
+_WORDS = CAUSES | break_strange.CAUSES | break_fresh.CAUSES | break_newest.CAUSES | break_unlisted.CAUSES
+_WORDS |= break_unforeseen.CAUSES
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 _SPEAKS = re.compile(
     r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|other weights|"
@@ -344,7 +339,7 @@ def by_torchrun(fault: Fault, culprit: int, limit_s: float) -> str:
     root = re.search(r"Root Cause.*?rank\s*: (\d+)", words, re.DOTALL)
     named = root is not None and int(root[1]) == culprit
     why = any(
-        re.search(CAUSES[cause] + r"|Signal \d+ \(SIG\w+\)" * (cause == "killed"), words) for cause in fault.cause
+        re.search(_WORDS[cause] + r"|Signal \d+ \(SIG\w+\)" * (cause == "killed"), words) for cause in fault.cause
     )
     return "right" if named and why else "culprit only" if named else "WRONG"
 
