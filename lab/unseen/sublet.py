@@ -64,8 +64,8 @@ wrapper("docker is the site's script, which takes the host's network from whoeve
         says=r"network of (its|their) own|bridge|namespace|172\.17\.|script|wrapper")  # fmt: skip
 wrapper("docker's client is of 2016, the engine is not",
         "case $1 in container|image|system|context|builder|buildx|plugin|manifest) echo \"docker: $1 is not a docker "
-        "command.\" >&2; exit 1;; esac; for at; do case $at in --mount|--mount=*|--gpus|--gpus=*|--pull=*|--cgroupns=*) "
-        "echo \"unknown flag: ${at%%=*}\" >&2; exit 125;; esac; done\nexec docker.real \"$@\"",
+        "command.\" >&2; exit 1;; esac; for at; do case $at in --mount|--mount=*|--gpus|--gpus=*|--pull=*|--cgroupns=*)"
+        " echo \"unknown flag: ${at%%=*}\" >&2; exit 125;; esac; done\nexec docker.real \"$@\"",
         "docker-refused", "docker-wrapped", "docker-missing",
         says=r"unknown flag|not a docker command|--mount|\bold(er)?\b")  # fmt: skip
 remade("the image was made for debugging here: TORCH_DISTRIBUTED_DEBUG is DETAIL", f"docker create --name borrowed "
