@@ -25,6 +25,7 @@ _ANEW = ENGINE.replace("{}", SAME) + ANSWERS
 _SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "one-way", "no-route", "host-unreachable")
 _REJECTED = ("all-ports-rejected", "rendezvous-rejected", "data-ports-rejected")
 _HUNG_UP = ("ssh-refused", "ssh-lost", "ssh-silent", "ssh-hangup")
+_LAYERS = "/var/lib/docker/overlay2/*/diff"
 _SOME = r"\bhalf\b|\b[0-9]+ of [0-9]+|some (of|calls|connections)"
 
 
@@ -68,15 +69,17 @@ wrapper("docker's client is of 2016, the engine is not",
         " echo \"unknown flag: ${at%%=*}\" >&2; exit 125;; esac; done\nexec docker.real \"$@\"",
         "docker-refused", "docker-wrapped", "docker-missing",
         says=r"unknown flag|not a docker command|--mount|\bold(er)?\b")  # fmt: skip
-remade("the image was made for debugging here: TORCH_DISTRIBUTED_DEBUG is DETAIL", f"docker create --name borrowed "
-       f"{_IMAGE}", "-c 'ENV TORCH_DISTRIBUTED_DEBUG=DETAIL'", "settings-differ", "image-differs",
-       says=r"TORCH_DISTRIBUTED_DEBUG|\bDETAIL\b")  # fmt: skip
-remade("the image has lost its lists of users and groups", "docker run --name borrowed --user 0 --entrypoint rm "
-       f"{_IMAGE} /etc/passwd /etc/group", "", "image-differs", "docker-refused",
-       says=r"passwd|find user|no matching entr|\bno (such )?user")  # fmt: skip
-remade("in the image only root may write to /tmp", "docker run --name borrowed --user 0 --entrypoint chmod "
-       f"{_IMAGE} 755 /tmp /var/tmp", "", "image-differs", "folder-readonly",
-       says=r"/tmp\b|temporary (folder|director)")  # fmt: skip
+wrapper("docker is the site's script, which gives each container its variables: TORCH_DISTRIBUTED_DEBUG is DETAIL",
+        'case $1 in run|create) verb=$1; shift; set -- $verb --env TORCH_DISTRIBUTED_DEBUG=DETAIL "$@";; esac\n'
+        'exec docker.real "$@"', "settings-differ", "docker-wrapped",
+        says=r"TORCH_DISTRIBUTED_DEBUG|\bDETAIL\b")  # fmt: skip
+row("a backup without modes was put back over docker's folder: in images only root may write to /tmp",
+    f"chmod 755 {_LAYERS}/tmp", f"chmod 1777 {_LAYERS}/tmp", "folder-readonly",
+    says=r"/tmp\b|temporary (folder|director)")  # fmt: skip
+row("a check of the disk took the lists of users and groups from the image", f"for at in {_LAYERS}/etc/passwd "
+    f"{_LAYERS}/etc/group; do mv $at $at.kept; done", f"for at in {_LAYERS}/etc/passwd.kept {_LAYERS}/etc/group.kept; "
+    "do mv $at ${at%.kept}; done", "docker-refused",
+    says=r"passwd|find user|no matching entr|\bno (such )?user")  # fmt: skip
 
 # Faults: SSH, the shell, the home.
 row("/run was cleaned by hand: sshd's empty folder is gone", "mv /run/sshd /run/sshd.kept",
