@@ -49,8 +49,6 @@ started("daemon.json says where the engine listens, and so does the service's co
 started("containerd is a service of its own, and nobody has started it",
         '"containerd": "/run/containerd/containerd.sock"', "", "docker-down", "docker-silent",
         says=r"containerd")  # fmt: skip
-engine("default-ulimits: the limit of open files has no Name", {"default-ulimits": {
-    "nofile": {"Hard": 10000, "Soft": 10000}}}, "docker-refused", says=r"rlimit|ulimit")  # fmt: skip
 service("the engine's service is hardened: ProtectHome=read-only", "mount --bind /home /home; mount -o "
         "remount,bind,ro /home", "mount-closed", "mount-missing", "home-readonly", "folder-readonly",
         says=r"read-only|ProtectHome|may not write|not writable")  # fmt: skip
@@ -81,7 +79,7 @@ row("a check of the disk took the lists of users and groups from the image", f"f
     "do mv $at ${at%.kept}; done", "docker-refused",
     says=r"passwd|find user|no matching entr|\bno (such )?user")  # fmt: skip
 
-# Faults: SSH, the shell, the home.
+# Faults: SSH and the shell.
 row("/run was cleaned by hand: sshd's empty folder is gone", "mv /run/sshd /run/sshd.kept",
     "rm -rf /run/sshd; mv /run/sshd.kept /run/sshd", *_HUNG_UP,
     says=r"/run/sshd|privilege separation|closed|reset|hung up")  # fmt: skip
@@ -92,19 +90,6 @@ shell("the shell's file calls newgrp docker, and that shell reads what is meant 
       "ssh-shell", says=r"newgrp|standard input|\bstdin\b|\.bashrc")  # fmt: skip
 shell("each shell becomes a session of tmux, and tmux is gone", '[ -n "$TMUX" ] || exec tmux new-session -A -s main',
       "ssh-shell", "command-missing", says=r"\btmux\b")  # fmt: skip
-row("homes are called as the directory has people: Doe, Jane", "ln -s muster '/home/Doe, Jane'; cp /etc/passwd "
-    f"/run/passwd; sed -i 's#:{HOME}:#:/home/Doe, Jane:#' /etc/passwd",
-    "cat /run/passwd >/etc/passwd; rm '/home/Doe, Jane'", "docker-refused", "mount-missing",
-    says=r"comma|Doe|invalid (argument|mount|field|spec)")  # fmt: skip
-row("a minimal system: neither setsid, nohup, timeout, flock nor mktemp", "mkdir /opt/away; for each in setsid nohup "
-    "timeout flock mktemp; do at=$(command -v $each); mv $at /opt/away/$each; echo mv /opt/away/$each $at; done "
-    ">/run/sublet.back", "sh /run/sublet.back; rmdir /opt/away", "command-missing",
-    says=r"\b(setsid|nohup|timeout|flock|mktemp)\b")  # fmt: skip
-row("root may make nothing where the runs are, as with NFS and root_squash", f"set -e; {_MADE}; mkdir -p /srv/nfs; "
-    "mount -t tmpfs -o uid=1000,gid=1000,mode=700 none /srv/nfs; mount --bind -o "
-    f"'X-mount.idmap=u:1000:1000:1 g:1000:1000:1' /srv/nfs {_RUNS}", f"umount -l {_RUNS}; umount -l /srv/nfs; rmdir "
-    "/srv/nfs", "folder-readonly", "home-readonly", "mount-missing", "docker-refused", "file-permission",
-    says=r"\broot\b|overflow|too large for defined|permission denied|squash")  # fmt: skip
 
 # Faults: the network and names.
 kernel("what listens on :: takes no IPv4", "net.ipv6.bindv6only=1", *_REJECTED, "family-mixed", "endpoint-nobody", on=0,
@@ -128,6 +113,8 @@ engine("daemon.json is a guide's: another log driver, a mirror that is gone, SEL
     "insecure-registries": ["registry.lab:5000"], "max-concurrent-downloads": 1, "log-driver": "local",
     "log-opts": {"max-size": "20k", "max-file": "2"}, "default-cgroupns-mode": "host", "selinux-enabled": True,
     "node-generic-resources": ["gpu=GPU-1"], "experimental": True, "seccomp-profile": "unconfined"})  # fmt: skip
+engine("default-ulimits: the limit of open files has no Name", {"default-ulimits": {
+    "nofile": {"Hard": 10000, "Soft": 10000}}}, "docker-refused", says=r"rlimit|ulimit")  # fmt: skip
 engine("an authorization plugin thinks about each call for a while, and allows it", {
     "authorization-plugins": ["sublet"]}, before="""mkdir -p /run/docker/plugins; cat >/opt/sublet.py <<'END'
 import http.server, json, socketserver, time
@@ -146,8 +133,8 @@ Door("/run/docker/plugins/sublet.sock", Judge).serve_forever()
 END
 setsid python3 /opt/sublet.py </dev/null >/dev/null 2>&1 & echo $! >/run/sublet.pid; sleep 1""",
        after="kill $(cat /run/sublet.pid); rm /opt/sublet.py /run/docker/plugins/sublet.sock")  # fmt: skip
-row("somebody deleted docker0 and flushed Docker's chains", "ip link del docker0; iptables -F FORWARD; iptables -t nat "
-    "-F", _ANEW)  # fmt: skip
+row("somebody deleted docker0 and emptied Docker's chains", "ip link del docker0; iptables -F FORWARD; iptables -t "
+    "nat -F DOCKER", _ANEW)  # fmt: skip
 row("the user is in no group docker, and docker is a function that calls sudo", f"gpasswd -d muster docker; cp "
     f"{HOME}/.bashrc /run/bashrc; (echo 'docker() {{ sudo docker \"$@\"; }}; export -f docker'; cat /run/bashrc) "
     f">{HOME}/.bashrc", f"cp /run/bashrc {HOME}/.bashrc; gpasswd -a muster docker")  # fmt: skip
@@ -179,6 +166,19 @@ row("PAM's limits by the book, and one login at a time", "printf 'muster %s\\n' 
 row("the user's group is called domain users, and there are sixty more", "set -e; cp /etc/group /run/sublet.group; sed "
     "-i 's/^muster:x:1000:/domain users:x:1000:/' /etc/group; for n in $(seq 60); do echo "
     "\"project $n:x:$((5000 + n)):muster\"; done >>/etc/group", "cat /run/sublet.group >/etc/group")  # fmt: skip
+row("homes are called as the directory has people: Doe, Jane", "ln -s muster '/home/Doe, Jane'; cp /etc/passwd "
+    f"/run/passwd; sed -i 's#:{HOME}:#:/home/Doe, Jane:#' /etc/passwd",
+    "cat /run/passwd >/etc/passwd; rm '/home/Doe, Jane'", "docker-refused", "mount-missing",
+    says=r"comma|Doe|invalid (argument|mount|field|spec)")  # fmt: skip
+row("a minimal system: neither setsid, nohup, timeout, flock nor mktemp", "mkdir /opt/away; for each in setsid nohup "
+    "timeout flock mktemp; do at=$(command -v $each); mv $at /opt/away/$each; echo mv /opt/away/$each $at; done "
+    ">/run/sublet.back", "sh /run/sublet.back; rmdir /opt/away", "command-missing",
+    says=r"\b(setsid|nohup|timeout|flock|mktemp)\b")  # fmt: skip
+row("root may make nothing where the runs are, as with NFS and root_squash", f"set -e; {_MADE}; mkdir -p /srv/nfs; "
+    "mount -t tmpfs -o uid=1000,gid=1000,mode=700 none /srv/nfs; mount --bind -o "
+    f"'X-mount.idmap=u:1000:1000:1 g:1000:1000:1' /srv/nfs {_RUNS}", f"umount -l {_RUNS}; umount -l /srv/nfs; rmdir "
+    "/srv/nfs", "folder-readonly", "home-readonly", "mount-missing", "docker-refused", "file-permission",
+    says=r"\broot\b|overflow|too large for defined|permission denied|squash")  # fmt: skip
 row("home, /tmp and /var/tmp are noexec, nosuid and nodev, by a guide", "set -e; for at in /home /tmp /var/tmp; do "
     "mount --bind $at $at; mount -o remount,bind,noexec,nosuid,nodev $at; done",
     "for at in /home /tmp /var/tmp; do umount -l $at; done")  # fmt: skip
