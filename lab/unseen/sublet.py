@@ -71,13 +71,6 @@ wrapper("docker is the site's script, which gives each container its variables: 
         'case $1 in run|create) verb=$1; shift; set -- $verb --env TORCH_DISTRIBUTED_DEBUG=DETAIL "$@";; esac\n'
         'exec docker.real "$@"', "settings-differ", "docker-wrapped",
         says=r"TORCH_DISTRIBUTED_DEBUG|\bDETAIL\b")  # fmt: skip
-row("a backup without modes was put back over docker's folder: in images only root may write to /tmp",
-    f"chmod 755 {_LAYERS}/tmp", f"chmod 1777 {_LAYERS}/tmp", "folder-readonly",
-    says=r"/tmp\b|temporary (folder|director)")  # fmt: skip
-row("a check of the disk took the lists of users and groups from the image", f"for at in {_LAYERS}/etc/passwd "
-    f"{_LAYERS}/etc/group; do mv $at $at.kept; done", f"for at in {_LAYERS}/etc/passwd.kept {_LAYERS}/etc/group.kept; "
-    "do mv $at ${at%.kept}; done", "docker-refused",
-    says=r"passwd|find user|no matching entr|\bno (such )?user")  # fmt: skip
 
 # Faults: SSH and the shell.
 row("/run was cleaned by hand: sshd's empty folder is gone", "mv /run/sshd /run/sshd.kept",
@@ -90,10 +83,16 @@ shell("the shell's file calls newgrp docker, and that shell reads what is meant 
       "ssh-shell", says=r"newgrp|standard input|\bstdin\b|\.bashrc")  # fmt: skip
 shell("each shell becomes a session of tmux, and tmux is gone", '[ -n "$TMUX" ] || exec tmux new-session -A -s main',
       "ssh-shell", "command-missing", says=r"\btmux\b")  # fmt: skip
+row("the user is in no group docker, and docker is a function that calls sudo", f"gpasswd -d muster docker; cp "
+    f"{HOME}/.bashrc /run/bashrc; (echo 'docker() {{ sudo docker \"$@\"; }}; export -f docker'; cat /run/bashrc) "
+    f">{HOME}/.bashrc", f"cp /run/bashrc {HOME}/.bashrc; gpasswd -a muster docker",
+    "docker-permission", "docker-wrapped", says=r"permission denied|group|\bsudo\b")  # fmt: skip
+row("a login is handed on to the group's account, by sudo", "set -e; useradd -m -s /bin/bash -G docker trainer; printf "
+    "'ForceCommand exec sudo -n -i -u trainer bash -c \"$SSH_ORIGINAL_COMMAND\"\\n' "
+    f">{SSHD}; {AGAIN}", f"rm {SSHD}; {AGAIN}; pkill -KILL -u trainer; userdel -f -r trainer; rm -rf "
+    "/var/tmp/muster-claims", "ssh-shell", says=r"\bsudo\b|ForceCommand|no output|standard input")  # fmt: skip
 
-# Faults: the network and names.
-kernel("what listens on :: takes no IPv4", "net.ipv6.bindv6only=1", *_REJECTED, "family-mixed", "endpoint-nobody", on=0,
-       pair=True, says=r"bindv6only|v6.?only|IPv6.only|only (by|on|over)? ?IPv6")  # fmt: skip
+# Faults: the network.
 row("a firewall in the tables of the old iptables, which the new one does not list", "iptables-legacy -I INPUT -i eth0 "
     "-s $PEER -p tcp --dport 1024:65535 -j DROP", "iptables-legacy -D INPUT 1", *_SILENT, pair=True, on=0,
     says=r"legacy")  # fmt: skip
@@ -103,9 +102,6 @@ firewall("a firewall answers that this host has no TCP", "filter INPUT -i eth0 -
 firewall("the firewall lets in who calls from IANA's ephemeral ports, and Linux begins below them",
          "filter INPUT -i eth0 -s $PEER -p tcp ! --dport 22 --sport 1024:49151 --syn -j DROP", on=0,
          causes=(*_SILENT, "link-loss"), says=rf"(source|local|caller's) ports?|ephemeral|{_SOME}")  # fmt: skip
-row("the host is called by its place in the row, 0017, which is also a way to write an address", "uname -n "
-    ">/run/sublet.name; echo 0017 >/proc/sys/kernel/hostname", "cat /run/sublet.name >/proc/sys/kernel/hostname",
-    "name-foreign", "name-unresolvable", says=r"0\.0\.0\.1[57]|\b0017\b")  # fmt: skip
 
 # Oddities: the engine, its client and the image.
 engine("daemon.json is a guide's: another log driver, a mirror that is gone, SELinux, generic resources", {
@@ -135,9 +131,13 @@ setsid python3 /opt/sublet.py </dev/null >/dev/null 2>&1 & echo $! >/run/sublet.
        after="kill $(cat /run/sublet.pid); rm /opt/sublet.py /run/docker/plugins/sublet.sock")  # fmt: skip
 row("somebody deleted docker0 and emptied Docker's chains", "ip link del docker0; iptables -F FORWARD; iptables -t "
     "nat -F DOCKER", _ANEW)  # fmt: skip
-row("the user is in no group docker, and docker is a function that calls sudo", f"gpasswd -d muster docker; cp "
-    f"{HOME}/.bashrc /run/bashrc; (echo 'docker() {{ sudo docker \"$@\"; }}; export -f docker'; cat /run/bashrc) "
-    f">{HOME}/.bashrc", f"cp /run/bashrc {HOME}/.bashrc; gpasswd -a muster docker")  # fmt: skip
+row("a backup without modes was put back over docker's folder: in images only root may write to /tmp",
+    f"chmod 755 {_LAYERS}/tmp", f"chmod 1777 {_LAYERS}/tmp", "folder-readonly",
+    says=r"/tmp\b|temporary (folder|director)")  # fmt: skip
+row("a check of the disk took the lists of users and groups from the image", f"for at in {_LAYERS}/etc/passwd "
+    f"{_LAYERS}/etc/group; do mv $at $at.kept; done", f"for at in {_LAYERS}/etc/passwd.kept {_LAYERS}/etc/group.kept; "
+    "do mv $at ${at%.kept}; done", "docker-refused",
+    says=r"passwd|find user|no matching entr|\bno (such )?user")  # fmt: skip
 environment("Go's settings are those of a hunt for leaks: each program tells what it does", "true",
             "GODEBUG=inittrace=1,gctrace=1\nGOGC=5\nGOMAXPROCS=1\nGOTRACEBACK=crash\nGOMEMLIMIT=1MiB",
             "true")  # fmt: skip
@@ -156,10 +156,6 @@ server("sshd as FIPS has it: NIST's curves, AES and ECDSA only", "Ciphers aes256
 server("a connection may have two sessions at once", "MaxSessions 2", causes=("ssh-sessions",),
        says=r"MaxSessions|(second|third) (session|channel)|(session|channel)s?\b.*(refused|denied|open|at once)",
        )  # fmt: skip
-row("a login is handed on to the group's account, by sudo", "set -e; useradd -m -s /bin/bash -G docker trainer; printf "
-    "'ForceCommand exec sudo -n -i -u trainer bash -c \"$SSH_ORIGINAL_COMMAND\"\\n' "
-    f">{SSHD}; {AGAIN}", f"rm {SSHD}; {AGAIN}; pkill -KILL -u trainer; userdel -f -r trainer; rm -rf "
-    "/var/tmp/muster-claims")  # fmt: skip
 row("PAM's limits by the book, and one login at a time", "printf 'muster %s\\n' '- maxlogins 1' 'hard core 0' "
     "'- priority 10' 'hard memlock 64' 'hard nproc 4000' 'hard fsize 4000000' 'hard nofile 1024' 'hard stack 8192' "
     ">/etc/security/limits.d/90-sublet.conf", "rm /etc/security/limits.d/90-sublet.conf")  # fmt: skip
@@ -186,7 +182,12 @@ row("the folder of the runs is root's, open to all, sticky, and hands on its gro
     f"{_RUNS}.kept; install -d -o root -g games -m 3777 {_RUNS}",
     f"rm -rf {_RUNS}; mv {_RUNS}.kept {_RUNS}")  # fmt: skip
 
-# Oddities: the network.
+# Oddities: the network and names.
+kernel("what listens on :: takes no IPv4", "net.ipv6.bindv6only=1", *_REJECTED, "family-mixed", "endpoint-nobody", on=0,
+       pair=True, says=r"bindv6only|v6.?only|IPv6.only|only (by|on|over)? ?IPv6")  # fmt: skip
+row("the host is called by its place in the row, 0017, which is also a way to write an address", "uname -n "
+    ">/run/sublet.name; echo 0017 >/proc/sys/kernel/hostname", "cat /run/sublet.name >/proc/sys/kernel/hostname",
+    "name-foreign", "name-unresolvable", says=r"0\.0\.0\.1[57]|\b0017\b")  # fmt: skip
 row("a VPN has all private networks, and the host's own is more special", "set -e; ip tuntap add dev tun0 mode tun; ip "
     "address add 10.8.0.6/24 dev tun0; ip link set tun0 up; for at in 10.0.0.0/8 172.16.0.0/12 192.168.0.0/16; do ip "
     "route add $at dev tun0; done", "ip link del tun0", "address-overlap", "other-network")  # fmt: skip
