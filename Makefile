@@ -74,10 +74,10 @@ lint:
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 
-# Half of these tests' time is waiting: four processes keep two cores busy. The longest tests come first.
-# unraisableexception collects garbage five times at the end of each process: two seconds. `make test` has it.
+# Half of these tests' time is waiting: five processes keep two cores busy. The longest tests come first.
+# unraisableexception collects garbage five times at the end: four seconds. `make test` has it.
 quick-tests:
-	@$(BIN)/python -m pytest --quick -q --tb=short -n 4 --no-loadscope-reorder -p no:unraisableexception tests/lab tests/unit
+	@$(BIN)/python -m pytest -p tests.forks --forks 5 --quick -q --tb=short -p no:unraisableexception tests/lab tests/unit
 
 check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(MAKE) --no-print-directory lint

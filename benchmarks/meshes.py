@@ -1,7 +1,7 @@
-"""Models that the ranks have cut: losses, resharding, damage, disks that are not shared, memory, speed.
+"""Models that the ranks have cut: losses, resharding, damage, wrong plans, memory, speed.
 
 python -m benchmarks.meshes [--quick]                 # all of it, half an hour
-python -m benchmarks.mesh.resharding [--quick]        # one part: losses, resharding, damage, unshared, memory, speed
+python -m benchmarks.mesh.resharding [--quick]        # one part: losses, resharding, damage, unshared, plans, ...
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.figure import alone, say
 
-PARTS = ("losses", "resharding", "damage", "unshared", "memory", "speed")
+PARTS = ("losses", "resharding", "damage", "unshared", "plans", "memory", "speed")
 
 
 def measure(quick: bool) -> dict[str, Any]:

@@ -57,8 +57,9 @@ def _keep_files_in_memory(config):
     room = os.statvfs(memory)
     enough = config.getoption("quick") or room.f_bavail * room.f_frsize > 8 << 30
     if enough and not room.f_flag & os.ST_NOEXEC:
-        config.option.basetemp = tempfile.mkdtemp(prefix="muster-tests-", dir=memory)
-        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
+        # Not --basetemp: every process that is forked empties that.
+        root = os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="muster-tests-", dir=memory)
+        config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,7 +83,7 @@ def pytest_collection_modifyitems(config, items):
     config.stash[_LEFT_OUT] = Counter(item.nodeid.partition("::")[0] for item in others)
     # What takes longest in one piece begins first.
     first = _WAITING if config.getoption("quick") else _LONGEST
-    items.sort(key=lambda item: _scope(item.nodeid) not in first)
+    items.sort(key=lambda item: scope_of(item.nodeid) not in first)
 
 
 @pytest.hookimpl(trylast=True)
@@ -124,7 +125,7 @@ _WAITING = {
 }
 
 
-def _scope(nodeid):
+def scope_of(nodeid):
     """What runs in one process, in order."""
     file = nodeid.partition("::")[0]
     folder, _, name = file.removeprefix("tests/").partition("/")
@@ -139,7 +140,7 @@ class _Together(LoadScopeScheduling):
     """Hands tests to processes by their scopes."""
 
     def _split_scope(self, nodeid):
-        return _scope(nodeid)
+        return scope_of(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)

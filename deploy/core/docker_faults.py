@@ -55,6 +55,8 @@ class DockerFault(DeployError):
 
 
 _NOTHING = r"(?!)"
+# The file for which there was no room. A host chooses these words, and somebody types the command.
+_NO_ROOM_AT = re.compile(r"(/[\w./-]{1,200})/[\w.-]{1,200}: (?:no space left on device|disk quota)", re.IGNORECASE)
 
 
 def _row(
@@ -177,9 +179,17 @@ def read(output: str) -> Cause | None:
     return next((cause for cause in CAUSES if cause.words.search(output)), None)
 
 
+def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
+    """The next command on a host that printed these words; if they show no cause, that of `otherwise`."""
+    cause = read(output) or named(otherwise)
+    if cause.name == "disk-full" and (place := _NO_ROOM_AT.search(output)):
+        return f"on {host or 'that host'}: df -h {place[1]}; df -i {place[1]}; docker system df"
+    return cause.hint(host)
+
+
 def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
     """Docker's words as a fault; if they show no cause, `otherwise` is the cause."""
     cause = read(output) or named(otherwise)
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
     quoted = cause.name in _QUOTED
-    return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, cause.hint(host), last)
+    return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, hint(output, host, otherwise), last)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..core import fields
+from ..core import docker_faults, fields
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import default, digits, text
 from ..core.results import Results
@@ -106,9 +106,8 @@ def _start_one(session: Session, container: NodeContainer | None) -> None:
         # Our own error comes first, then Docker's, whose last line may only be "See 'docker run --help'."
         errors = [line for line in lines if line.startswith("error: ")]
         cause = next((line for line in (*errors, *lines) if "rror" in line or "denied" in line), lines[-1])
-        raise DeployError(
-            f"{session.host.name}: {container.node} was not started: {cause}", "on that host: docker info"
-        )
+        text = f"{session.host.name}: {container.node} was not started: {cause}"
+        raise DeployError(text, docker_faults.hint(done.err, session.host.name))
     audit.note(session, f"{container.run} started {container.name}")
 
 

@@ -353,7 +353,8 @@ def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPl
             return Pushed(sent, attempt.why)
         if attempt.layers == context.image.layers:
             break
-    raise DeployError(f"{context.image.tag} was sent, but {fault}", "push again")
+    hint = docker_faults.hint(fault, session.host.name) if docker_faults.read(fault) else "push again"
+    raise DeployError(f"{context.image.tag} was sent, but {fault}", hint)
 
 
 def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> Done:

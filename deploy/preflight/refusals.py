@@ -68,9 +68,8 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
     cause = docker_faults.read(words)
     name = cause.name if cause else instead
     seen = f"{host}: {what}: {words or 'it said nothing'}"
-    finding = Finding(
-        name, group, (host,), seen, (), NOT_STARTED, fix(name, host) if cause else hint or fix(name, host)
-    )
+    next_command = docker_faults.hint(words, host) if cause else hint or fix(name, host)
+    finding = Finding(name, group, (host,), seen, (), NOT_STARTED, next_command)
     if cause is None or name == "docker-refused":
         return alternatives.unsure(finding)
     if cause.what in words or words.startswith(_OURS):

@@ -5,61 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from lab.tensor_plans import WRONG, recipe, wrong
 from lab.waiting import losses
-from tests.dist.test_meshes import RECIPE, case, finish, start
-
-GOOD = {
-    "blocks.*.by_head": "ColwiseParallel()",
-    "blocks.*.mix": "RowwiseParallel()",
-    "blocks.*.think.0": "ColwiseParallel()",
-    "blocks.*.think.2": "RowwiseParallel()",
-}
-COLUMNS, ROWS = "ColwiseParallel", "RowwiseParallel"
-# What each wrong plan changes in the good one, and a word of the reason.
-WRONG = {
-    "swapped": ({"blocks.*.by_head": f"{ROWS}()", "blocks.*.mix": f"{COLUMNS}()"}, "plan"),
-    "half-a-net": ({"blocks.*.think.2": None}, "could not be tried"),
-    "half-attention": ({"blocks.*.mix": None}, "could not be tried"),
-    "no-sum": ({"blocks.*.think.2": f"{ROWS}(output_layouts=Shard(-1))"}, "could not be tried"),
-    "sequence-too-early": ({"blocks.*.norm": "SequenceParallel()"}, "plan"),
-    "rows-of-whole-input": ({"blocks.*.mix": f"{ROWS}(input_layouts=Replicate())"}, "plan"),
-    "columns-that-are-cut": ({"blocks.*.think.0": f"{COLUMNS}(input_layouts=Shard(-1))"}, "plan"),
-    "table-that-is-read-as-well": ({"table": f"{ROWS}(input_layouts=Replicate())"}, "plan"),
-    "unknown-module": ({"blocks.*.qkv": f"{COLUMNS}()"}, "no such module"),
-    "no-style": ({"blocks.*.mix": "'rowwise'"}, "not a ParallelStyle"),
-    "nothing": (dict.fromkeys(GOOD), "cuts no weight"),
-}
-FUSED = ".unflatten(-1, (3, -1, WIDTH // HEADS)).permute(2, 0, 3, 1, 4)"
-BY_HEAD = ".unflatten(-1, (-1, 3, WIDTH // HEADS)).permute(3, 0, 2, 1, 4)"
-
-
-def recipe(folder, name, changes, *edits):
-    """The small recipe with another plan."""
-    plan = {module: style for module, style in {**GOOD, **changes}.items() if style}
-    text = RECIPE.read_text()
-    for before, after in edits:
-        assert before in text
-        text = text.replace(before, after)
-    lines = ", ".join(f"{module!r}: {style}" for module, style in plan.items())
-    path = folder / f"{name}.py"
-    path.write_text(
-        f"{text}\nfrom torch.distributed.tensor import Replicate, Shard\n"
-        "from torch.distributed.tensor.parallel import SequenceParallel\n\n\n"
-        f"def tensor_plan(model):\n    return {{{lines}}}\n"
-    )
-    return str(path)
+from tests.dist.test_meshes import case, finish, start
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("plans")
-    fused = recipe(root, "fused", {}, (BY_HEAD, FUSED))
-    named = {name: recipe(root, name, changes) for name, (changes, _) in WRONG.items()}
-    cases = [
-        case(root / f"run-{name}", "--recipe", path, "--mesh", "tp=2")
-        for name, path in {**named, "fused": fused}.items()
-    ]
-    cases.append(case(root / "run-trusted", "--recipe", fused, "--mesh", "tp=2", "--trust-plan"))
+    plans = wrong(root)
+    cases = [case(root / f"run-{name}", "--recipe", path, "--mesh", "tp=2") for name, path in plans.items()]
+    cases.append(case(root / "run-trusted", "--recipe", plans["fused"], "--mesh", "tp=2", "--trust-plan"))
     cases.append(case(root / "run-none", "--recipe", str(Path("examples/my_recipe.py")), "--mesh", "tp=2"))
     finish(start(2, *cases))
     return root

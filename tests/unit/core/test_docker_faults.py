@@ -62,7 +62,7 @@ def fault(act) -> DeployError:
 
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
 def test_the_same_words_give_the_same_hint_through_every_door(words, name):
-    hint = docker_faults.named(name).hint()
+    hint = docker_faults.hint(words, "")
     image, base = SimpleNamespace(tag="t"), SimpleNamespace(name="b", sources=())
     doors = {
         "a look at a host": lambda: facts.parse(f"home /home/u\nengine-error {words}", 0),
@@ -109,3 +109,16 @@ def test_only_one_module_reads_what_docker_lacks():
     readers = {path.name for path in files if any(text in path.read_text().lower() for text in texts)}
     # explain/ reads logs, where anybody may have printed such words; engine/images.py has them in a docstring.
     assert {name for name in readers if not name.startswith("signs")} == {"docker_faults.py", "images.py"}
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("write /var/tmp/x/layer.tar: no space left on device", "on b: df -h /var/tmp/x; df -i /var/tmp/x;"),
+        ("Error: write /a;reboot/b: no space left on device", "on b: df -h /var/lib/docker;"),
+        ("docker: Error response from daemon: bind source path does not exist: /data.", "on b: ls -ld FOLDER;"),
+        ("something else", "on b: docker info;"),
+    ],
+)
+def test_the_next_command_is_about_what_the_engine_named(words, command):
+    assert docker_faults.hint(words, "b").startswith(command)

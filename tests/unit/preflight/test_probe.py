@@ -12,6 +12,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.local.probe import LocalProbe
 from deploy.preflight.probe import text as preflight_stream
+from deploy.preflight.probe.facts import pace
 from deploy.preflight.probe.probe import Dial
 from lab.waiting import alive, until
 
@@ -48,6 +49,16 @@ def test_facts_are_those_of_this_machine(probe):
     assert probe.facts["hostname"] == socket.gethostname()
     assert ["127.0.0.1", 8] in probe.facts["interfaces"]["lo"]["addresses"]
     assert probe.facts["software"]["python"] == sys.version.split()[0]
+
+
+def test_cores_that_are_wanted_now_are_counted_before_the_load_of_the_last_minute_follows():
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
+    try:
+        until(lambda: pace()[2] >= 6, "six threads that want a core", 20)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def test_a_process_of_a_run_of_muster_is_told_with_the_run():
