@@ -8,6 +8,7 @@ python -m benchmarks.preflight_unseen --rack NAME --list campus [--score]     th
 python -m benchmarks.preflight_unseen --rack NAME --list homelab [--score]    the fourth list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list inherited [--score]  the fifth list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list borrowed [--score]   the sixth list, drawn apart
+python -m benchmarks.preflight_unseen --rack NAME --list sublet [--score]     the seventh list, drawn apart
 
 The rack has an even number of hosts, each with the image that --image names. A line of JSON a row is appended to
 the file that --into names.
@@ -31,12 +32,12 @@ from typing import Any
 from deploy.preflight.findings import FAULT, UNKNOWN
 from lab.drawn import score
 from lab.rack import HOME, Rack
-from lab.unseen import borrowed, campus, faults, homelab, inherited, oddities, rented
+from lab.unseen import borrowed, campus, faults, homelab, inherited, oddities, rented, sublet
 from lab.unseen.row import ROWS, SEED, Row, of_score, to_look_at
 
 FAB, STEPS = Path(sys.executable).with_name("fab"), HOME / "lab/drawn/steps.py"
 DEADLINE_S, PATIENCE_S = 75, 20
-LISTS = (faults, oddities, rented, campus, homelab, inherited, borrowed)
+LISTS = (faults, oddities, rented, campus, homelab, inherited, borrowed, sublet)
 # What --list may say: the rows, and the seed that they are drawn with. The modules of the first list fill ROWS.
 DRAWN = {
     "first": (ROWS, SEED),
@@ -45,6 +46,7 @@ DRAWN = {
     "homelab": (homelab.HOMELAB, homelab.SEED),
     "inherited": (inherited.INHERITED, inherited.SEED),
     "borrowed": (borrowed.BORROWED, borrowed.SEED),
+    "sublet": (sublet.SUBLET, sublet.SEED),
 }
 
 
