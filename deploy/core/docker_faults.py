@@ -156,7 +156,7 @@ def named(name: str) -> Cause:
 
 def lacks_image(output: str) -> bool:
     """Whether the engine says that it does not have an image."""
-    return "no such image" in output.lower()
+    return any(words in output.lower() for words in ("no such image", "no such object"))
 
 
 def lacks_container(output: str) -> bool:
@@ -170,8 +170,8 @@ def disk_is_full(output: str) -> bool:
 
 
 def engine_failed(output: str) -> bool:
-    """Whether the engine itself failed to show an image, and not for want of one."""
-    return "Error response from daemon" in output and not lacks_image(output)
+    """Whether Docker failed to show an image, and not for want of one. A client, or a script before it, may fail too."""
+    return bool(output.strip()) and not lacks_image(output)
 
 
 def read(output: str) -> Cause | None:

@@ -101,6 +101,8 @@ def test_an_image_that_is_missing_is_no_failure_of_the_engine():
     assert docker_faults.engine_failed("Error response from daemon: stat /var/lib/docker/overlay2/fb: no such file")
     assert not docker_faults.engine_failed("[]\nError response from daemon: No such image: x:latest")
     assert not docker_faults.engine_failed("Error: No such object: x")
+    assert docker_faults.engine_failed("docker: image is not a docker command.")
+    assert not docker_faults.engine_failed("")
 
 
 def test_only_one_module_reads_what_docker_lacks():
