@@ -66,7 +66,7 @@ def measure(quick: bool) -> dict[str, Any]:
         calm = nodes.run_folder(scratch, "calm")
         with _start(calm, 0.0, last) as other:
             other.wait(lambda: any(event["kind"] == "checkpoint" for event in other.events()), 240.0)
-        far, shift = _far(folder, calm, last)
+        far, shift, unwritten = _far(folder, calm, last)
         weights = _weights_far(folder, calm, last)
     rows = [
         Row(
@@ -88,11 +88,12 @@ def measure(quick: bool) -> dict[str, Any]:
             met=weights <= BOUND,
         ),
         Row(
-            "... the losses of all steps, in float32, by at most",
+            "... the losses of all steps that have a line, in float32, by at most",
             f"{far:.1e} of them",
             target=f"<= {LOSS_BOUND:.0e}",
             met=far <= LOSS_BOUND,
         ),
+        Row("... steps whose line in metrics.jsonl went with a killed rank", f"{unwritten} of {last}"),
         Row("... seconds of training lost with a node, in each loss", f"{spread(seconds)} s" if seconds else "none"),
     ]
     return result(
@@ -147,16 +148,18 @@ def _steps_of(run: nodes.Run, since: float) -> int:
     return count
 
 
-def _far(disturbed: Path, calm: Path, last: int) -> tuple[float, float]:
-    """How far the losses are from each other, as a part of them; and the median change from a step to the next."""
+def _far(disturbed: Path, calm: Path, last: int) -> tuple[float, float, int]:
+    """How far the losses are from each other, as a part of them; the median change from a step to the next; and how
+    many steps no line has: a rank that is killed behind a finished step, before it wrote its line, takes that along.
+    """
     first, other = (
         {line["step"]: line["loss"] for line in nodes.lines(each / "metrics.jsonl") if "loss" in line}
         for each in (disturbed, calm)
     )
     steps = range(1, last + 1)
-    far = max(abs(first[step] - other[step]) / other[step] for step in steps)
+    far = max(abs(first[step] - other[step]) / other[step] for step in steps if step in first)
     changes = sorted(abs(math.log(other[step + 1] / other[step])) for step in steps[:-1])
-    return far, changes[len(changes) // 2]
+    return far, changes[len(changes) // 2], sum(step not in first for step in steps)
 
 
 def _weights_far(disturbed: Path, calm: Path, last: int) -> float:
