@@ -170,7 +170,7 @@ def disk_is_full(output: str) -> bool:
 
 
 def engine_failed(output: str) -> bool:
-    """Whether Docker failed to show an image, and not for want of one. A client, or a script before it, may fail too."""
+    """Whether Docker failed to show an image, and not for want of one: the engine, or its client."""
     return bool(output.strip()) and not lacks_image(output)
 
 
