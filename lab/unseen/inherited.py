@@ -12,17 +12,27 @@ from typing import Any
 from lab.unseen.campus import firewall
 from lab.unseen.homelab import away, pam
 from lab.unseen.rented import kernel
-from lab.unseen.row import AGAIN, ANSWERS, ENGINE, HOME, ROWS, SAME, SSHD, engine, row, shell
+from lab.unseen.row import (
+    AGAIN,
+    ANEW,
+    ANSWERS,
+    ENGINE,
+    HOME,
+    HUNG_UP,
+    MADE,
+    REJECTED,
+    ROWS,
+    RUNS,
+    SAME,
+    SILENT,
+    SSHD,
+    engine,
+    row,
+    shell,
+)
 
 SEED = 20261127
 _BEGIN = len(ROWS)
-_IMAGE = "muster-trainer:cpu"
-_RUNS = f"{HOME}/.muster/runs"
-_MADE = f"install -d -o muster -g muster {HOME}/.muster {_RUNS}"
-_ANEW = ENGINE.replace("{}", SAME) + ANSWERS
-_SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "one-way", "no-route", "host-unreachable")
-_REJECTED = ("all-ports-rejected", "rendezvous-rejected", "data-ports-rejected")
-_HUNG_UP = ("ssh-refused", "ssh-lost", "ssh-silent", "ssh-hangup")
 # The engine's client under another name, with a script in its place.
 _WRAPPED = ("mv /usr/bin/docker /usr/bin/docker.real; printf '#!/bin/sh\\n%s\\n' 'SCRIPT' >/usr/bin/docker; chmod 755 "
             "/usr/bin/docker")  # fmt: skip
@@ -54,27 +64,27 @@ def watchdog(name: str, seconds: int, settings: str, *causes: str, **more: Any) 
     again = f"while sleep {seconds}; do {ENGINE.replace('{}', settings)}{ANSWERS}; done"
     row(name, f"{ENGINE.replace('{}', settings)}{ANSWERS}; (cat <<'END'\n{again}\nEND\n) >/opt/watchdog; setsid sh "
         "/opt/watchdog </dev/null >/dev/null 2>&1 & sleep 0.2; pgrep -o -f '^sh /opt/watchdog' >/run/inherited.pid",
-        f"kill -KILL $(cat /run/inherited.pid); rm /opt/watchdog; {_ANEW}", *causes, **more)  # fmt: skip
+        f"kill -KILL $(cat /run/inherited.pid); rm /opt/watchdog; {ANEW}", *causes, **more)  # fmt: skip
 
 
 # Faults: the engine and what lies under it.
 row("iptables went with a firewall's package, and the engine was started anew since",
-    f"mv /usr/sbin/iptables /usr/sbin/iptables.kept; {_ANEW}",
-    f"mv /usr/sbin/iptables.kept /usr/sbin/iptables; {_ANEW}", "docker-down", says="iptables")  # fmt: skip
+    f"mv /usr/sbin/iptables /usr/sbin/iptables.kept; {ANEW}",
+    f"mv /usr/sbin/iptables.kept /usr/sbin/iptables; {ANEW}", "docker-down", says="iptables")  # fmt: skip
 row("a power cut left docker.pid, and another process has that number now", "pkill -KILL -x dockerd; while pgrep -x "
-    "dockerd >/dev/null; do sleep 0.1; done; pgrep -o -x sshd >/run/docker.pid; " + _ANEW,
-    f"rm -f /run/docker.pid; {_ANEW}", "docker-down", says=r"docker\.pid|still running|\bPID\b")  # fmt: skip
+    "dockerd >/dev/null; do sleep 0.1; done; pgrep -o -x sshd >/run/docker.pid; " + ANEW,
+    f"rm -f /run/docker.pid; {ANEW}", "docker-down", says=r"docker\.pid|still running|\bPID\b")  # fmt: skip
 _KV = "/var/lib/docker/network/files/local-kv.db"
 row("a power cut tore the file of the engine's networks", "pkill -x dockerd; while pgrep -x dockerd >/dev/null; do "
-    f"sleep 0.1; done; mv {_KV} /run/inherited.kv; head -c 32768 /dev/urandom >{_KV}; {_ANEW}",
-    f"pkill -x dockerd; while pgrep -x dockerd >/dev/null; do sleep 0.1; done; mv /run/inherited.kv {_KV}; {_ANEW}",
+    f"sleep 0.1; done; mv {_KV} /run/inherited.kv; head -c 32768 /dev/urandom >{_KV}; {ANEW}",
+    f"pkill -x dockerd; while pgrep -x dockerd >/dev/null; do sleep 0.1; done; mv /run/inherited.kv {_KV}; {ANEW}",
     "docker-down", says=r"local-kv|database|network controller|boltdb")  # fmt: skip
 engine("a process in a container may use one second of a core", {"default-ulimits": {
     "cpu": {"Name": "cpu", "Hard": 1, "Soft": 1}}}, "process-limits", "proof-failed",
        says=r"XCPU|CPU (time|limit)|\b(137|152|-9|-24)\b|killed")  # fmt: skip
 row("the provider's container took a capability that Docker gives to each container",
     ENGINE.replace("{}", SAME).replace("setsid dockerd", "setsid capsh --drop=cap_audit_write -- -c 'exec dockerd'")
-    + ANSWERS, _ANEW, "docker-refused", says=r"capabilit|\bcaps?\b|CAP_AUDIT|not permitted")  # fmt: skip
+    + ANSWERS, ANEW, "docker-refused", says=r"capabilit|\bcaps?\b|CAP_AUDIT|not permitted")  # fmt: skip
 watchdog("a watchdog finds the engine ill each second and starts it anew", 1, SAME, "docker-down", "docker-refused",
          "docker-silent", says=r"restart|started (again|anew)|cannot connect|daemon running|again and again|uptime",
          )  # fmt: skip
@@ -82,7 +92,7 @@ _TASKS = "/sys/fs/cgroup/pids/inherited"
 row("the engine's own service may have four tasks more than it has", f"set -e; mkdir -p {_TASKS}; for at in $(pgrep "
     f"-x dockerd) $(pgrep -x containerd); do echo $at >{_TASKS}/cgroup.procs; done; echo $(($(cat "
     f"{_TASKS}/pids.current) + 4)) >{_TASKS}/pids.max", f"echo max >{_TASKS}/pids.max; for at in $(cat "
-    f"{_TASKS}/cgroup.procs); do echo $at >/sys/fs/cgroup/pids/cgroup.procs; done; rmdir {_TASKS}; {_ANEW}",
+    f"{_TASKS}/cgroup.procs); do echo $at >/sys/fs/cgroup/pids/cgroup.procs; done; rmdir {_TASKS}; {ANEW}",
     "process-limits", "docker-refused", "docker-down", "docker-silent",
     says=r"thread|fork|temporarily|pids|tasks")  # fmt: skip
 wrapper("docker is a script that first writes an audit line, and the file is root's",
@@ -93,26 +103,26 @@ wrapper("docker is a script that first writes an audit line, and the file is roo
 row("the engine's socket was moved, and DOCKER_HOST tells so to shells of a login only", "mkdir -p /run/inherited; "
     "echo 'export DOCKER_HOST=unix:///run/inherited/docker.sock' >/etc/profile.d/docker.sh; "
     + ENGINE.replace("{}", SAME.replace("{", '{"hosts": ["unix:///run/inherited/docker.sock"], ', 1))
-    + f"export DOCKER_HOST=unix:///run/inherited/docker.sock; {ANSWERS}", f"rm /etc/profile.d/docker.sh; {_ANEW}",
+    + f"export DOCKER_HOST=unix:///run/inherited/docker.sock; {ANSWERS}", f"rm /etc/profile.d/docker.sh; {ANEW}",
     "docker-down", says=r"cannot connect|daemon running|docker\.sock|profile\.d|DOCKER_HOST")  # fmt: skip
 
 # Faults: who may log in, and what a login may do.
 pam("PAM lets users in at other hours, and the clock is in another time zone than they think",
-    "account required pam_time.so", "ssh-key", "ssh-shell", *_HUNG_UP, before="cp /etc/security/time.conf "
+    "account required pam_time.so", "ssh-key", "ssh-shell", *HUNG_UP, before="cp /etc/security/time.conf "
     "/run/inherited.time; echo \"sshd;*;muster;!Al$(date -d '1 hour ago' +%H)00-$(date -d '3 hours' +%H)00\" "
     ">>/etc/security/time.conf", after="cat /run/inherited.time >/etc/security/time.conf",
     says=r"\bPAM\b|closed|hung up|hours|time of day")  # fmt: skip
 row("the kernel has numbers for forty processes and threads", "echo 340 >/proc/sys/kernel/pid_max",
     "echo 4194304 >/proc/sys/kernel/pid_max", "process-limits",
     says=r"thread|process|fork|temporarily|pid_max")  # fmt: skip
-sessions("all logins together may take 8 MB", "memory", {"memory.limit_in_bytes": 8000000}, "memory-low", *_HUNG_UP,
+sessions("all logins together may take 8 MB", "memory", {"memory.limit_in_bytes": 8000000}, "memory-low", *HUNG_UP,
          says=r"(?<!shared )memory|killed|137|signal 9")  # fmt: skip
 sessions("all logins together may take 0.2% of a core", "cpu", {"cpu.cfs_period_us": 1000000,
     "cpu.cfs_quota_us": 2000}, "ssh-slow", "ssh-timeout", "ssh-silent", "ssh-lost", "docker-silent",
          says=r"quota|throttl|\bCPU\b|of a core|slow|not (end|answer|finish)|timed out")  # fmt: skip
-row("the homes are read-only, and only the folder of the runs is a disk that is not", f"{_MADE}; mount --bind /home "
-    "/home; mount -o remount,bind,ro /home; mount -t tmpfs -o uid=1000,gid=1000,mode=700 none " + _RUNS,
-    f"umount -l {_RUNS}; umount -l /home", "home-readonly", "folder-readonly",
+row("the homes are read-only, and only the folder of the runs is a disk that is not", f"{MADE}; mount --bind /home "
+    "/home; mount -o remount,bind,ro /home; mount -t tmpfs -o uid=1000,gid=1000,mode=700 none " + RUNS,
+    f"umount -l {RUNS}; umount -l /home", "home-readonly", "folder-readonly",
     says="read-only|may not write|not writable")  # fmt: skip
 row("the group docker got another number while the engine ran", "groupmod -g 2999 docker",
     "groupmod -g $(stat -c %g /run/docker.sock) docker", "docker-permission",
@@ -128,10 +138,10 @@ row("the address is on an alias of the card, as ifconfig made them", f"{_KEEP}; 
     "add $at brd + dev eth0 label eth0:0; ip route add default via $via dev eth0", _GIVE, "interface-no-address",
     "interface-missing", says=r"eth0:0|alias|label")  # fmt: skip
 row("the hardware address of the peer is written down, and the peer has a new card",
-    "ip neigh replace $PEER lladdr 02:00:5e:10:00:01 dev eth0 nud permanent", "ip neigh del $PEER dev eth0", *_SILENT,
+    "ip neigh replace $PEER lladdr 02:00:5e:10:00:01 dev eth0 nud permanent", "ip neigh del $PEER dev eth0", *SILENT,
     "arp-unanswered", says=r"hardware address|\bMAC\b|neighbou?r|lladdr|permanent", pair=True)  # fmt: skip
 row("this host's disk is a clone of the peer's: a bridge still has the peer's address", "ip link add lxcbr0 type "
-    "bridge; ip link set lxcbr0 up; ip address add $PEER/32 dev lxcbr0", "ip link del lxcbr0", *_SILENT, *_REJECTED,
+    "bridge; ip link set lxcbr0 up; ip address add $PEER/32 dev lxcbr0", "ip link del lxcbr0", *SILENT, *REJECTED,
     "duplicate-address", "address-overlap", "endpoint-nobody", "endpoint-foreign", says="lxcbr0",
     pair=True)  # fmt: skip
 _STAMPED = "filter INPUT -i eth0 -s $PEER -p tcp ! --dport 22 --tcp-flags SYN SYN --tcp-option 8 -j DROP"
@@ -181,7 +191,7 @@ row("SFTP may read and not write", "mv /usr/lib/openssh/sftp-server /usr/lib/ope
     "folder-readonly", "home-readonly", says="sftp|read.?only|permission denied")  # fmt: skip
 
 # Oddities: folders, programs, the kernel.
-row("the homes are read-only, and ~/.muster is a link to a disk that is not", f"{_MADE}; mv {HOME}/.muster "
+row("the homes are read-only, and ~/.muster is a link to a disk that is not", f"{MADE}; mv {HOME}/.muster "
     f"/srv/muster; ln -s /srv/muster {HOME}/.muster; mount --bind /home /home; mount -o remount,bind,ro /home",
     f"umount -l /home; rm {HOME}/.muster; mv /srv/muster {HOME}/.muster", "home-readonly",
     "folder-readonly")  # fmt: skip

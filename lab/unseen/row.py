@@ -23,6 +23,14 @@ SSHD = "/etc/ssh/sshd_config.d/unseen.conf"
 AGAIN = "pkill -HUP -o -x sshd; sleep 1"
 HOME = "/home/muster"
 CONTAINERD = "$(pgrep -x containerd)"
+# What several lists say: the image of the runs, their folder, and how a way that nobody answers may be called.
+IMAGE = "muster-trainer:cpu"
+RUNS = f"{HOME}/.muster/runs"
+MADE = f"install -d -o muster -g muster {HOME}/.muster {RUNS}"
+ANEW = ENGINE.replace("{}", SAME) + ANSWERS
+SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "one-way", "no-route", "host-unreachable")
+REJECTED = ("all-ports-rejected", "rendezvous-rejected", "data-ports-rejected")
+HUNG_UP = ("ssh-refused", "ssh-lost", "ssh-silent", "ssh-hangup")
 
 
 @dataclass(frozen=True)

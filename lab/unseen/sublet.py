@@ -14,17 +14,29 @@ from lab.unseen.borrowed import remade
 from lab.unseen.campus import firewall
 from lab.unseen.inherited import wrapper
 from lab.unseen.rented import environment, kernel
-from lab.unseen.row import AGAIN, ANSWERS, ENGINE, HOME, ROWS, SAME, SSHD, engine, row, server, shell
+from lab.unseen.row import (
+    AGAIN,
+    ANEW,
+    ANSWERS,
+    ENGINE,
+    HOME,
+    HUNG_UP,
+    IMAGE,
+    MADE,
+    REJECTED,
+    ROWS,
+    RUNS,
+    SAME,
+    SILENT,
+    SSHD,
+    engine,
+    row,
+    server,
+    shell,
+)
 
 SEED = 20261128
 _BEGIN = len(ROWS)
-_IMAGE = "muster-trainer:cpu"
-_RUNS = f"{HOME}/.muster/runs"
-_MADE = f"install -d -o muster -g muster {HOME}/.muster {_RUNS}"
-_ANEW = ENGINE.replace("{}", SAME) + ANSWERS
-_SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "one-way", "no-route", "host-unreachable")
-_REJECTED = ("all-ports-rejected", "rendezvous-rejected", "data-ports-rejected")
-_HUNG_UP = ("ssh-refused", "ssh-lost", "ssh-silent", "ssh-hangup")
 _LAYERS = "/var/lib/docker/overlay2/*/diff"
 _SOME = r"\bhalf\b|\b[0-9]+ of [0-9]+|some (of|calls|connections)"
 
@@ -32,14 +44,14 @@ _SOME = r"\bhalf\b|\b[0-9]+ of [0-9]+|some (of|calls|connections)"
 def service(name: str, before: str, *causes: str, **more: Any) -> None:
     """A row of an engine whose service has mounts of its own: what is done in them before it starts."""
     row(name, ENGINE.replace("{}", SAME).replace("setsid dockerd", f"setsid unshare -m sh -c '{before}; exec dockerd'")
-        + ANSWERS, _ANEW, *causes, **more)  # fmt: skip
+        + ANSWERS, ANEW, *causes, **more)  # fmt: skip
 
 
 def started(name: str, settings: str, options: str, *causes: str, **more: Any) -> None:
     """A row of an engine that does not come up with these settings and options."""
     told = SAME.replace("{", "{" + settings + ", ", 1)
     row(name, ENGINE.replace("{}", told).replace("setsid dockerd", f"setsid dockerd {options}") + "sleep 4",
-        f"pkill -KILL -x dockerd; sleep 0.5; {_ANEW}", *causes, **more)  # fmt: skip
+        f"pkill -KILL -x dockerd; sleep 0.5; {ANEW}", *causes, **more)  # fmt: skip
 
 
 # Faults: the engine, its client and the image.
@@ -74,7 +86,7 @@ wrapper("docker is the site's script, which gives each container its variables: 
 
 # Faults: SSH and the shell.
 row("/run was cleaned by hand: sshd's empty folder is gone", "mv /run/sshd /run/sshd.kept",
-    "rm -rf /run/sshd; mv /run/sshd.kept /run/sshd", *_HUNG_UP,
+    "rm -rf /run/sshd; mv /run/sshd.kept /run/sshd", *HUNG_UP,
     says=r"/run/sshd|privilege separation|closed|reset|hung up")  # fmt: skip
 firewall("a router loses packets of class CS1, which sshd gives to sessions without a terminal",
          "mangle OUTPUT -o eth0 -p tcp --sport 22 -m dscp --dscp-class CS1 -j DROP", causes=("ssh-silent",
@@ -94,14 +106,14 @@ row("a login is handed on to the group's account, by sudo", "set -e; useradd -m 
 
 # Faults: the network.
 row("a firewall in the tables of the old iptables, which the new one does not list", "iptables-legacy -I INPUT -i eth0 "
-    "-s $PEER -p tcp --dport 1024:65535 -j DROP", "iptables-legacy -D INPUT 1", *_SILENT, pair=True, on=0,
+    "-s $PEER -p tcp --dport 1024:65535 -j DROP", "iptables-legacy -D INPUT 1", *SILENT, pair=True, on=0,
     says=r"legacy")  # fmt: skip
 firewall("a firewall answers that this host has no TCP", "filter INPUT -i eth0 -s $PEER -p tcp ! --dport 22 -j REJECT "
-         "--reject-with icmp-proto-unreachable", causes=(*_REJECTED, "no-route", "host-unreachable"), on=0,
+         "--reject-with icmp-proto-unreachable", causes=(*REJECTED, "no-route", "host-unreachable"), on=0,
          says=r"protocol (is )?(not available|unreachable)|ENOPROTOOPT|\bICMP\b|reject|prohibit")  # fmt: skip
 firewall("the firewall lets in who calls from IANA's ephemeral ports, and Linux begins below them",
          "filter INPUT -i eth0 -s $PEER -p tcp ! --dport 22 --sport 1024:49151 --syn -j DROP", on=0,
-         causes=(*_SILENT, "link-loss"), says=rf"(source|local|caller's) ports?|ephemeral|{_SOME}")  # fmt: skip
+         causes=(*SILENT, "link-loss"), says=rf"(source|local|caller's) ports?|ephemeral|{_SOME}")  # fmt: skip
 
 # Oddities: the engine, its client and the image.
 engine("daemon.json is a guide's: another log driver, a mirror that is gone, SELinux, generic resources", {
@@ -130,7 +142,7 @@ END
 setsid python3 /opt/sublet.py </dev/null >/dev/null 2>&1 & echo $! >/run/sublet.pid; sleep 1""",
        after="kill $(cat /run/sublet.pid); rm /opt/sublet.py /run/docker/plugins/sublet.sock")  # fmt: skip
 row("somebody deleted docker0 and emptied Docker's chains", "ip link del docker0; iptables -F FORWARD; iptables -t "
-    "nat -F DOCKER", _ANEW)  # fmt: skip
+    "nat -F DOCKER", ANEW)  # fmt: skip
 row("a backup without modes was put back over docker's folder: in images only root may write to /tmp",
     f"chmod 755 {_LAYERS}/tmp", f"chmod 1777 {_LAYERS}/tmp", "folder-readonly",
     says=r"/tmp\b|temporary (folder|director)")  # fmt: skip
@@ -142,7 +154,7 @@ environment("Go's settings are those of a hunt for leaks: each program tells wha
             "GODEBUG=inittrace=1,gctrace=1\nGOGC=5\nGOMAXPROCS=1\nGOTRACEBACK=crash\nGOMEMLIMIT=1MiB",
             "true")  # fmt: skip
 remade("the image has variables of a former project: a preload, a rank, a temporary folder", "docker create --name "
-       f"borrowed {_IMAGE}", "-c 'ENV MASTER_ADDR=localhost MASTER_PORT=12355 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0' -c "
+       f"borrowed {IMAGE}", "-c 'ENV MASTER_ADDR=localhost MASTER_PORT=12355 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0' -c "
        "'ENV LD_PRELOAD=/usr/lib/libtcmalloc.so.4 TMPDIR=/scratch/tmp OMP_NUM_THREADS=auto CUDA_VISIBLE_DEVICES=-1 "
        "NCCL_SOCKET_IFNAME=ib0 NCCL_DEBUG=INFO'")  # fmt: skip
 
@@ -170,20 +182,20 @@ row("a minimal system: neither setsid, nohup, timeout, flock nor mktemp", "mkdir
     "timeout flock mktemp; do at=$(command -v $each); mv $at /opt/away/$each; echo mv /opt/away/$each $at; done "
     ">/run/sublet.back", "sh /run/sublet.back; rmdir /opt/away", "command-missing",
     says=r"\b(setsid|nohup|timeout|flock|mktemp)\b")  # fmt: skip
-row("root may make nothing where the runs are, as with NFS and root_squash", f"set -e; {_MADE}; mkdir -p /srv/nfs; "
+row("root may make nothing where the runs are, as with NFS and root_squash", f"set -e; {MADE}; mkdir -p /srv/nfs; "
     "mount -t tmpfs -o uid=1000,gid=1000,mode=700 none /srv/nfs; mount --bind -o "
-    f"'X-mount.idmap=u:1000:1000:1 g:1000:1000:1' /srv/nfs {_RUNS}", f"umount -l {_RUNS}; umount -l /srv/nfs; rmdir "
+    f"'X-mount.idmap=u:1000:1000:1 g:1000:1000:1' /srv/nfs {RUNS}", f"umount -l {RUNS}; umount -l /srv/nfs; rmdir "
     "/srv/nfs", "folder-readonly", "home-readonly", "mount-missing", "docker-refused", "file-permission",
     says=r"\broot\b|overflow|too large for defined|permission denied|squash")  # fmt: skip
 row("home, /tmp and /var/tmp are noexec, nosuid and nodev, by a guide", "set -e; for at in /home /tmp /var/tmp; do "
     "mount --bind $at $at; mount -o remount,bind,noexec,nosuid,nodev $at; done",
     "for at in /home /tmp /var/tmp; do umount -l $at; done")  # fmt: skip
-row("the folder of the runs is root's, open to all, sticky, and hands on its group", f"{_MADE}; mv {_RUNS} "
-    f"{_RUNS}.kept; install -d -o root -g games -m 3777 {_RUNS}",
-    f"rm -rf {_RUNS}; mv {_RUNS}.kept {_RUNS}")  # fmt: skip
+row("the folder of the runs is root's, open to all, sticky, and hands on its group", f"{MADE}; mv {RUNS} "
+    f"{RUNS}.kept; install -d -o root -g games -m 3777 {RUNS}",
+    f"rm -rf {RUNS}; mv {RUNS}.kept {RUNS}")  # fmt: skip
 
 # Oddities: the network and names.
-kernel("what listens on :: takes no IPv4", "net.ipv6.bindv6only=1", *_REJECTED, "family-mixed", "endpoint-nobody", on=0,
+kernel("what listens on :: takes no IPv4", "net.ipv6.bindv6only=1", *REJECTED, "family-mixed", "endpoint-nobody", on=0,
        pair=True, says=r"bindv6only|v6.?only|IPv6.only|only (by|on|over)? ?IPv6")  # fmt: skip
 row("the host is called by its place in the row, 0017, which is also a way to write an address", "uname -n "
     ">/run/sublet.name; echo 0017 >/proc/sys/kernel/hostname", "cat /run/sublet.name >/proc/sys/kernel/hostname",
