@@ -192,12 +192,15 @@ def variable_lines(variables: Mapping[str, str]) -> bytes:
     return "".join(f"{name}={value}\n" for name, value in sorted(variables.items())).encode()
 
 
-def follow(name: str, folder: str, mark: str, since: str, sizes: dict[str, int], every_s: float) -> tuple[str, ...]:
+def follow(
+    name: str, folder: str, mark: str, since: str, files: dict[str, tuple[int, str]], every_s: float
+) -> tuple[str, ...]:
     """Report what changes in a node's container and run folder, until the container ends.
 
-    `since`: the console from this time on, or all of it; `sizes`: how many bytes of each growing file we have already.
+    `since`: the console from this time on, or all of it; `files`: how many bytes of each growing file we have already,
+    and the digits in its first 24 bytes, if it is this host's file.
     """
-    known = [f"{size} {path}" for path, size in sorted(sizes.items())]
+    known = [f"{size} {begin} {path}" for path, (size, begin) in sorted(files.items())]
     return _SCRIPT("follow", name, folder, mark, since, str(PIECE), f"{every_s:g}", *known)
 
 

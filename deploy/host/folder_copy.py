@@ -47,9 +47,7 @@ class FolderCopy:
 
     def sizes(self) -> dict[str, int]:
         """Where the host must continue: the size of each growing file."""
-        patterns = ("ranks/rank-*.jsonl", "metrics*.jsonl", "telemetry/[!.]*.jsonl", "scalars/[!.]*.jsonl")
-        growing = [path for pattern in patterns for path in self._dir.glob(pattern)]
-        return {str(path.relative_to(self._dir)): path.stat().st_size for path in growing}
+        return {name: path.stat().st_size for name, path in growing(self._dir).items()}
 
     def allowed(self, name: str) -> Path | None:
         """The path of a file that may be copied under that name."""
@@ -112,6 +110,12 @@ class FolderCopy:
                 self.lose(f"leaves out {-have} bytes of {path.name}", self._fetch)
             elif have < len(data):
                 file.write(data[have:])
+
+
+def growing(folder: Path) -> dict[str, Path]:
+    """The growing files of a folder, by their names in it."""
+    patterns = ("ranks/rank-*.jsonl", "metrics*.jsonl", "telemetry/[!.]*.jsonl", "scalars/[!.]*.jsonl")
+    return {str(path.relative_to(folder)): path for pattern in patterns for path in folder.glob(pattern)}
 
 
 def allowed_path(text: str) -> Path | None:

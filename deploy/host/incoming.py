@@ -20,8 +20,9 @@ from pathlib import Path
 
 from ..core.errors import DeployError
 from ..core.names import file_name, node_of
-from ..run import locks, own_files
+from ..run import apart, locks, own_files
 from ..run.own_files import open_folder
+from .folder_copy import allowed_path
 from .listing import Stamp
 from .unpack import LeftOut
 from .unpack import Path as Parts
@@ -141,7 +142,7 @@ class Merge:
         try:
             for parts, path in _files(staged):
                 plain = tuple(_plain(part) for part in parts)
-                if owners.get(plain, node) != node:
+                if owners.get(plain, node) != node or (plain not in owners and self._is_anothers(node, parts, path)):
                     if _same(path, self._paths.get(plain, self._run_dir.joinpath(*parts))):
                         continue
                     apart += 1
@@ -156,6 +157,15 @@ class Merge:
         finally:
             os.close(root)
         return apart
+
+    def _is_anothers(self, node: str, parts: Parts, path: Path) -> bool:
+        """Whether a follower of the run has copied another host's file of this name, which grows (hosts/mirror.py)."""
+        name = "/".join(parts)
+        if allowed_path(name) is None or not name.endswith(".jsonl"):
+            return False
+        if os.path.lexists(self._run_dir / apart.name_of(node, name)):
+            return True
+        return apart.differ(apart.head(self._run_dir, name), apart.head(path.parent, path.name))
 
 
 def _move(path: Path, root: int, goal: Parts) -> None:

@@ -170,7 +170,9 @@ def _node(run: str, cells_text: str) -> NodeStatus:
 def _with_steps(node: NodeStatus, rows: Sequence[str], now: float) -> NodeStatus:
     """The node with its step and rate from the ranks' events; events that cannot be read are skipped."""
     events_read = [event for row in rows if (event := _event(row, now))]
-    last = {event["rank"]: event for event in events_read if event["kind"] == "step"}
+    # The folder also has the ranks of earlier starts, which may have been others.
+    since = node.created or 0.0
+    last = {event["rank"]: event for event in events_read if event["kind"] == "step" and event["t"] >= since}
     plan: Event = next((event for event in events_read if event["kind"] == "plan"), {})
     node = replace(node, batch=plan.get("batch"))
     if not last:

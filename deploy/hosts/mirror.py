@@ -6,6 +6,7 @@ We tell the host what we have already, and it continues from there. A warning na
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,11 @@ from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..core.program import FAB
 from ..host import facts, logs
-from ..host.folder_copy import FolderCopy
-from ..run import own_files
+from ..host.folder_copy import FolderCopy, growing
+from ..run import apart, own_files
+
+# Two hosts may have a file of one name: the first piece decides which of them gets the name.
+_FIRST_PIECE = threading.Lock()
 
 
 class Mirror(FolderCopy):
@@ -48,10 +52,14 @@ class Mirror(FolderCopy):
         """Seconds since the host and its engine last answered; 0 once the node has ended."""
         return 0.0 if self.over else time.monotonic() - self._last_answer
 
-    def known(self) -> tuple[str, dict[str, int]]:
-        """Where the host must continue: the time of the console's last line, and the size of each growing file."""
+    def known(self) -> tuple[str, dict[str, tuple[int, str]]]:
+        """Where the host must continue: the time of the console's last line; of each growing file the size, and the
+        time in its beginning, because it may be another host's."""
         self._known = self._stamp
-        return self._known, self.sizes()
+        files = growing(self._dir) | growing(self._dir / apart.name_of(self._node, ""))
+        places = {name: str(path.relative_to(self._dir)) for name, path in files.items()}
+        times = {name: apart.time_in(apart.head(self._dir, place)) for name, place in places.items()}
+        return self._known, {name: (path.stat().st_size, times[name]) for name, path in files.items()}
 
     def take(self, line: str) -> None:
         """Take one line from the host."""
@@ -71,6 +79,24 @@ class Mirror(FolderCopy):
             self.lose(f"cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} attach")
         if not self.away:
             self._last_answer = time.monotonic()
+
+    def _write(self, path: Path, what: str, offset: int, data: bytes) -> None:
+        if what != "add":
+            super()._write(path, what, offset, data)
+        elif offset:
+            super()._write(self._place(path, b""), what, offset, data)
+        else:
+            with _FIRST_PIECE:
+                super()._write(self._place(path, data), what, offset, data)
+
+    def _place(self, path: Path, begin: bytes) -> Path:
+        """Where a growing file of this host lies here. `begin`: how the host says that it begins."""
+        own = apart.name_of(self._node, str(path))
+        if (self._dir / own).exists():
+            if apart.differ(apart.head(self._dir, own), begin):  # the host has lost its disk a second time
+                own_files.write(self._dir, own, b"")
+            return Path(own)
+        return Path(own) if apart.differ(apart.head(self._dir, str(path)), begin) else path
 
     def _take_console(self, line: str) -> None:
         stamp, words = logs.split(line)

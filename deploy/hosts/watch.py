@@ -164,8 +164,8 @@ class HostsWatch:
             session = self._sessions[host]
             folder = f"{session.home}/runs/{self._run}"
             try:
-                since, sizes = mirror.known()
-                command = commands.follow(container_name(self._run), folder, mirror.mark, since, sizes, EVERY_S)
+                since, files = mirror.known()
+                command = commands.follow(container_name(self._run), folder, mirror.mark, since, files, EVERY_S)
                 session.run(command, timeout_s=None, on_line=mirror.take, check=False)
             except BadAnswer as fault:
                 if fault.message not in self._reported:

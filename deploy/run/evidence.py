@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..core.errors import DONE
 from ..core.facts import NodeState, ended_how
@@ -146,6 +147,12 @@ class Evidence:
         """The node of each rank that has not ended, on nodes that somebody sees."""
         away = self.troubles.keys()
         return {rank: node for rank, node in self.began.items() if rank not in self.ends and node not in away}
+
+    @property
+    def by_rank(self) -> tuple[dict[int, Any], ...]:
+        """What is known of each rank."""
+        of_start = (self.ends, self.called, self.still, self.links, self.throttled, self.alone, self.paces)
+        return (self.began, self.began_at, self.starts, *of_start)
 
     def only_rank(self, node: str) -> int | None:
         """The rank of a node that has one; None where it has none, or several."""

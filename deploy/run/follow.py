@@ -14,6 +14,7 @@ from pathlib import Path
 from ..core.errors import BadAnswer
 from ..core.facts import NodeState
 from ..core.fields import document
+from . import apart
 from . import events as run_events
 from .backend import Backend
 from .events import Event
@@ -49,12 +50,12 @@ class Follower:
 
     def _line_files(self) -> list[tuple[str, int]]:
         """The files of events and numbers, with the size of each."""
-        files = [
-            *_files(self._dir / "ranks", ".jsonl", "rank-"),
-            *_files(self._dir, ".jsonl", "metrics"),
-            *_files(self._dir / "telemetry", ".jsonl"),
-            *_files(self._dir / "scalars", ".jsonl"),
-        ]
+        files = list[tuple[str, os.stat_result]]()
+        for folder in apart.folders(self._dir):
+            files += _files(folder / "ranks", ".jsonl", "rank-")
+            files += _files(folder, ".jsonl", "metrics")
+            files += _files(folder / "telemetry", ".jsonl")
+            files += _files(folder / "scalars", ".jsonl")
         return [(path, stat.st_size) for path, stat in files]
 
     def _new_lines(self, path: Path, size: int) -> Iterator[str]:
@@ -82,7 +83,8 @@ class Follower:
             "telemetry": run_events.of_telemetry,
             "scalars": run_events.of_scalars,
         }
-        read = readers.get(path.parent.name if path.parent != self._dir else "", run_events.of_metrics)
+        within = len(path.relative_to(self._dir).parts) % 2 == 0  # `ranks/x`, or `hosts/<node>/ranks/x`
+        read = readers.get(path.parent.name if within else "", run_events.of_metrics)
         for line in self._new_lines(path, size):
             try:
                 events.append(read(document(line, path.name, run_events.MOST_LINE), now))

@@ -24,6 +24,7 @@ from .events import Event
 from .evidence import Evidence
 from .rank_view import RankView
 from .story import Happening, Story
+from .world import World
 
 # How a node ends that somebody killed, or the kernel: as it says it, and as a container's engine does.
 _KILLED = (-signal.SIGKILL, SIGNALLED + signal.SIGKILL)
@@ -88,6 +89,7 @@ class State:
     members: tuple[str, ...] = ()
     regroup: Happening | None = None
     evidence: Evidence = field(default_factory=Evidence)
+    world: World = field(default_factory=World)
     finding: Finding | None = None
     found_at: float = 0.0
     cut: CutLink = field(default_factory=CutLink)
@@ -110,6 +112,8 @@ class State:
 
     def apply(self, event: Event, now: float | None = None) -> None:
         """Apply one event, which arrives at `now`. An older control side may meet kinds that it does not know."""
+        if not self.world.has(event):
+            return
         self.evidence.take(event, float(event.get("t", 0.0)) if now is None else now)
         reaction = getattr(self, f"_on_{event.get('kind')}", None)
         if reaction is not None:
@@ -208,6 +212,7 @@ class State:
     def _on_started(self, event: Event) -> None:
         rank = int(event["rank"])
         self._took_part(event)
+        self.world.forget_others(self.ranks, self.began, self.ends, self.lives, *self.evidence.by_rank)
         # The pid does not show a restart: a restarted container counts its processes from 1 again.
         restarted = rank in self.ranks
         step = self.ranks[rank].step if restarted else int(event.get("step") or self.plan.get("start_step", 0))

@@ -16,6 +16,7 @@ import pytest
 
 from deploy.core.scripts import Scripts
 from deploy.host import commands
+from deploy.run import apart
 
 RUN = "r1"
 SCRIPTS = Scripts(commands.__file__)
@@ -206,9 +207,20 @@ def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host)
     assert [int(row[2]) for row in pieces] == [commands.PIECE * n for n in range(4)]
     assert b"".join(base64.b64decode(row[3]) for row in pieces) == data
     assert rows[-1][:2] == ["doc", "outcome/a.json"], "the verdict comes last"
-    argv = commands.follow("c", str(any_host.run), "MARK", "", {"ranks/rank-0.jsonl": len(data) - 3}, 0.1)
+    here = {"ranks/rank-0.jsonl": (len(data) - 3, apart.time_in(data))}
+    argv = commands.follow("c", str(any_host.run), "MARK", "", here, 0.1)
     output = re.findall(r"^MARK add ranks/rank-0.jsonl \d+ (\S+) \.$", any_host.sh(argv).stdout.decode(), re.M)
     assert [base64.b64decode(text) for text in output] == [data[-3:]]
+
+
+def test_a_file_is_told_from_its_beginning_where_another_hosts_of_that_name_is_known(any_host):
+    own = b'{"t": 1795238100.123, "kind": "began"}\n'
+    (any_host.run / "ranks/rank-0.jsonl").write_bytes(own)
+    anothers = apart.time_in(b'{"t": 1795230000.456, "kind": "began"}\n')
+    here = {"ranks/rank-0.jsonl": (48_000, anothers), "ranks/rank-9.jsonl": (48_000, anothers)}
+    argv = commands.follow("c", str(any_host.run), "MARK", "", here, 0.1)
+    rows = [line.split(" ") for line in any_host.sh(argv).stdout.decode().splitlines() if " add " in line]
+    assert [(row[2], row[3], base64.b64decode(row[4])) for row in rows] == [("ranks/rank-0.jsonl", "0", own)]
 
 
 @pytest.mark.parametrize("folder", ["telemetry", "scalars"])

@@ -1,6 +1,7 @@
 #!/bin/sh
-# follow CONTAINER FOLDER MARK SINCE MOST EVERY [SIZE PATH]...: reports every change in a node's container and run folder,
-# until the node ends. `SIZE PATH` is one word: the reader has that many bytes of the file already.
+# follow CONTAINER FOLDER MARK SINCE MOST EVERY [SIZE DIGITS PATH]...: reports every change in a node's container and run
+# folder, until the node ends. `SIZE DIGITS PATH` is one word: the reader has that many bytes of a file of this name already.
+# It may be another host's file, which had the rank before: only if the digits in its first 24 bytes are the same is it ours.
 #
 # It writes one line for a change and a dot for each round: a write that fails shows that nobody reads any more. Each line
 # begins with MARK, a word that the run cannot know; every other line is the node's console, with times in front. The lines:
@@ -14,7 +15,11 @@ name=$1 run=${2##*/} mark=$3 since=$4 most=$5 every=$6; shift 6
 . ./report_function.sh
 . ./container_line.sh
 enter "$run" || { echo "$mark state gone"; exit 0; }
-for size; do keep "${size#* }" "${size%% *}"; done
+begins() { digits=$(read_at "$run" "$1" 0 24 | tr -cd 0-9); echo "${digits:--}"; }
+for file; do
+    path=${file##* }
+    [ ! -f "./$path" ] || [ "${file%" $path"}" != "${file%% *} $(begins "$path")" ] || keep "$path" "${file%% *}"
+done
 listen() { docker logs --follow --timestamps ${1:+--since "$1"} "$name" >&2 2>&1 & console=$!; }
 disk() {
     df -Pk . 2>/dev/null | { read -r _; read -r _ size _ free _; [ "${size:-0}" = 0 ] || [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }

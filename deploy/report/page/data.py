@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import BadAnswer
+from ...run import apart, own_files
 from ...run import events as run_events
-from ...run import own_files
 
 BLOCK = 4096
 # Beyond this, differences and products are no longer finite floats.
@@ -100,8 +100,8 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     unread: list[str] = []
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
     lines = _lines(folder / "metrics.jsonl", unread)
-    others = [path for path in children(folder) if path.match("metrics-*.jsonl")]
-    if others:  # after the loss of a node, another one has the first rank
+    all_metrics = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
+    if others := [path for path in all_metrics if path != folder / "metrics.jsonl"]:  # rank 0 has been on other nodes
         rows = [row for path in others for row in _lines(path, unread)]
         lines = sorted([*lines, *rows], key=lambda row: number(row.get("t")) or 0.0)
     events, times = _ranks(folder, unread)
@@ -130,8 +130,8 @@ def load(folder: Path, own: Fields | None = None) -> Run:
         notes=notes,
         own=own or {},
         script=script,
-        telemetry=_by_node(folder / "telemetry", run_events.of_telemetry, notes),
-        scalars=_by_node(folder / "scalars", run_events.of_scalars, notes),
+        telemetry=_by_node(folder, "telemetry", run_events.of_telemetry, notes),
+        scalars=_by_node(folder, "scalars", run_events.of_scalars, notes),
     )
 
 
@@ -223,30 +223,43 @@ def _evaluated(event: Event) -> Fields | None:
 
 def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[StepTime]]]:
     """The events of every rank except its steps, and the step times by rank."""
-    files = {
-        int(m[1]): path
-        for path in children(folder / "ranks")
-        if (m := re.fullmatch(r"rank-(\d{1,9})\.jsonl", path.name))
-    }
+    files = _rank_files(folder)
     if not files:
         notes.append(f"ranks/{MISSING}")
     events: list[Event] = []
     times: dict[int, list[StepTime]] = {}
     for rank in sorted(files):
         last, steps = 0.0, dict[int, StepTime]()
-        for row in _lines(files[rank], notes):
+        for row in _rows(files[rank], notes):
             if row.get("kind") == "step":
                 _add_step(row, steps)
                 continue
             if _rewinds(row):
                 steps = {step: time for step, time in steps.items() if step <= row["step"]}
             last = number(row.get("t")) or last
-            events.append(Event(last, str(row.get("kind")), rank, str(row.get("node") or ""), row))
+            # Where nodes go on without others, ranks change their numbers, and their files keep theirs.
+            own = row["rank"] if type(row.get("rank")) is int else rank
+            events.append(Event(last, str(row.get("kind")), own, str(row.get("node") or ""), row))
         if steps:
             ordered = [steps[step] for step in sorted(steps)]
             # The watcher of a script measures the first wait after some steps, and these would lower the mean.
             times[rank] = [time for time in ordered if time.wait_known] or ordered
     return events, times
+
+
+def _rank_files(folder: Path) -> dict[int, list[Path]]:
+    """The files of events by number: several where other hosts have had the rank."""
+    files: dict[int, list[Path]] = {}
+    for path in [path for place in apart.folders(folder) for path in children(place / "ranks")]:
+        if match := re.fullmatch(r"rank-(\d{1,9})\.jsonl", path.name):
+            files.setdefault(int(match[1]), []).append(path)
+    return files
+
+
+def _rows(paths: list[Path], notes: list[str]) -> list[Fields]:
+    """The lines of files, in the order of time where there are several."""
+    rows = [row for path in paths for row in _lines(path, notes)]
+    return sorted(rows, key=lambda row: number(row.get("t")) or 0.0) if len(paths) > 1 else rows
 
 
 def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
@@ -261,10 +274,13 @@ def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
     steps[int(step)] = StepTime(int(step), count, data, compute, wait, whole, wait_known)
 
 
-def _by_node(folder: Path, read: Callable[[object, float], Fields], notes: list[str]) -> dict[str, list[Fields]]:
+def _by_node(
+    folder: Path, name: str, read: Callable[[object, float], Fields], notes: list[str]
+) -> dict[str, list[Fields]]:
     """The lines of each node, in order of time, without lines that break the contract."""
     by_node: dict[str, list[Fields]] = {}
-    paths = [] if folder.is_symlink() else children(folder)
+    within = [place / name for place in apart.folders(folder)]
+    paths = [path for place in within if not place.is_symlink() for path in children(place)]
     for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
         for row in [row for row in _lines(path, notes) if "t" in row]:
             try:

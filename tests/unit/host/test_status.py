@@ -116,3 +116,11 @@ def test_a_step_that_counts_repeats_says_so(known: bool, words: str) -> None:
     event = {"t": NOW - 9, "kind": "continues", "rank": 0, "node": "a", "step": 12, "before": 12, "known": known}
     (row,) = tables.status_rows({"a": read(node("r"), step("r", 0, 20, NOW), f"event r {json.dumps(event)}")})
     assert row[3] == words
+
+
+def test_the_step_of_a_node_is_that_of_its_present_start():
+    """The folder also has the events of the rank that the host had before the run was resumed on other hosts."""
+    began = status.parse_time("2026-11-21T05:19:25Z")
+    before, now = step("r", 1, 82, began - 40), step("r", 0, 255, NOW - 2)
+    (node_status,) = read(node("r"), before, now).nodes
+    assert node_status.step == 255
