@@ -41,7 +41,7 @@ from .backend import HostsBackend, RunHandle
 from .options import Options
 
 # So much the clocks of a host and of this machine may differ.
-_CLOCKS_DIFFER_S = 60.0
+CLOCKS_DIFFER_S = 60.0
 _OF_A_RANK = re.compile(r"logs/rank-(\d+)\.log has")
 
 
@@ -125,8 +125,8 @@ def follow_until_done(
     Ctrl-C or a closed terminal end only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
-    run_dir, state = run.run_dir, State(tuple(run.nodes.values()), run.wait_lost_s, script=run.script, since=run.since)
-    state.least = run.least
+    run_dir, state = run.run_dir, State(tuple(run.nodes.values()), run.wait_lost_s, script=run.script)
+    state.least, state.span.since = run.least, run.since
     if story:
         state.story.recall(story)
         state.story.tell(Happening(time.time(), f"{FAB} attach follows the run from here on"))
@@ -162,7 +162,7 @@ def follow_until_done(
         lost,
         copied not in ("", *lost),
     )
-    seconds = max(time.monotonic() - began, state.seconds)  # it may have run long before we followed it
+    seconds = max(time.monotonic() - began, state.span.seconds)  # it may have run long before we followed it
     code = ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent, node_paths)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)
@@ -214,7 +214,7 @@ def _started(known: Mapping[str, Any]) -> float:
     """When the last start of a run began, less what two clocks may differ; 0 if an attach wrote the record."""
     if "script" in known.get("foreign", ()):
         return 0.0
-    return max(0.0, float((known.get("starts") or [{}])[-1].get("t", 0.0)) - _CLOCKS_DIFFER_S)
+    return max(0.0, float((known.get("starts") or [{}])[-1].get("t", 0.0)) - CLOCKS_DIFFER_S)
 
 
 def _with_host_paths(result: Result, run: RunHandle) -> Result:

@@ -172,7 +172,8 @@ def _start(
     handle = RunHandle(
         run_dir, names, bool(work.script), work.script or work.arguments, resumed_dir is not None, secrets
     )
-    handle = replace(handle, wait_lost_s=request.cluster.job.wait_lost_s or WAIT_LOST_S, least=work.least)
+    since = time.time() - attach.CLOCKS_DIFFER_S if handle.resumed else 0.0
+    handle = replace(handle, wait_lost_s=request.cluster.job.wait_lost_s or WAIT_LOST_S, least=work.least, since=since)
     backend = NewRun(request, handle, places, console, interrupts)
 
     def open_record() -> dict[str, bytes]:

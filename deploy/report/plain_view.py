@@ -29,7 +29,7 @@ class PlainView:
             self._say(line.text, "warn" if line.grave else "")
         self._lines_shown = len(self._state.story)
         now = time.monotonic()
-        if self._state.step != self._step and now - self._last >= _EVERY_S:
+        if self._state.step not in (0, self._step) and now - self._last >= _EVERY_S:
             self._last, self._step = now, self._state.step
             self._tell_numbers()
         elif now - self._last >= self._patience and not self._state.began and not self._state.step:

@@ -23,6 +23,7 @@ from .cut import CutLink
 from .events import Event
 from .evidence import Evidence
 from .rank_view import RankView
+from .span import Span
 from .story import Happening, Story
 from .world import World
 
@@ -47,8 +48,8 @@ class State:
     `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node; `throttled`:
     the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes, a script
     left on each node. `scalars`: by name the newest step and value in a script's files, and the file. `lives`: how
-    often each rank of a script has begun. `first` and `last`: when its first rank began and its last one ended; what is
-    older than `since` belongs to earlier starts of the run. `conflicts`: sent files that are not used, as the console
+    often each rank of a script has begun. `span`: how long the ranks have run. `reached`: the step at which other nodes
+    began to train (`--min-nodes`): no rank knows more of it yet. `conflicts`: sent files that are not used, as the console
     has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
     `came_back`: the nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
     before the ranks start. `least`: so many nodes train on without the others; 0: all are needed. `members`: the nodes
@@ -105,15 +106,15 @@ class State:
     script: bool = False
     repeats: bool = False
     unread: int = 0
-    since: float = 0.0
-    first: float = 0.0
-    last: float = 0.0
+    reached: int = 0
+    span: Span = field(default_factory=Span)
     _findings: Counter[tuple[object, ...]] = field(default_factory=Counter)
 
     def apply(self, event: Event, now: float | None = None) -> None:
         """Apply one event, which arrives at `now`. An older control side may meet kinds that it does not know."""
         if not self.world.has(event):
             return
+        self.span.take(event)
         self.evidence.take(event, float(event.get("t", 0.0)) if now is None else now)
         reaction = getattr(self, f"_on_{event.get('kind')}", None)
         if reaction is not None:
@@ -124,7 +125,7 @@ class State:
     @property
     def step(self) -> int:
         """The step the run has reached: the slowest rank's."""
-        return min((view.step for view in self.ranks.values()), default=0)
+        return min((view.step for view in self.ranks.values()), default=self.reached)
 
     @property
     def step_words(self) -> str:
@@ -135,11 +136,6 @@ class State:
     def steps(self) -> int:
         """How many steps are planned; 0 before rank 0 has reported it."""
         return int(self.plan.get("steps", 0))
-
-    @property
-    def seconds(self) -> float:
-        """How long the ranks have run, by the clocks of their nodes; 0 if that is not known."""
-        return max(0.0, self.last - self.first) if self.first else 0.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -170,11 +166,6 @@ class State:
         if self.last_sign and any(view.training for view in self.ranks.values()):
             self.longest_silence = max(self.longest_silence, t - self.last_sign)
         self.last_sign = max(self.last_sign, t)
-
-    def _took_part(self, event: Event) -> None:
-        t = float(event.get("t", 0.0))
-        if t >= self.since:
-            self.first, self.last = min(self.first or t, t), max(self.last, t)
 
     def _on_node_up(self, event: Event) -> None:
         self.up.setdefault(event["node"], float(event["t"]))
@@ -211,11 +202,12 @@ class State:
 
     def _on_started(self, event: Event) -> None:
         rank = int(event["rank"])
-        self._took_part(event)
         self.world.forget_others(self.ranks, self.began, self.ends, self.lives, *self.evidence.by_rank)
         # The pid does not show a restart: a restarted container counts its processes from 1 again.
         restarted = rank in self.ranks
-        step = self.ranks[rank].step if restarted else int(event.get("step") or self.plan.get("start_step", 0))
+        # A script's rank knows the steps of its own host, which may have been away meanwhile.
+        begins = max(int(event.get("step") or self.plan.get("start_step", 0)), self.reached)
+        step = self.ranks[rank].step if restarted else begins
         self.ranks[rank] = RankView(rank, event["node"], int(event.get("pid", 0)), step)
         self.backend = event.get("backend", self.backend)
         if rank == 0 and restarted and not self.script and not self.regroup:
@@ -228,6 +220,7 @@ class State:
     def _on_members(self, event: Event) -> None:
         """Other nodes train from now on (`--min-nodes`): what the ranks did before says nothing of what comes."""
         if text := regroup.words(event, self.script):  # empty: a rank was lost, and its node starts it again
+            self.reached = self.step if self.script else 0  # the trainer says at which step it goes on
             self.members, self.began, self.ends = tuple(event["members"]), dict(self.evidence.began), {}
             self.ranks = {rank: view for rank, view in self.ranks.items() if self.began.get(rank) == view.node}
             self.explained, self.finding = True, None
@@ -320,14 +313,13 @@ class State:
 
     def _on_waits(self, event: Event) -> None:
         """The nodes of a run wait on their hosts (`fab deploy --wait`)."""
-        if float(event.get("t", 0.0)) >= self.since:
+        if float(event.get("t", 0.0)) >= self.span.since:
             self.waiting = event["why"]
             self._tell(event, f"waits: {self.waiting}")
             self._sign(event)
 
     def _on_began(self, event: Event) -> None:
         rank, self.waiting = event["rank"], ""
-        self._took_part(event)
         if self.script:  # the trainer's own ranks report themselves that all have restarted
             self._count_life(event)
             self.ends.pop(rank, None)
@@ -338,7 +330,6 @@ class State:
         rank, node, code = event["rank"], event["node"], event["code"]
         if self.began.get(rank) != node:  # it belongs to an earlier start, whose last lines arrived late
             return
-        self._took_part(event)
         how = event.get("how") or ended_how(code)
         end = End(rank, node, code, event["t"], how, event.get("victim", False), event.get("error", ""))
         self.ends[rank] = end

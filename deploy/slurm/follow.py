@@ -50,7 +50,7 @@ def until_done(
     if result.verdict in ("stopped", "failed") and not result.hint:
         again = plan.resume_command(backend.login.host.destination, run)
         result = replace(result, hint=f"continue with what it wrote: {again}")
-    seconds = max(time.monotonic() - began, state.seconds)
+    seconds = max(time.monotonic() - began, state.span.seconds)
     return ending.end(backend.run_dir, result, state, seconds, console, f"{FAB} fetch --run {run}")
 
 

@@ -118,3 +118,25 @@ def test_ranks_that_a_smaller_start_has_not_are_no_part_of_its_step(run_dir: Pat
         state.apply(event)
     state.apply({"kind": "step", "t": 1090.0, "rank": 2, "node": "c", "step": 82})  # it comes late
     assert (state.step, state.began, state.evidence.living) == (255, {0: "b", 1: "c"}, {0: "b", 1: "c"})
+
+
+def test_the_loss_moves_on_while_the_first_host_is_away(run_dir: Path) -> None:
+    """Rank 0 of a script is on another host then, which writes a metrics.jsonl of its own."""
+
+    def losses(*steps: int) -> dict[str, str]:
+        return {"metrics.jsonl": "".join(json.dumps({"t": 1e9 + s, "step": s, "loss": 1 / s}) + "\n" for s in steps)}
+
+    first, second, state = mirror(run_dir, "a"), mirror(run_dir, "b"), State(("a", "b", "c"))
+    follower = Follower(run_dir)
+    for made, files, newest in (
+        (first, losses(1, 464), 464),
+        (second, losses(490), 490),
+        (second, losses(490, 643), 643),
+        (first, losses(1, 464, 660), 660),
+    ):
+        send(made, files)
+        for event in follower.read():
+            state.apply(event)
+        assert state.losses[-1] == (newest, 1 / newest)
+    assert state.unread == 0
+    assert [row["step"] for row in data.load(run_dir).metrics] == [1, 464, 490, 643, 660]

@@ -23,6 +23,7 @@ from deploy.run.outcome import (
     may_restart,
 )
 from deploy.run.progress import State
+from deploy.run.span import Span
 
 NAMES = ("master", "worker-1", "worker-2")
 
@@ -247,13 +248,13 @@ def test_a_run_lasted_as_long_as_its_ranks_whoever_looks_whenever() -> None:
     begin = [{**event, "t": 1000.0 + event["rank"]} for event in began()]
     ends = [ended(rank, 0, 1090.0 + rank) for rank in range(3)]
     seen_late = {**verdict("done"), "t": 9999.0}
-    assert run_of(*begin, *ends, seen_late).seconds == 92.0
+    assert run_of(*begin, *ends, seen_late).span.seconds == 92.0
     before = [{**event, "t": 100.0} for event in began()]
-    state = State(NAMES, since=900.0)
+    state = State(NAMES, span=Span(since=900.0))
     for event in (*before, *begin, *ends):
         state.apply(event)
-    assert state.seconds == 92.0
-    assert State(NAMES).seconds == 0.0
+    assert state.span.seconds == 92.0
+    assert State(NAMES).span.seconds == 0.0
 
 
 def test_a_rank_that_left_with_0_makes_no_run_done_whose_others_failed() -> None:

@@ -232,3 +232,19 @@ def test_a_node_that_joined_a_moment_ago_is_not_missing_where_the_others_train()
     assert judge(state, 20.0, 60.0).message.startswith("late did not start")
     state.apply({"kind": "began", "node": "master", "rank": 0, "t": 11.0})
     assert judge(state, 20.0, 60.0) is None
+
+
+def test_while_a_scripts_ranks_start_again_the_step_is_the_one_that_it_had_reached():
+    """It showed `step 0`, and after a return the step at which the host that is back had been lost."""
+    state = grouped()
+    state.script, state.least = True, 2
+    for rank, name in enumerate(NAMES):
+        state.apply({"kind": "step", "t": 10.0, "rank": rank, "node": name, "step": 650})
+    state.apply(members(20.0, NAMES, NAMES[1:], "master"))
+    assert state.step == 650
+    state.apply({"kind": "started", "t": 21.0, "rank": 0, "node": "master", "world": 3, "step": 466})
+    assert state.step == 650, "master has told of step 466 before it was lost"
+    state.apply(
+        {"kind": "continues", "t": 22.0, "rank": 0, "node": "master", "step": 640, "before": 466, "known": True}
+    )
+    assert state.step == 640

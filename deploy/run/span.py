@@ -1,0 +1,37 @@
+"""How long the ranks of a run have run, by the clocks of their nodes: whoever follows the run may have come late. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .events import Event
+
+_BEGINS = ("began", "started")
+# These have the time of who reads them, or come after the end.
+_NO_RANKS_WORD = ("left", "verdict", "on_end")
+
+
+@dataclass
+class Span:
+    """When the first rank began, and when a rank or its node's agent last wrote anything.
+
+    What is older than `since` belongs to earlier starts of the run.
+    """
+
+    since: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
+
+    def take(self, event: Event) -> None:
+        """Take an event."""
+        t, kind = float(event.get("t", 0.0)), event.get("kind")
+        if t < self.since or not isinstance(event.get("rank"), int) or kind in _NO_RANKS_WORD:
+            return
+        if kind in _BEGINS:
+            self.first = min(self.first or t, t)
+        self.last = max(self.last, t)
+
+    @property
+    def seconds(self) -> float:
+        """From the first to the last; 0 if that is not known."""
+        return max(0.0, self.last - self.first) if self.first else 0.0
