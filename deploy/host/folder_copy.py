@@ -101,7 +101,7 @@ class FolderCopy:
 
     def _write(self, path: Path, what: str, offset: int, data: bytes) -> None:
         if what == "doc":
-            own_files.write(self._dir, str(path), _with_local_time(data) if path.parent.name == "nodes" else data)
+            own_files.write(self._dir, str(path), _with_past_time(data) if path.parent.name == "nodes" else data)
             return
         with own_files.open_to_append(self._dir, str(path)) as file:
             # Hosts that share a home send the same file: we append only what continues our copy.
@@ -131,9 +131,14 @@ def allowed_path(text: str) -> Path | None:
     return Path(text)
 
 
-def _with_local_time(document: bytes) -> bytes:
-    """The document with our time instead of the host's: we compare nodes' start times, so one clock must give them."""
+def _with_past_time(document: bytes) -> bytes:
+    """The document with the time at which its node came up, as its host says it; by a clock that is ahead of ours, now.
+
+    How long a run waits for its other nodes counts from then.
+    """
+    now = time.time()
     try:
-        return json.dumps(events.node_up({**json_object(document, "a node"), "t": time.time()}, 0.0)).encode()
+        node = events.node_up(json_object(document, "a node"), now)
     except BadAnswer:
         return document
+    return json.dumps({**node, "t": min(float(node["t"]), now)}).encode()

@@ -48,10 +48,10 @@ class State:
     `left` are the ranks that were reported to have left the others. `telemetry`: the last of each node; `throttled`:
     the slow GPUs that were reported, by node and index with the reason. `kept`: how many files, and bytes, a script
     left on each node. `scalars`: by name the newest step and value in a script's files, and the file. `lives`: how
-    often each rank of a script has begun. `span`: how long the ranks have run. `reached`: the step at which other nodes
-    began to train (`--min-nodes`): no rank knows more of it yet. `conflicts`: sent files that are not used, as the console
-    has named them. `repeats`: nobody knows at which step a later start of a script began, so steps may count twice.
-    `came_back`: the nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
+    often each rank of a script has begun. `span`: how long the ranks have run. `reached`: a script's step when other
+    nodes began to train (`--min-nodes`). `conflicts`: sent files that are not used, as the console has named them.
+    `repeats`: nobody knows at which step a later start of a script began, so steps may count twice. `came_back`: the
+    nodes that restarted since the ranks began. `waiting`: what the nodes wait for on their hosts
     before the ranks start. `least`: so many nodes train on without the others; 0: all are needed. `members`: the nodes
     that train at present, where that is not the whole plan; `regroup`: the last change of them, and when it was, until
     the ranks say from which step they train on; `regroups`: how many of them a script began after. `evidence`: the

@@ -1,4 +1,4 @@
-"""How long the ranks of a run have run, by the clocks of their nodes: whoever follows the run may have come late. Pure."""
+"""How long the ranks of a run have run, by their nodes' clocks: whoever follows the run may have come late. Pure."""
 
 from __future__ import annotations
 

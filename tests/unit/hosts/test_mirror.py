@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,15 @@ def test_the_events_of_a_host_that_has_lost_its_disk_lie_beside_those_from_befor
     assert (run_dir / "hosts/a" / LOG).read_text() == lines("a", 2000.0, range(80, 85))
     send(mirror(run_dir, "a"), {LOG: lines("a", 3000.0, range(85, 90))})
     assert (run_dir / "hosts/a" / LOG).read_text() == lines("a", 3000.0, range(85, 90))
+
+
+def test_a_node_came_up_when_its_host_says_so_and_not_when_a_follower_reads_it(run_dir: Path) -> None:
+    made, now = mirror(run_dir, "a"), time.time()
+    for written, shown in ((now - 400.0, now - 400.0), (now + 3600.0, now)):  # the second host's clock is ahead
+        node_file = json.dumps({"node": "a", "pid": 7, "host": "a", "t": written})
+        made.take(f"{made.mark} doc nodes/a.json {base64.b64encode(node_file.encode()).decode()} .")
+        (event,) = Follower(run_dir).read()
+        assert event["t"] == pytest.approx(shown, abs=5.0)
 
 
 def test_a_fetch_leaves_the_events_of_a_lost_host_where_they_are(run_dir: Path) -> None:

@@ -249,6 +249,8 @@ def test_a_run_lasted_as_long_as_its_ranks_whoever_looks_whenever() -> None:
     ends = [ended(rank, 0, 1090.0 + rank) for rank in range(3)]
     seen_late = {**verdict("done"), "t": 9999.0}
     assert run_of(*begin, *ends, seen_late).span.seconds == 92.0
+    without_ends = {"kind": "step", "t": 1053.5, "rank": 0, "node": "master", "step": 90}
+    assert run_of(*begin, without_ends, seen_late).span.seconds == 53.5, "who was stopped may leave no word of its end"
     before = [{**event, "t": 100.0} for event in began()]
     state = State(NAMES, span=Span(since=900.0))
     for event in (*before, *begin, *ends):
