@@ -28,7 +28,7 @@ from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
-from ..run import environment, folders, follow, record
+from ..run import environment, folders, follow, record, span
 from ..run.events import Event
 from ..run.outcome import Result, may_have_written
 from ..run.progress import WAIT_LOST_S, State
@@ -40,8 +40,6 @@ from . import options as deploy_options
 from .backend import HostsBackend, RunHandle
 from .options import Options
 
-# So much the clocks of a host and of this machine may differ.
-CLOCKS_DIFFER_S = 60.0
 _OF_A_RANK = re.compile(r"logs/rank-(\d+)\.log has")
 
 
@@ -69,7 +67,7 @@ def attach(options: Options, console: Console) -> int:
             names = {host.name: node_of(host.name) for host in cluster.hosts if host.name in {*names, *away}}
         due = frozenset(name for node in nodes.values() for name in node.secrets)
         secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
-        run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=_started(known))
+        run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=span.started(known))
         recorded = None if options.wait_lost else known.get("wait_lost_s")
         run_handle = replace(run_handle, wait_lost_s=recorded or cluster.job.wait_lost_s or WAIT_LOST_S)
         lacking = [host for host in cluster.hosts if host.name in away]
@@ -208,13 +206,6 @@ def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, dict[str, 
         ended.refuse(wanted, sessions)
     chosen = plan.choose_run(runs, wanted, recorded.without_end())
     return chosen, runs[chosen], away
-
-
-def _started(known: Mapping[str, Any]) -> float:
-    """When the last start of a run began, less what two clocks may differ; 0 if an attach wrote the record."""
-    if "script" in known.get("foreign", ()):
-        return 0.0
-    return max(0.0, float((known.get("starts") or [{}])[-1].get("t", 0.0)) - CLOCKS_DIFFER_S)
 
 
 def _with_host_paths(result: Result, run: RunHandle) -> Result:

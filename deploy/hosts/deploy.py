@@ -31,6 +31,7 @@ from ..report.script_lines import shown_ranks
 from ..run import alone, code, environment, folders, record
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
+from ..run.span import CLOCKS_DIFFER_S
 from ..ssh.session import open_all
 from . import attach, container, group, large_folder, meeting, observe, overlay, overlay_plan, packages, plan, resume
 from . import options as deploy_options
@@ -172,7 +173,7 @@ def _start(
     handle = RunHandle(
         run_dir, names, bool(work.script), work.script or work.arguments, resumed_dir is not None, secrets
     )
-    since = time.time() - attach.CLOCKS_DIFFER_S if handle.resumed else 0.0
+    since = time.time() - CLOCKS_DIFFER_S if handle.resumed else 0.0
     handle = replace(handle, wait_lost_s=request.cluster.job.wait_lost_s or WAIT_LOST_S, least=work.least, since=since)
     backend = NewRun(request, handle, places, console, interrupts)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..core.errors import DONE, DeployError
@@ -22,8 +23,9 @@ from ..host.facts import Container
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.page import run as page
-from ..run import events, folders, outcome, record
+from ..run import events, folders, outcome, record, span
 from ..run.events import Event
+from ..run.follow import Follower
 from ..run.outcome import Result
 from ..run.progress import State
 from ..ssh.session import Session, on_all, open_all
@@ -70,7 +72,10 @@ def stop(options: Options, now: bool, console: Console) -> int:
         ended = _end(run, members, now, console, interrupts)
         if ended is None:
             return DONE
-        state = _state(nodes, ended)
+        since = span.started(record.facts(record.path_of(run)))
+        state = _state(
+            nodes, [event for event in ended if event["t"] >= since]
+        )  # earlier starts may have had more ranks
         result = _result(state, nodes, killed=now or interrupts.requests() > 1)
     result = _keep(run, result, state, list(faults))
     console.note(f"{run}: {result.message or result.verdict}")
@@ -87,7 +92,7 @@ def _tell_followers(run: RunId) -> None:
         run_dir = record.folder_of(folders.RUNS, run)
         if record.facts(run_dir) and not (run_dir / "outcome.json").exists():
             (run_dir / "outcome").mkdir(exist_ok=True)
-            record.write_json(run_dir / "outcome" / "asked.json", {"verdict": "failed", "message": outcome.AT_ONCE})
+            record.write_json(run_dir / "outcome" / "asked.json", {"verdict": "stopped", "message": outcome.AT_ONCE})
 
 
 def _end(
@@ -157,10 +162,16 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
     saved = bool(state.checkpoint) or state.script
     result = resume.with_resume_hint(result, run_dir, saved, lost if least else (), bool(least))
     if not (run_dir / "outcome.json").exists():
-        seconds = time.time() - float(facts.get("starts", [{}])[-1].get("t", time.time()))
-        record.close(run_dir, result, state, seconds)
+        record.close(run_dir, result, state, _seconds(run_dir, facts, state))
         page.write(run_dir)
     return result
+
+
+def _seconds(run_dir: Path, facts: Mapping[str, Any], state: State) -> float:
+    """How long the run lasted, by the words of its ranks that are known here; else from the start of the deploy."""
+    here = span.of(Follower(run_dir, from_start=True).read(), span.started(facts))
+    seconds = max(here.last, state.span.last) - here.first
+    return seconds if here.first else time.time() - float(facts.get("starts", [{}])[-1].get("t", time.time()))
 
 
 def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:

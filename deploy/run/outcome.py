@@ -87,10 +87,7 @@ def all_ended(state: State) -> bool:
 
 def from_verdicts(verdicts: list[Event]) -> Result:
     """The verdict that counts: the worst one; among equals the one whose rank failed first."""
-    first = min(
-        verdicts,
-        key=lambda verdict: (_WEIGHT.get(verdict.get("verdict", ""), 1), verdict.get("since") or verdict.get("t", 0)),
-    )
+    first = min(verdicts, key=lambda verdict: (_weight(verdict), verdict.get("since") or verdict.get("t", 0)))
     same = {str(verdict.get("node")) for verdict in verdicts if verdict.get("verdict") == first["verdict"] == "failed"}
     return Result(
         verdict=first["verdict"],
@@ -103,6 +100,12 @@ def from_verdicts(verdicts: list[Event]) -> Result:
     )
 
 
+def _weight(verdict: Event) -> int:
+    """How much a verdict counts. That somebody asked to kill counts as an error: what fails then has only lost others."""
+    word = "failed" if verdict.get("message") == AT_ONCE else verdict.get("verdict", "")
+    return _WEIGHT.get(word, 1)
+
+
 def final(state: State) -> Result:
     """The result once all nodes have ended and the ranks gave a verdict.
 
@@ -110,7 +113,7 @@ def final(state: State) -> Result:
     """
     result = from_verdicts(state.verdicts)
     asked = {verdict.get("node") for verdict in state.verdicts if verdict.get("verdict") == "stopped"}
-    if result.verdict == "stopped" and state.script and len(asked) == 1 < len(state.names):
+    if result.verdict == "stopped" and result.node and state.script and len(asked) == 1 < len(state.names):
         where = f"(by a signal on {state.name(result.node)}; no other node tells of one)"
         return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":
@@ -132,8 +135,6 @@ def concluded(result: Result, finding: Finding | None) -> Result:
     """The result of a failed run with its cause: the first in time, where the inquest found one."""
     if result.verdict != "failed" or result.cause:
         return result
-    if result.message.startswith(AT_ONCE):
-        return replace(result, cause=Cause.ENDED)
     if finding is None or finding.lasting:
         return replace(result, cause=cause_of_words(result.message))
     same = finding.rank is not None and finding.rank == result.rank
@@ -162,9 +163,10 @@ def stopped(state: State) -> Result:
 
 def killed(state: State, waited_s: float | None = None) -> Result:
     """The end of a run that was killed: at once, as asked, or after `waited_s` for its stop."""
-    why = AT_ONCE if waited_s is None else f"killed: still running {in_seconds(waited_s)} after the stop"
-    cause = Cause.ENDED if waited_s is None else ""
-    return Result("failed", f"{why}{_checkpoint_text(state)}", step=state.step, cause=cause)
+    if waited_s is None:
+        return Result("stopped", f"{AT_ONCE}{_checkpoint_text(state)}", step=state.step)
+    why = f"killed: still running {in_seconds(waited_s)} after the stop"
+    return Result("failed", f"{why}{_checkpoint_text(state)}", step=state.step)
 
 
 def _checkpoint_text(state: State) -> str:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .events import Event
 
+# So much the clocks of a host and of this machine may differ.
+CLOCKS_DIFFER_S = 60.0
 _BEGINS = ("began", "started")
 # These have the time of who reads them, or come after the end.
 _NO_RANKS_WORD = ("left", "verdict", "on_end")
+
+
+def started(known: Mapping[str, Any]) -> float:
+    """When the last start of a run began, less what two clocks may differ; 0 if an attach wrote the record."""
+    if "script" in known.get("foreign", ()):
+        return 0.0
+    return max(0.0, float((known.get("starts") or [{}])[-1].get("t", 0.0)) - CLOCKS_DIFFER_S)
+
+
+def of(events: Iterable[Event], since: float) -> Span:
+    """The span of these events."""
+    span = Span(since)
+    for event in events:
+        span.take(event)
+    return span
 
 
 @dataclass

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from deploy.core.errors import DETACHED
+from deploy.core.errors import DETACHED, STOPPED
 from lab import waiting
 from tests.cluster.control import BASE, HOME, SLOW, Control, forever
 
@@ -167,7 +167,8 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
     assert run.resumes()[-1] == int(saved[1])
     killed = run.fab("stop", "--run", run.run, "--now")
     assert killed.returncode == 0, killed.stderr
-    assert run.fab_deploy.wait(60) == 1
+    assert run.fab_deploy.wait(60) == STOPPED
+    assert run.outcome()["verdict"] == "stopped"
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
 
 

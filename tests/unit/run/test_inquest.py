@@ -295,8 +295,11 @@ def test_a_script_whose_ranks_wait_for_one_that_ended_is_over_in_less_than_a_min
 
 def test_a_run_that_somebody_asked_to_kill_is_no_crash_of_the_node_that_ended_first() -> None:
     killed = Finding(Cause.KILLED, "n1 (rank 1) was killed by SIGKILL", "n1", 1, t=100.0)
-    result = concluded(from_verdicts([{"verdict": "failed", "message": AT_ONCE, "t": 99.0}]), killed)
-    assert (result.message, result.cause, result.node) == (AT_ONCE, Cause.ENDED, "")
+    asked, victim = {"verdict": "stopped", "message": AT_ONCE, "t": 99.0}, {"verdict": "failed", "t": 99.5}
+    result = concluded(from_verdicts([victim, asked]), killed)
+    assert (result.verdict, result.message, result.cause, result.node) == ("stopped", AT_ONCE, "", "")
+    before = {"verdict": "failed", "message": "m", "t": 98.0}
+    assert from_verdicts([asked, before]).verdict == "failed", "it had failed before somebody asked"
 
 
 @pytest.mark.parametrize("script", [True, False])
