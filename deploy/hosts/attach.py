@@ -29,6 +29,7 @@ from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, folders, follow, record, span
+from ..run.catching_up import CatchingUp
 from ..run.events import Event
 from ..run.outcome import Result, may_have_written
 from ..run.progress import WAIT_LOST_S, State
@@ -115,19 +116,19 @@ def follow_until_done(
     interrupts: Interrupts,
     ranks: ShownRanks,
     sent: tuple[Path, Choice] | None = None,
-    story: Sequence[Happening] = (),
+    story: Sequence[Happening] | None = None,
 ) -> int:
     """Follow the run to its end, remove its containers, write the outcome here. The view shows what `ranks` print.
 
-    `sent`: the folder that this command sent, and by which choice. `story`: what another follower has left.
+    `sent`: the folder that this command sent, and by which choice. `story`: for one that comes late, what others left.
     Ctrl-C or a closed terminal end only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
     run_dir, state = run.run_dir, State(tuple(run.nodes.values()), run.wait_lost_s, script=run.script)
     state.least, state.span.since = run.least, run.since
-    if story:
+    if story is not None:
         state.story.recall(story)
-        state.story.tell(Happening(time.time(), f"{FAB} attach follows the run from here on"))
+    here = CatchingUp(state.story, f"{FAB} attach follows the run from here on", time.time())
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
@@ -140,10 +141,12 @@ def follow_until_done(
         with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
 
             def tell_and_keep(events: list[Event]) -> None:
-                tell(events)
+                for part in here.parts(events, time.time()):
+                    tell(part)
                 record.keep_story(run_dir, state.story)
 
             result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests)
+            tell(here.rest())
         remains = backend.remove()
         lost = backend.out_of_sight
         node_paths = _paths_by_node(backend, result) if result.verdict == "failed" else {}

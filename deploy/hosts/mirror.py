@@ -17,6 +17,7 @@ from ..core.names import NodeName
 from ..core.program import FAB
 from ..host import facts, logs
 from ..host.folder_copy import FolderCopy, growing
+from ..host.status import parse_time
 from ..run import apart, own_files
 
 # Two hosts may have a file of one name: the first piece decides which of them gets the name.
@@ -27,7 +28,8 @@ class Mirror(FolderCopy):
     """Writes what one host reports into the local run folder. `away`: the host's engine does not answer; `full`: the
     disk of the run's folder there is.
 
-    `say` gets one warning for each reason why something is not written; `on_console_line` gets each console line.
+    `say` gets one warning for each reason why something is not written; `on_console_line` gets each console line and
+    the time at which it was printed.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Mirror(FolderCopy):
         host: str,
         node: NodeName,
         say: Callable[[str], None],
-        on_console_line: Callable[[str], None] = lambda words: None,
+        on_console_line: Callable[[str, float], None] = lambda words, t: None,
     ) -> None:
         super().__init__(run_dir, host, say, f"{FAB} fetch --hosts {host} copies the files")
         self._on_console_line, self._node = on_console_line, node
@@ -45,7 +47,7 @@ class Mirror(FolderCopy):
         self.over = False
         self._last_answer = time.monotonic()
         self._life, self.away, self.full = "", False, False
-        self._stamp = self._known = ""
+        self._stamp, self._known, self._printed = "", "", 0.0
         self._console = own_files.open_to_append(run_dir, f"logs/{node}.log", empty=True)
 
     def unseen_s(self) -> float:
@@ -104,7 +106,8 @@ class Mirror(FolderCopy):
         if (stamp and stamp <= self._known) or self._count.is_count(words):
             return
         self._stamp = max(self._stamp, stamp)
-        self._on_console_line(words)
+        self._printed = (parse_time(stamp) if stamp else self._printed) or time.time()
+        self._on_console_line(words, self._printed)
         data = f"{words}\n".encode()
         if self.has_room("console", len(data)):
             self._console.write(data)

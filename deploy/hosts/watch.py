@@ -108,10 +108,10 @@ class HostsWatch:
         lost = state.finding.node if state.finding and state.finding.cause == Cause.NODE_LOST else ""
         return [self._judged(mirror, mirrors, state, lost) for mirror in mirrors]
 
-    def _hear(self, host: str, node: str, words: str) -> None:
+    def _hear(self, host: str, node: str, words: str, t: float) -> None:
         self._handover.on_console_line(host, words)
         if not words.startswith(commands.WAITS_FOR_HOSTS):  # the run's story has it
-            self.lines.put(node, words)
+            self.lines.put(node, words, t)
 
     def _tell_silent(self, state: State) -> None:
         silent = {host for host, mirror in self._mirrors.items() if mirror.away and mirror.unseen_s() > UNSEEN_S}

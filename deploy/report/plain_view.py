@@ -21,12 +21,15 @@ class PlainView:
         self._say, self._state = say, state
         self._lines_shown = 0
         self._began = self._last = time.monotonic()
+        self._opened = time.time()
         self._step, self._shown, self._patience = 0, "", FIRST_S
         say("   ".join(["muster", *lines.headline(state.names, state, recipe, why)]), "node")
 
     def tell(self, events: list[Event]) -> None:
-        for line in self._state.story[self._lines_shown :]:
-            self._say(line.text, "warn" if line.grave else "")
+        story = self._state.story
+        for line in story[self._lines_shown :]:
+            at = clock_time(line.t) if story.late and line.t < self._opened else ""  # it is no news
+            self._say(f"{at}{line.text}", "warn" if line.grave else "")
         self._lines_shown = len(self._state.story)
         now = time.monotonic()
         if self._state.step not in (0, self._step) and now - self._last >= _EVERY_S:
@@ -53,6 +56,12 @@ class PlainView:
         if words != self._shown:
             self._shown = words
             self._say(words, "")
+
+
+def clock_time(t: float) -> str:
+    """When something was, in front of what it was; with the day, if that is not today."""
+    day = "" if time.localtime(t)[:3] == time.localtime()[:3] else "%Y-%m-%d "
+    return time.strftime(f"{day}%H:%M:%S  ", time.localtime(t))
 
 
 def _few(names: list[str]) -> str:

@@ -101,7 +101,7 @@ def from_verdicts(verdicts: list[Event]) -> Result:
 
 
 def _weight(verdict: Event) -> int:
-    """How much a verdict counts. That somebody asked to kill counts as an error: what fails then has only lost others."""
+    """How much a verdict counts. A kill that was asked for counts as an error: who fails then has only lost others."""
     word = "failed" if verdict.get("message") == AT_ONCE else verdict.get("verdict", "")
     return _WEIGHT.get(word, 1)
 

@@ -33,13 +33,13 @@ class ConsoleLines:
     """Lines of consoles, kept until the next look. Any thread may put them."""
 
     def __init__(self) -> None:
-        self._lines = deque[tuple[str, str]](maxlen=MOST_LINES)
+        self._lines = deque[tuple[str, str, float]](maxlen=MOST_LINES)
         self._put, self._lock = 0, threading.Lock()
 
-    def put(self, node: str, words: str) -> None:
-        """Take one line of a node's console."""
+    def put(self, node: str, words: str, t: float) -> None:
+        """Take one line of a node's console, which was printed at `t`."""
         with self._lock:
-            self._lines.append((node, words))
+            self._lines.append((node, words, t))
             self._put += 1
 
     def take(self, began: Mapping[int, str]) -> list[Event]:
@@ -52,10 +52,8 @@ class ConsoleLines:
             self._lines.clear()
             self._lines.extend(line for line in lines if line[0] not in ranks)
             self._put = len(self._lines)
-        now = time.time()
-        return _left_out(missing, now) + [
-            _event(node, words, ranks[node], now) for node, words in lines if node in ranks
-        ]
+        shown = [_event(node, words, ranks[node], t) for node, words, t in lines if node in ranks]
+        return _left_out(missing, min((line["t"] for line in shown), default=time.time())) + shown
 
 
 class RankLogs:

@@ -16,17 +16,20 @@ class Happening:
 
 
 class Story(list[Happening]):
-    """The lines so far, in the order in which they became known; `written`: how many are on the disk."""
+    """The lines so far, in the order in which they became known.
+
+    `written`: how many are on the disk. `late`: its follower came when the run was on its way.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.written = 0
+        self.written, self.late = 0, False
         self._known: frozenset[float] = frozenset()
 
     def recall(self, lines: Sequence[Happening]) -> None:
         """Begin with the lines of another follower of the run: the line for an event is then not repeated."""
         self.extend(lines)
-        self.written, self._known = len(self), frozenset(line.t for line in self)
+        self.written, self.late, self._known = len(self), True, frozenset(line.t for line in self)
 
     @property
     def recalled(self) -> bool:

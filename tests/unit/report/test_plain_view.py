@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from deploy.report import plain_view
 from deploy.run.progress import State
+from deploy.run.story import Happening
 
 
 def test_where_the_nodes_are_is_told_now_and_then_until_their_ranks_begin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +31,15 @@ def test_where_the_nodes_are_is_told_now_and_then_until_their_ranks_begin(monkey
     assert later(1.0) == ["gpu-a, gpu-b up, loading torch   40 s"]
     state.apply({"kind": "began", "t": 3.0, "rank": 0, "node": "gpu-a"})
     assert later(60.0) == [], "the script prints now"
+
+
+def test_what_was_before_a_late_follower_has_its_clock_time_and_news_have_none() -> None:
+    said, now = list[str](), time.time()
+    state = State(("gpu-a",), script=True)
+    state.story.recall([Happening(now - 400.0, "gpu-a is lost"), Happening(now - 90_000.0, "a day before")])
+    view = plain_view.PlainView(lambda words, style: said.append(words), state, "train.py", "1 host")
+    state.story.tell(Happening(now + 1.0, "gpu-a is back"))
+    view.tell([])
+    assert said[1] == time.strftime("%H:%M:%S  gpu-a is lost", time.localtime(now - 400.0)) or "-" in said[1]
+    assert said[2] == time.strftime("%Y-%m-%d %H:%M:%S  a day before", time.localtime(now - 90_000.0))
+    assert said[3] == "gpu-a is back"

@@ -9,24 +9,24 @@ def shown(events):
 
 def test_a_node_with_one_rank_speaks_for_it_and_one_with_several_marks_whose_line_it_is():
     lines = ConsoleLines()
-    lines.put("a", "loss 3")
-    lines.put("b", "[rank2]: loss 4")
-    lines.put("b", "torchrun says")
+    lines.put("a", "loss 3", 5.0)
+    lines.put("b", "[rank2]: loss 4", 5.0)
+    lines.put("b", "torchrun says", 5.0)
     began = {0: "a", 1: "b", 2: "b"}
     assert shown(lines.take(began)) == [(0, "loss 3", False), (2, "loss 4", False), (None, "torchrun says", False)]
 
 
 def test_a_rank_cannot_speak_for_another():
     lines = ConsoleLines()
-    lines.put("b", "[rank1]: [rank0]: I am rank 0")
-    lines.put("c", "[rank0]: I am rank 0")
+    lines.put("b", "[rank1]: [rank0]: I am rank 0", 5.0)
+    lines.put("c", "[rank0]: I am rank 0", 5.0)
     printed = shown(lines.take({0: "a", 1: "b", 2: "b", 3: "c"}))
     assert [rank for rank, _, _ in printed] == [1, 3]
 
 
 def test_lines_wait_until_the_ranks_of_their_node_are_known():
     lines = ConsoleLines()
-    lines.put("a", "first")
+    lines.put("a", "first", 5.0)
     assert lines.take({}) == []
     assert shown(lines.take({0: "a"})) == [(0, "first", False)]
     assert lines.take({0: "a"}) == []
@@ -35,7 +35,7 @@ def test_lines_wait_until_the_ranks_of_their_node_are_known():
 def test_a_flood_is_cut_and_the_cut_is_counted():
     lines = ConsoleLines()
     for number in range(1000):
-        lines.put("a", str(number))
+        lines.put("a", str(number), 5.0)
     cut, *rest = lines.take({0: "a"})
     assert (cut["kind"], cut["lines"]) == ("output_left_out", 1000 - MOST_LINES)
     assert shown(rest)[-1] == (0, "999", False)
@@ -43,7 +43,7 @@ def test_a_flood_is_cut_and_the_cut_is_counted():
 
 def test_a_line_that_moves_is_marked():
     lines = ConsoleLines()
-    lines.put("a", "\r50 %")
+    lines.put("a", "\r50 %", 5.0)
     assert shown(lines.take({0: "a"})) == [(0, "50 %", True)]
 
 
