@@ -26,6 +26,8 @@ _FOLDER = re.compile(r"(.+?) ([0-9]*) ([0-9]*) ?(\S*)")
 _CELLS = fields.row(
     text(20), text(200), text(100), text(100), default(digits(0, 1 << 20), 0), text(1000), text(1 << 17)
 )
+# After so long, and after so many times the usual time, a report of a step is overdue.
+_STANDS_S, _STANDS_TIMES = 10.0, 3.0
 _WORD, _STEP = optional(text(20)), optional(digits())
 
 
@@ -35,9 +37,10 @@ class NodeStatus:
 
     `state` and `uptime` ("Up 3 minutes") are the engine's words, `code` the exit code. `step` is that of the slowest
     rank here, `step_ms` its mean, `step_age_s` the age of its report; only rank 0's host knows `batch` (global).
-    `repeats`: steps that a later start repeated count twice, as run/progress.py has it.
-    `verdict` comes from the ranks. `last_line` is the console's, `last_line_age_s` its age. `user`: the owner of a run
-    that is not ours. `gpus`: the UUIDs of the GPUs that it was given.
+    `stands`: that report is so old that its rate is not the present one. `repeats`: steps that a later start repeated
+    count twice, as run/progress.py has it. `verdict` comes from the ranks. `last_line` is the console's,
+    `last_line_age_s` its age. `user`: the owner of a run that is not ours. `gpus`: the UUIDs of the GPUs that it was
+    given.
     """
 
     run: RunId
@@ -52,6 +55,7 @@ class NodeStatus:
     steps: int | None = None
     step_ms: float | None = None
     step_age_s: float | None = None
+    stands: bool = False
     repeats: bool = False
     batch: int | None = None
     verdict: str = ""
@@ -132,7 +136,7 @@ def parse(answer: str) -> HostStatus:
 
 def rate(node: NodeStatus, batch: int | None) -> float | None:
     """Samples a second of the whole run as this node sees it; `batch` is the run's global batch."""
-    return batch * 1000 / node.step_ms if batch and node.step_ms else None
+    return batch * 1000 / node.step_ms if batch and node.step_ms and not node.stands else None
 
 
 def _nodes(rows: Mapping[str, Sequence[str]]) -> list[NodeStatus]:
@@ -179,12 +183,16 @@ def _with_steps(node: NodeStatus, rows: Sequence[str], now: float) -> NodeStatus
         return node
     slowest = min(last.values(), key=lambda event: event["step"])
     t = max(event["t"] for event in last.values())
+    age_s = round(max(0.0, now - t), 1)
+    # A report comes at the end of `count` steps.
+    usual_s = max(1, slowest.get("count", 1)) * (slowest.get("step_ms") or 0.0) / 1000
     return replace(
         node,
         step=slowest["step"],
         steps=slowest.get("steps"),
         step_ms=slowest.get("step_ms"),
-        step_age_s=round(max(0.0, now - t), 1),
+        step_age_s=age_s,
+        stands=age_s > max(_STANDS_S, _STANDS_TIMES * usual_s),
         repeats=any(event["kind"] == "continues" and not event["known"] for event in events_read),
     )
 

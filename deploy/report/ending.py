@@ -86,9 +86,9 @@ def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console:
     """Show an end that was written earlier, from its outcome.json; returns the run's exit code."""
     verdict = outcome["verdict"] if outcome.get("verdict") in CODES else "failed"
     step = int(outcome.get("step") or 0)
-    result = Result(
-        verdict, outcome.get("message") or "", outcome.get("hint") or "", outcome.get("node") or "", step=step
-    )
+    message, hint, node = (str(outcome.get(name) or "") for name in ("message", "hint", "node"))
+    rank = outcome.get("rank")
+    result = Result(verdict, message, hint, node, rank if type(rank) is int else None, step)
     files = outcome.get("kept") or {}
     names = tuple(str(name) for name in record.facts(run_dir).get("nodes", ()))
     state = State(names or tuple(files), script=script)

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.errors import DONE, STOPPED, DeployError
 from ..core.facts import ended_how
 from ..core.printable import console_line, one_line
-from ..core.text import amount, clock, gpu_memory, gpu_share
+from ..core.text import MINUTE, amount, clock, duration, gpu_memory, gpu_share, in_seconds
 from ..host import status as host_status
 from ..host.commands import WAITS
 from ..host.gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
@@ -203,7 +203,10 @@ def _node_cells(node: NodeStatus, batch: int | None) -> Sequence[str]:
         step += " (with repeats)" if node.repeats else ""
         step += _age(node, node.step_age_s)
     per_second, rate = host_status.rate(node, batch), ""
-    if node.runs and per_second:
+    if node.runs and node.stands:
+        age_s = round(node.step_age_s or 0.0)
+        rate = f"no step for {in_seconds(age_s) if age_s < MINUTE else duration(age_s)}"
+    elif node.runs and per_second:
         rate = f"{per_second:,.0f} samples/s"
     elif node.runs and node.step_ms:
         rate = f"{1000 / node.step_ms:,.1f} steps/s"

@@ -79,9 +79,10 @@ def _end_by_ranks(run: Run) -> Fields:
 
 
 def _culprit(end: Fields) -> str:
-    """`rank 2 on worker-2`; empty if no rank is to blame, or the message names the node itself."""
+    """`rank 2 on worker-2`; empty if no rank is to blame, or the message's first line names the node itself."""
     rank, node = number(end.get("rank")), str(end.get("node") or "")
-    if end.get("verdict") not in ("failed", "refused") or (node and node in str(end.get("message"))):
+    head = str(end.get("message")).partition("\n")[0]
+    if end.get("verdict") not in ("failed", "refused") or (node and node in head):
         return ""
     return " on ".join(part for part in ("" if rank is None else f"rank {rank:.0f}", node) if part)
 

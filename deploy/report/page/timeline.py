@@ -47,11 +47,27 @@ class Line:
     lines: tuple[Line, ...] = ()
 
 
+@dataclass
+class Attempts:
+    """Counts how often the ranks of a run began: torchrun counts from 0 again on each node that is started again."""
+
+    number: int = -1
+    ranks: set[int] = field(default_factory=set)
+
+    def of(self, event: Event) -> int:
+        """The attempt in which a rank begins: another one, if it has begun in this one already."""
+        if self.number < 0 or event.rank in self.ranks:
+            self.number, self.ranks = max(self.number + 1, int(number(event.fields.get("attempt")) or 0)), set()
+        self.ranks |= set() if event.rank is None else {event.rank}
+        return self.number
+
+
 def entries(events: list[Event]) -> list[Entry]:
     """The events as lines in time order; the same line from several ranks within half a minute is one line."""
     listed: list[Entry] = []
     latest: dict[tuple[str, str, str], Entry] = {}
     began, epochs = False, any(event.kind == "members" for event in events)
+    attempts = {kind: Attempts() for kind in ("began", "started")}
     for event in events:
         sentence = SENTENCES.get(event.kind)
         if sentence is None:
@@ -60,7 +76,10 @@ def entries(events: list[Event]) -> list[Entry]:
         if event.kind == "node" and last and last.sort == "node" and event.t - last.t <= TOGETHER_S:
             last.title, last.detail = "Nodes up", f"{last.detail}, {_node(event.fields)[1]}"
             continue
-        title, detail, level = sentence(event.fields)
+        fields = event.fields
+        if event.kind in attempts and ((attempt := attempts[event.kind].of(event)) and _counts(event)):
+            fields = {**fields, "attempt": attempt}
+        title, detail, level = sentence(fields)
         if began and event.kind == "node":
             title = "Node up again"
         if event.kind == "started" and (epochs or title == "Started") and began:
@@ -82,6 +101,11 @@ def entries(events: list[Event]) -> list[Entry]:
         listed.append(entry)
         began = began or event.kind in ("plan", "outcome")
     return listed
+
+
+def _counts(event: Event) -> bool:
+    """Whether the number of a start is that of an attempt: a resumed run of the trainer starts at its attempt 0."""
+    return event.kind == "began" or bool(number(event.fields.get("attempt")))
 
 
 def section(events: list[Event], start: float | None, script: bool = False) -> list[Line]:

@@ -124,3 +124,18 @@ def test_the_step_of_a_node_is_that_of_its_present_start():
     before, now = step("r", 1, 82, began - 40), step("r", 0, 255, NOW - 2)
     (node_status,) = read(node("r"), before, now).nodes
     assert node_status.step == 255
+
+
+@pytest.mark.parametrize(
+    ("age", "count", "shown"),
+    [
+        (9, 1, "12.5 steps/s"),
+        (26, 1, "no step for 26 s"),
+        (95, 400, "12.5 steps/s"),
+        (105, 400, "no step for 1 min 45 s"),
+    ],
+)
+def test_a_rate_that_is_old_is_not_the_present_one(age, count, shown):
+    """A report covers `count` steps: of 400 steps of 80 ms it comes every 32 s."""
+    rows = tables.status_rows({"a": read(node("r"), step("r", 0, 59, NOW - age, count=count))})
+    assert rows[0][4] == shown

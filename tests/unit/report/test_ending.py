@@ -100,3 +100,11 @@ def test_a_file_of_the_home_is_shown_as_the_script_has_it():
 
 def test_if_nobody_knows_who_failed_a_host_that_lacks_the_file_is_named():
     assert file_on_other_host.known(MISSES, RUN, "", {"a": frozenset({CHECKPOINT}), "b": HERE}).startswith("a has")
+
+
+def test_an_end_that_is_shown_again_has_the_rank_too(tmp_path):
+    shown = io.StringIO()
+    outcome = {"verdict": "failed", "message": "train.py ended with code 1", "node": "rack-3", "rank": 2, "step": 51}
+    console = Console(out=RichConsole(file=shown, theme=THEME), err=RichConsole(file=shown, theme=THEME))
+    assert ending.show_again(tmp_path, outcome, True, console, "") == 1
+    assert "rack-3 (rank 2): train.py ended with code 1" in shown.getvalue()

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from deploy.report.page import charts, steps, timeline
+from deploy.report.page import charts, head, steps, timeline
 from deploy.report.page import data as page_data
 from deploy.report.page import units as text
 
@@ -129,3 +129,19 @@ def test_the_losses_of_a_long_run_are_not_lost_between_its_starts_and_checkpoint
     titles = [line.title for line in timeline.section(events, 0.0)]
     assert [title for title in titles if title.startswith("loss")] == [f"loss {loss}" for loss in range(1, 81)]
     assert len(titles) <= 2 * 80 + 2
+
+
+def test_attempts_are_counted_although_each_agent_begins_to_count_again():
+    def begin(t, ranks, attempt):
+        return [page_data.Event(t + rank, "began", rank, "a", {"attempt": attempt, "world": 3}) for rank in ranks]
+
+    starts = [begin(0, range(3), 0), begin(100, range(3), 1), begin(200, range(2), 0), begin(300, range(3), 1)]
+    lines = timeline.section([event for start in starts for event in start], 0.0, script=True)
+    assert [line.title for line in lines] == ["Ranks began", *(f"Ranks began again, attempt {n}" for n in (1, 2, 3))]
+
+
+def test_the_headline_names_host_and_rank_also_where_only_the_traceback_has_the_host():
+    run = {"verdict": "failed", "node": "rack-3", "rank": 2}
+    traceback = 'train.py ended with code 1: ValueError\n  File "rack-3:~/.muster/runs/r1/work/train.py", line 1'
+    assert head._culprit({**run, "message": traceback}) == "rank 2 on rack-3"
+    assert head._culprit({**run, "message": "rack-3 (rank 2) was killed by SIGKILL"}) == ""
