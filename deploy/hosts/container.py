@@ -50,7 +50,8 @@ class Work:
     `restarts`: how often a script is started again, as --restarts says. `max_hours`, `on_end`: as their options say.
     `share_key`: known to the nodes of this start alone, which share a script's files with it before each attempt.
     `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
-    needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with.
+    needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with. `resumed`: the words
+    for its hosts, and the options, of the command that resumes it.
     """
 
     run_id: str
@@ -71,6 +72,7 @@ class Work:
     least: int = 0
     ports: tuple[int, ...] = ()
     overlay: str = ""
+    resumed: tuple[str, str] = ("", "")
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -184,9 +186,13 @@ def container_name(run_id: str) -> str:
     return f"muster-{run_id}"
 
 
-def resume_command(run_id: str) -> str:
-    """The command that the trainer's hint names for a stopped run."""
-    return f"{FAB} deploy --resume {run_id}"
+def resume_command(run_id: str, where: str = "", again: str = "") -> str:
+    """The command that the trainer's hint names for a stopped run: `where` it ran, and its options `again`.
+
+    A variable has one line: where the options have more, they are left out.
+    """
+    whole = " ".join(filter(None, (FAB, "deploy", where, "--resume", run_id, again)))
+    return whole if whole.isprintable() else f"{FAB} deploy --resume {run_id}"
 
 
 def processes(facts: HostFacts, job: Job) -> int:
@@ -399,7 +405,7 @@ def _variables(
     max_restarts = 0 if work.script else environment.MAX_RESTARTS
     return {
         **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),
-        environment.RESUME_COMMAND: resume_command(work.run_id),
+        environment.RESUME_COMMAND: resume_command(work.run_id, *work.resumed),
         **({environment.LAUNCHER_RANKS: str(ranks)} if per_node else {}),
         **({environment.SEPARATE: "1"} if job.separate else {}),
         **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),

@@ -249,7 +249,8 @@ def _work(options: Options, cluster: Cluster) -> Work:
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
-    return replace(work, restarts=restarts, max_hours=hours, on_end=on_end, least=least)
+    resumed = resume.known_ahead(options, cluster)
+    return replace(work, restarts=restarts, max_hours=hours, on_end=on_end, least=least, resumed=resumed)
 
 
 def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..config.inventory import Job
+from ..config.inventory import Cluster, Job
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
 from ..core.names import RunId, asked, asked_run, run_id, run_ids
@@ -26,9 +26,10 @@ from ..run.causes import Cause
 from ..run.outcome import Result
 from ..ssh.session import Session, on_all
 from . import plan
-from .container import resume_command
 from .options import Options
 
+# What the trainer says behind the command in its hint (trainer/verdict.py).
+_OF_THE_TRAINER = "goes on from here"
 # Options of the trainer that belong to one start only.
 _ONCE = ("resume",)
 _CONFIG = table(text(100, "[a-z][a-z0-9_]*"), either(nothing, scalar))
@@ -185,6 +186,16 @@ def resume_fields(options: Options) -> dict[str, str]:
     return {"again": repeated, "cluster": options.cluster}
 
 
+def known_ahead(options: Options, cluster: Cluster) -> tuple[str, str]:
+    """For Work: the words for the hosts, and the options, of the command that resumes the run on these hosts."""
+    where = ["--cluster", options.cluster] if options.cluster else ["--hosts", _listed(cluster)]
+    return shlex.join(where), resume_fields(options)["again"]
+
+
+def _listed(cluster: Cluster) -> str:
+    return ",".join(host.destination for host in cluster.hosts)
+
+
 def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
     """The folder that was sent with a run's script, as this user's record of it says, and what of it was asked for."""
     own = record.own(run_dir)
@@ -207,8 +218,8 @@ def with_resume_hint(
     own = record.own(run_dir)
     hosts = [str(host) for host in own.get("hosts", ())]
     script = record.facts(run_dir).get("script")
-    # The trainer's own hint has the command of MUSTER_RESUME_COMMAND, which knows neither the hosts nor the options.
-    its_own = resume_command(run_dir.name) in result.hint
+    # The trainer's own hint has the command of MUSTER_RESUME_COMMAND, which does not know what is lost by now.
+    its_own = f"--resume {run_dir.name}" in result.hint and _OF_THE_TRAINER in result.hint
     if result.verdict not in ("stopped", "failed") or not saved or not hosts:
         return replace(result, hint="") if its_own else result
     reachable = [host for host in hosts if host not in lost]

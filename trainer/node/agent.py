@@ -14,6 +14,7 @@ stop. An end that is final is repeated, without torchrun, to whoever starts the 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -43,6 +44,7 @@ from . import (
     handover,
     meeting,
     program,
+    reached,
     script,
     slurm,
     style,
@@ -162,7 +164,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
             return DONE
         silent = is_script and not node.judged
-        verdict = _verdict_on(arguments[1:], node, code, name) if silent else None
+        verdict = _verdict_on(arguments[1:], node, code, name, began) if silent else None
         if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
             print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} is full", file=sys.stderr)
         code = verdict.code if verdict else code
@@ -208,8 +210,13 @@ def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
     diary.tell_kept(left.files, left.bytes)
 
 
-def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str) -> Verdict | None:
-    """Return how the user's script ended on this node, or None if only another node can know."""
+def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str, began: float) -> Verdict | None:
+    """Return how the user's script ended on this node, and at which step, or None if only another node can know."""
+    verdict = _how_ended(arguments, node, code, name)
+    return verdict and dataclasses.replace(verdict, step=reached.step(node.diary.run_folder, name, began))
+
+
+def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Verdict | None:
     first = _first_rank()
     what = script.name_of(arguments)
     if code == DONE:

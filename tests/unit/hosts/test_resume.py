@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 
 from deploy.core.errors import DeployError
+from deploy.core.program import FAB
+from deploy.hosts import container, resume
 from deploy.hosts.options import Options
 from deploy.hosts.resume import (
     Checkpoint,
@@ -97,3 +99,13 @@ def test_a_checkpoint_is_placed_on_the_first_host_and_a_log_on_its_ranks_own():
     command = with_host_paths(hint, "r", "a", "b")
     assert "b:~/.muster/runs/r/logs/rank-1.log" in command
     assert "a:~/.muster/runs/r/checkpoints/step-9" in command
+
+
+def test_the_node_knows_the_whole_command_as_far_as_it_is_known_at_the_start():
+    options = Options(hosts="gpu-a,gpu-b", folder="proj", script="train.py", restarts="3", on_end="sh end.sh")
+    where, again = resume.known_ahead(options, options.load())
+    command = container.resume_command("r1", where, again)
+    assert command == (
+        "fab deploy --hosts gpu-a,gpu-b --resume r1 --folder proj --restarts 3 --on-end 'sh end.sh'"
+    ).replace("fab", FAB, 1)
+    assert container.resume_command("r1", where, "--env 'A=1\n2'") == f"{FAB} deploy --resume r1"

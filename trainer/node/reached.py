@@ -1,0 +1,35 @@
+"""The step that a script's ranks on this node have reached, from their events in the run folder."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+# A rank tells of a step at least every two seconds, and of little else: the last one is near the end of its file.
+_TAIL_BYTES = 256 << 10
+
+
+def step(run_folder: Path | None, node: str, since: float) -> int:
+    """The step of the slowest rank of the node that has told of one `since` then; 0: none has."""
+    files = (run_folder / "ranks").glob("rank-*.jsonl") if run_folder else ()
+    return min(filter(None, (_last(path, node, since) for path in files)), default=0)
+
+
+def _last(path: Path, node: str, since: float) -> int:
+    """The last step in a rank's file; 0 for a file of another node, or of an earlier start."""
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        for line in reversed(file.read().split(b"\n")):
+            if b'"step"' in line and (event := _event(line)).get("kind") == "step":
+                mine = event.get("node") == node and event.get("t", 0.0) >= since
+                return int(event.get("step") or 0) if mine else 0
+    return 0
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    with suppress(ValueError):
+        value = json.loads(line)
+        return value if isinstance(value, dict) else {}
+    return {}
