@@ -49,15 +49,20 @@ class Line:
 
 @dataclass
 class Attempts:
-    """Counts how often the ranks of a run began: torchrun counts from 0 again on each node that is started again."""
+    """Counts how often the ranks of a run began: torchrun counts from 0 again on each node that is started again.
+
+    `ranks` have begun in this attempt, since `t`.
+    """
 
     number: int = -1
+    t: float = 0.0
     ranks: set[int] = field(default_factory=set)
 
     def of(self, event: Event) -> int:
-        """The attempt in which a rank begins: another one, if it has begun in this one already."""
-        if self.number < 0 or event.rank in self.ranks:
+        """The attempt in which a rank begins: another one, if it has begun in this one, or the others long ago."""
+        if self.number < 0 or event.rank in self.ranks or event.t - self.t > TOGETHER_S:
             self.number, self.ranks = max(self.number + 1, int(number(event.fields.get("attempt")) or 0)), set()
+            self.t = event.t
         self.ranks |= set() if event.rank is None else {event.rank}
         return self.number
 

@@ -135,7 +135,7 @@ def test_attempts_are_counted_although_each_agent_begins_to_count_again():
     def begin(t, ranks, attempt):
         return [page_data.Event(t + rank, "began", rank, "a", {"attempt": attempt, "world": 3}) for rank in ranks]
 
-    starts = [begin(0, range(3), 0), begin(100, range(3), 1), begin(200, range(2), 0), begin(300, range(3), 1)]
+    starts = [begin(0, range(3), 0), begin(100, range(3), 1), begin(200, range(2), 0), begin(300, (2, 0, 1), 1)]
     lines = timeline.section([event for start in starts for event in start], 0.0, script=True)
     assert [line.title for line in lines] == ["Ranks began", *(f"Ranks began again, attempt {n}" for n in (1, 2, 3))]
 
