@@ -171,7 +171,7 @@ def _seconds(run_dir: Path, facts: Mapping[str, Any], state: State) -> float:
     """How long the run lasted, by the words of its ranks that are known here; else from the start of the deploy."""
     here = span.of(Follower(run_dir, from_start=True).read(), span.started(facts))
     seconds = max(here.last, state.span.last) - here.first
-    return seconds if here.first else time.time() - float(facts.get("starts", [{}])[-1].get("t", time.time()))
+    return seconds if here.began else time.time() - float(facts.get("starts", [{}])[-1].get("t", time.time()))
 
 
 def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:

@@ -32,25 +32,37 @@ def of(events: Iterable[Event], since: float) -> Span:
 
 @dataclass
 class Span:
-    """When the first rank began, and when a rank or its node's agent last wrote anything.
+    """When the first node came up, when the first rank began, and when a rank or an agent last wrote anything.
 
-    What is older than `since` belongs to earlier starts of the run.
+    What is older than `since` belongs to earlier starts of the run. `waited`: the nodes waited for their GPUs first.
     """
 
     since: float = 0.0
-    first: float = 0.0
+    up: float = 0.0
+    began: float = 0.0
     last: float = 0.0
+    waited: bool = False
 
     def take(self, event: Event) -> None:
         """Take an event."""
         t, kind = float(event.get("t", 0.0)), event.get("kind")
-        if t < self.since or not isinstance(event.get("rank"), int) or kind in _NO_RANKS_WORD:
+        if t < self.since:
             return
+        if kind == "node_up":
+            self.up = min(self.up or t, t)
+        if not isinstance(event.get("rank"), int) or kind in _NO_RANKS_WORD:
+            return
+        self.waited = self.waited or kind == "waits"
         if kind in _BEGINS:
-            self.first = min(self.first or t, t)
+            self.began = min(self.began or t, t)
         self.last = max(self.last, t)
+
+    @property
+    def first(self) -> float:
+        """When the run began; 0 if no rank has."""
+        return self.began if self.waited or not self.up else min(self.up, self.began)
 
     @property
     def seconds(self) -> float:
         """From the first to the last; 0 if that is not known."""
-        return max(0.0, self.last - self.first) if self.first else 0.0
+        return max(0.0, self.last - self.first) if self.began else 0.0

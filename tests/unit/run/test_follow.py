@@ -251,6 +251,10 @@ def test_a_run_lasted_as_long_as_its_ranks_whoever_looks_whenever() -> None:
     assert run_of(*begin, *ends, seen_late).span.seconds == 92.0
     without_ends = {"kind": "step", "t": 1053.5, "rank": 0, "node": "master", "step": 90}
     assert run_of(*begin, without_ends, seen_late).span.seconds == 53.5, "who was stopped may leave no word of its end"
+    up = {"kind": "node_up", "t": 990.0, "node": "master"}
+    assert run_of(up, *begin, *ends).span.seconds == 102.0, "a node loads torch before its ranks begin"
+    waits = {"kind": "waits", "t": 991.0, "rank": 0, "node": "master", "why": "GPUs"}
+    assert run_of(up, waits, *begin, *ends).span.seconds == 92.0, "it began when its GPUs were free"
     before = [{**event, "t": 100.0} for event in began()]
     state = State(NAMES, span=Span(since=900.0))
     for event in (*before, *begin, *ends):
