@@ -38,7 +38,7 @@ from .container import NodeContainer, Work
 
 _SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "host-unreachable", "arp-unanswered")
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
-NOT_YET = f"the hosts do not have the image yet; `{FAB} deploy` rehearses after its push"
+NOT_YET = f"not all hosts have this image yet; `{FAB} deploy` sends it, and rehearses then"
 INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: not all of them have the image yet"
 
 

@@ -91,7 +91,6 @@ EXPLAINS = {
     "machine-twice": {"duplicate-address", "port-busy", "wrong-machine", "endpoint-twice", "same-hostname"},
     "loopback-silent": {"rendezvous-dropped", "rendezvous-rejected"},
     "link-delay": {"link-slow", "link-loss", "mtu-blackhole", "connection-cut"},
-    "image-differs": {"torch-differs", "nccl-differs", "cuda-differs", "python-differs", "image-without-python"},
     "torch-without-cuda": {"torch-differs", "cuda-differs", "gpu-missing"},
     "gpu-silent": {"gpu-missing", "gpu-xid"},
     "gpu-lost": {"gpu-missing", "gpu-xid"},
