@@ -328,7 +328,7 @@ def asked_least(
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
             "lost or trains on by itself",
-            "three nodes can lose one, two can with --arbiter HOST",
+            f"three nodes can lose one, two can with --arbiter HOST{'; a spare has no vote' if spares else ''}",
         )
     if int(text) == nodes and not spares:
         raise UsageError(
