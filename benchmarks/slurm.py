@@ -122,7 +122,7 @@ def _trials(slurm: Slurm, name: str, submit: str, trials: int, draw: random.Rand
 def _starts(slurm: Slurm, submit: str) -> int:
     """How often a script that always fails is started."""
     _, job = _job(slurm, submit, FAILS)
-    slurm.until(lambda: not slurm.out("squeue --noheader"), 400)
+    slurm.until(lambda: not slurm.out("squeue --noheader"), 1200)  # Slurm waits a minute or two before each requeue
     return 1 + int(_restarts(slurm, job))
 
 
