@@ -55,6 +55,12 @@ def differing(image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str]
         yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix, WARNING)
 
 
+def other_base(image: str, hosts: Sequence[str]) -> Finding:
+    """A warning that what was tried is the hosts' image, which is not this machine's any more."""
+    text = f"{image}: all hosts have it, and this machine has another under that name, which a deploy sends"
+    return Finding("image-differs", "software", tuple(hosts), text, (), "", "", WARNING)
+
+
 def broken_image(host: str, words: str) -> Finding:
     """The finding for an engine that has the image, and cannot say what it is: a push to it would fail."""
     return refusals.of_words(host, "software", "`docker image inspect`", words, "docker-refused")

@@ -10,7 +10,7 @@ from deploy.image.push_plan import HostImage
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import link_quality, ports
-from deploy.preflight.findings import UNKNOWN, WARNING
+from deploy.preflight.findings import UNKNOWN, WARNING, Finding
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS
 
@@ -395,6 +395,23 @@ def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_on
     held = {host: HostImage("sha256:1", ("lab:1",), layers, "") for host, layers in (("a", ("x", "y")), ("b", ("x",)))}
     (finding,) = host_findings.differing("lab:1", held, TWO)
     assert (finding.cause, finding.level) == ("image-differs", WARNING)
+
+
+def test_a_container_without_netlink_is_not_said_to_be_behind_address_translation():
+    verdict = judge(of_two(answers(change={"b": {"interfaces": {}}})))
+    assert (verdict.cause, verdict.hosts) == ("interface-missing", ("b",))
+    assert "address translation" not in " ".join(finding.text for finding in verdict.findings)
+
+
+def test_a_slow_look_up_of_names_is_a_warning_and_the_likely_cause_where_the_rehearsal_fails():
+    name = answers().facts["b"]["hostname"]
+    seen = of_two(answers(change={"b": {"names": {name: {"error": "timeout"}}}}))
+    seen = dataclasses.replace(seen, request=PreflightRequest(interfaces=dict.fromkeys(TWO, "eth0")))
+    (warning,) = [finding for finding in judge(seen).findings if finding.cause == "name-unresolvable"]
+    assert warning.level == WARNING
+    failed = Finding("proof-failed", "proof", TWO, "b does not come", (), "", "", UNKNOWN)
+    verdict = judge(seen, [failed])
+    assert (verdict.cause, verdict.hosts, verdict.first.level) == ("name-unresolvable", ("b",), UNKNOWN)
 
 
 def test_a_folder_of_claims_that_is_closed_stops_a_run():
