@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..core.program import FAB
+from ..run.story import Happening
 from . import collectives
 from . import store as explain_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
@@ -44,6 +45,9 @@ class Explanation:
     first: who failed first, if the output says so. script: the script itself is at fault. victims: the number of
     messages of ranks that lost a peer. silent: nodes that end before the others, without an error or an end.
     ended_well: nothing failed. hosts: that the launchers name.
+
+    Of a run of Muster's: story: the grave lines of its timeline. contradicted: how its logs alone contradict. quoted:
+    the evidence quotes its verdict, and the line stands in one of these logs.
     """
 
     cause: str
@@ -57,6 +61,9 @@ class Explanation:
     silent: tuple[str, ...] = ()
     ended_well: bool = False
     hosts: tuple[str, ...] = ()
+    story: tuple[Happening, ...] = ()
+    contradicted: str = ""
+    quoted: tuple[str, ...] = ()
 
     def json(self) -> dict[str, Any]:
         """For `--json`. group: the cause of the closed list that `cause` belongs to."""

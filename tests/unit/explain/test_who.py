@@ -6,7 +6,6 @@ from deploy.cli.explain import next_of
 from deploy.explain.cause import explain
 from deploy.explain.kinds import kind_of
 from deploy.explain.signs import SIGNS
-from deploy.explain.verdict import with_verdict
 from deploy.run.causes import Cause
 
 WAIT = (
@@ -108,37 +107,3 @@ def test_the_next_command_has_the_job_the_hosts_or_the_lines_of_the_file():
     }
     for command, text in said.items():
         assert next_of(explain({"a": text}), "", {"a": "/logs/my run.out"}) == command
-
-
-def test_where_the_logs_show_only_victims_the_runs_own_verdict_is_the_cause():
-    lost = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:1\n"
-    shown = explain({"rack-1": f"[rank0]: {lost}", "rack-3": f"[rank2]: {lost}", "rack-2": "step 7\n"})
-    assert not shown.cause
-    outcome = {
-        "verdict": "failed",
-        "cause": "killed",
-        "node": "rack-2",
-        "rank": 1,
-        "message": "rack-2 was killed\nmore",
-    }
-    told = with_verdict(shown, outcome)
-    assert (told.cause, told.first) == ("killed", "rank 1 on rack-2")
-    assert told.what.startswith("rack-2 was killed (")
-    assert with_verdict(shown, {**outcome, "node": ""}) == shown, "a verdict that names nobody adds nothing"
-    assert with_verdict(shown, {**outcome, "verdict": "done"}) == shown
-    clear = explain({"rack-1": "KeyError: 'x'\n"})
-    assert with_verdict(clear, outcome) == clear
-
-
-def test_an_error_whose_cause_is_not_known_gives_way_only_to_a_verdict_that_knows_one():
-    shown = explain({"rack-1": "RuntimeError: the odd is odd\n"})
-    outcome = {
-        "verdict": "failed",
-        "cause": "exception",
-        "node": "rack-1",
-        "rank": 0,
-        "message": "rank 0 exited with 1",
-    }
-    assert with_verdict(shown, outcome) == shown
-    told = with_verdict(shown, {**outcome, "cause": "killed"})
-    assert (told.cause, told.maybe) == ("killed", ())
