@@ -165,15 +165,15 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
         then = then.replace("--hosts ...", f"--hosts {','.join(explanation.hosts)}")
     line = explanation.evidence[0] if explanation.evidence else None
     path = files.get(line.node, "") if line else ""
-    # If the log of a rank is a file here, name the file: `logs` would need the hosts.
-    of_rank = bool(explanation.cause) and then.startswith(f"{FAB} logs ")
+    # `logs` is for a run of Muster's, whose hosts it needs: name the file that is here.
+    of_rank = then.startswith(f"{FAB} logs ")
     untypable = _PLACEHOLDER.search(then) or of_rank or (not explanation.cause and "..." in then)
     if line and path and not path.endswith(".gz") and untypable:
         return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {shlex.quote(path)}"
     if then.endswith("gpus --hosts ..."):
         return "nvidia-smi"
     # Suggest no command with unknown parts. `--hosts ...` may stay in it: the reader knows the hosts.
-    return "" if "SCRIPT" in then.split() or ("..." in then and (of_rank or not explanation.cause)) else then
+    return "" if "SCRIPT" in then.split() or of_rank or ("..." in then and not explanation.cause) else then
 
 
 def _first_of(pattern: re.Pattern[str], text: str) -> str:

@@ -90,6 +90,7 @@ class Reading:
     calls: failed calls to a store; at_rendezvous: to that of the rendezvous. victims: lines of ranks that lost a peer.
     waits: of ranks in a collective.
     number: of lines. last: the last line; errors: the first lines that look like an error; last_error: the last one.
+    ranks: the numbers of all ranks that the output names; world: how many the run has, 0 where nothing says it.
     traced: whether a traceback is in it. progress, well, badly:
     the last line of training, of a good end, of a bad end; 0 if there is none.
     """
@@ -100,6 +101,8 @@ class Reading:
     calls: list[Line] = field(default_factory=list)
     at_rendezvous: bool = False
     waits: list[Wait] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
+    world: int = 0
     victims: int = 0
     number: int = 0
     last: Line | None = None

@@ -107,3 +107,31 @@ def test_the_next_command_has_the_job_the_hosts_or_the_lines_of_the_file():
     }
     for command, text in said.items():
         assert next_of(explain({"a": text}), "", {"a": "/logs/my run.out"}) == command
+
+
+LOST_PEER = "[rank0]: RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7095\n"
+ROOT = "Root Cause (first observed failure):\n[0]:\n  host : localhost\n  rank : 0 (local_rank: 0)\n  exitcode : 1\n"
+ENDED = "Failures:\n[1]:\n  host : localhost\n  rank : 1 (local_rank: 1)\n  exitcode : -15 (pid: 8)  (SIGTERM)\n"
+
+
+@pytest.mark.parametrize(("text", "look"), [
+    (LOST_PEER + ENDED + ROOT, "look at rank 1,"),
+    ("world_size=4\n" + LOST_PEER + ROOT, "look at ranks 1-3,"),
+    ("[rank2]: an error-free line\n" + LOST_PEER + ROOT, "look at rank 2,"),
+    (LOST_PEER + ROOT, "look at the ranks beside rank 0,"),
+], ids=["the launcher ended it", "the world", "its other lines", "nothing names it"])  # fmt: skip
+def test_a_rank_that_lost_a_peer_is_not_first_and_the_ranks_without_words_are_named(text, look):
+    explained = explain({"out": text})
+    assert (explained.cause, explained.first) == ("", "")
+    assert look in explained.what
+
+
+def test_a_rank_with_an_error_of_its_own_stays_the_first():
+    explained = explain({"out": LOST_PEER + "[rank1]: KeyError: 'x'\n" + ROOT.replace("0", "1")})
+    assert (explained.cause, explained.first) == ("script-error", "rank 1 on localhost (exit code 1)")
+
+
+def test_no_command_for_a_plain_log_needs_a_run_of_musters():
+    explained = explain({"out.log": LOST_PEER + ROOT})
+    assert next_of(explained, "", {"out.log": "/logs/out.log"}) == "sed -n '1,16p' /logs/out.log"
+    assert next_of(explained, "", {}) == "", "standard input has no file to look into"
