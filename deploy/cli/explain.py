@@ -158,22 +158,23 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
     then = explanation.next
     if not script:
         then = re.sub(r"^(\w+=\S+(?: \w+=\S+)*) torchrun (?:\.\.\.|SCRIPT)$", r"export \1", then)
-    known = {"SCRIPT": script, "JOB": _first_of(_JOB, text), "HOST": _first_of(_HOST, text)}
+    line = explanation.evidence[0] if explanation.evidence else None
+    path = files.get(line.node, "") if line else ""
+    log = shlex.quote(path) if path and not path.endswith(".gz") else ""
+    known = {"SCRIPT": script, "JOB": _first_of(_JOB, text), "HOST": _first_of(_HOST, text), "LOG": log}
     for word, value in known.items():
         then = re.sub(rf"\b{word}\b", value.replace("\\", r"\\"), then) if value else then
     if explanation.hosts and all(_HOST_NAME.fullmatch(host) for host in explanation.hosts):
         then = then.replace("--hosts ...", f"--hosts {','.join(explanation.hosts)}")
-    line = explanation.evidence[0] if explanation.evidence else None
-    path = files.get(line.node, "") if line else ""
     # `logs` is for a run of Muster's, whose hosts it needs: name the file that is here.
     of_rank = then.startswith(f"{FAB} logs ")
     untypable = _PLACEHOLDER.search(then) or of_rank or (not explanation.cause and "..." in then)
-    if line and path and not path.endswith(".gz") and untypable:
-        return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {shlex.quote(path)}"
+    if line and log and untypable:
+        return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {log}"
     if then.endswith("gpus --hosts ..."):
         return "nvidia-smi"
     # Suggest no command with unknown parts. `--hosts ...` may stay in it: the reader knows the hosts.
-    return "" if "SCRIPT" in then.split() or of_rank or ("..." in then and not explanation.cause) else then
+    return "" if {"SCRIPT", "LOG"} & set(then.split()) or of_rank or ("..." in then and not explanation.cause) else then
 
 
 def _first_of(pattern: re.Pattern[str], text: str) -> str:

@@ -267,6 +267,9 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
         if any(reading.badly for reading in readings):
             what = "a process failed, and its own error is not in this output"
         return Explanation("", what, evidence=tuple(errors[:2]), next=f"{FAB} logs --hosts ...")
+    if nan := next((reading.nan for reading in readings if reading.nan), None):
+        what = "the loss is no longer a number in the last lines of training, and no line looks like an error"
+        return Explanation("loss-nan", what, evidence=(nan,), next="grep -n -i -m 1 'loss.*nan' LOG")
     if not lasts:
         return Explanation("", "nothing is in it: the output is empty", next=f"{FAB} logs --hosts ...")
     if any(reading.traced or reading.badly for reading in readings):
@@ -320,7 +323,7 @@ def _first(chosen: Hit | None, root: Root | None, alone: bool = False) -> str:
     if root is not None and (root.rank or root.host) and (not own or not root.rank or same_rank(own, root.rank)):
         code = "" if root.exitcode is None else f" (exit code {root.exitcode})"
         on = f" on {root.host}" if root.host else ""
-        return f"{root.rank or 'a rank'}{on}{code}"
+        return f"{root.rank}{on}{code}" if root.rank else f"{root.host}{code}"
     if chosen is None:
         return ""
     if alone and not chosen.line.who:

@@ -8,9 +8,9 @@ _OF = {
     Cause.KILLED: "killed crashed architecture-differs",
     Cause.HOST_MEMORY: "host-memory",
     Cause.GPU_MEMORY: "gpu-memory",
-    Cause.EXCEPTION: "exception script-error arguments checkpoint-broken checkpoint-mismatch cuda-fork device-assert "
-    "group-small illegal-memory launcher-missing local-rank loss-nan models-differ module-missing parameter-twice "
-    "pickle unused-parameters worker-failed",
+    Cause.EXCEPTION: "exception script-error arguments checkpoint-broken checkpoint-mismatch cuda-fork "
+    "device-assert group-small illegal-memory launcher-missing local-rank loss-nan models-differ module-missing "
+    "parameter-twice pickle unused-parameters worker-failed",
     Cause.LEFT_EARLY: "left-early",
     Cause.STOPPED: "paused",
     Cause.ALONE: "trained-alone",

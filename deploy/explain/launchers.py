@@ -26,6 +26,8 @@ _END_LINES = (
         r"(?:Exited with exit code (?P<code>\d+)|(?P<word>Killed|Out Of Memory|Segmentation fault|Aborted|Bus error))"
     ),
     re.compile(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<code>-?\d+)"),
+    re.compile(rf"srun: error: Node failure on {_NODE}"),
+    re.compile(r"--local[-_]rank=(?P<local>\d+).{0,3000}\bexits with return code = (?P<code>-?\d+)"),
     re.compile(r"collective timeout from +rank (?P<rank>\d+)"),
     re.compile(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
     re.compile(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),

@@ -49,6 +49,8 @@ _SHORTENED = 400
 _PARTS = 200  # states of a progress bar in one line
 _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
 _PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
+_LAST_LINES = 100
+_LOSS = re.compile(rb"(?i)\bloss['\"]?[ \t]{0,3}[:=]?[ \t]{0,3}[-+]?(nan\b|inf\b|\d)")
 _RANK_NUMBER = re.compile(r"rank (\d{1,6})")
 _WORLD = re.compile(r"(?i)\b(?:world[_ ]size['\"]?(?: is)?[=: ]{1,3}|starting with )(\d{1,5})\b(?! of)")
 
@@ -139,6 +141,7 @@ class _Reader:
         self._before = (self._before + lines[-_BEHIND:])[-_BEHIND:]
         if whole and lines:
             self._ends(lines, start)
+            self._last_losses(lines, start)
 
     def _progress(self, chunk: bytes) -> None:
         """Note the last line of this chunk that shows a step of training, if there is one."""
@@ -314,6 +317,17 @@ class _Reader:
             if time is not None:
                 seen.last_time = time
                 return
+
+    def _last_losses(self, lines: list[bytes], start: int) -> None:
+        """Note whether the last two losses that a chunk shows are no numbers."""
+        first = max(0, len(lines) - _LAST_LINES)
+        shown = [(first + index, loss[1]) for index, line in enumerate(lines[first:]) if (loss := _LOSS.search(line))]
+        if shown:
+            self.reading.nan = None
+            if len(shown) > 1 and all(value[:1] in b"nNiI" for _, value in shown[-2:]):
+                index = shown[-1][0]
+                part = undress(lines[index][:LONGEST].decode(errors="replace"))
+                self.reading.nan = self._line(part, start + index + 1)
 
 
 def _behind(lines: list[bytes], rank: str) -> tuple[float | None, str]:

@@ -135,3 +135,14 @@ def test_no_command_for_a_plain_log_needs_a_run_of_musters():
     explained = explain({"out.log": LOST_PEER + ROOT})
     assert next_of(explained, "", {"out.log": "/logs/out.log"}) == "sed -n '1,16p' /logs/out.log"
     assert next_of(explained, "", {}) == "", "standard input has no file to look into"
+
+
+@pytest.mark.parametrize(("text", "first"), [
+    ("trainer-worker-2 trainer torch.OutOfMemoryError: CUDA out of memory. Tried\n", "trainer-worker-2"),
+    ("[pod/trainer-worker-2/trainer] KeyError: 'x'\n", "trainer-worker-2"),
+    ("[2026-03-01 10:00:00,125] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python3', '-u', 'train.py', "
+     "'--local_rank=7', '--deepspeed', 'ds.json'] exits with return code = -9\n", "local rank 7 (exit code -9)"),
+    ("srun: error: Node failure on gpu013\n", "gpu013"),
+], ids=["pod and container", "kubectl --prefix", "deepspeed", "slurm's node"])  # fmt: skip
+def test_who_failed_first_in_a_launchers_own_form(text, first):
+    assert explain({"out": text}).first == first
