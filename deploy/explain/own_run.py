@@ -198,7 +198,8 @@ def _after_restarts(run: OwnRun) -> str:
 
 def _against(shown: Explanation, explanation: Explanation, run: OwnRun) -> str:
     """How the logs alone contradict the run's verdict; empty where they do not."""
-    if not shown.cause or kind_of(shown.cause) == kind_of(explanation.cause):
+    well = explanation.ended_well and shown.cause == "loss-nan"  # that ends no run
+    if well or not shown.cause or kind_of(shown.cause) == kind_of(explanation.cause):
         return ""
     line = shown.evidence[0] if shown.evidence else None
     where = f" ({line.node}:{line.number})" if line else ""

@@ -77,6 +77,11 @@ def test_a_run_that_ended_well_did_not_fail_whatever_an_earlier_start_wrote():
     assert "killed" in explained.contradicted
 
 
+def test_a_loss_that_is_no_number_does_not_contradict_a_run_that_ended_well():
+    shown = explain({"master": "step 8 loss nan\nstep 9 loss nan\n"})
+    assert (shown.cause, of_run(shown, OwnRun("x", {"verdict": "done"})).contradicted) == ("loss-nan", "")
+
+
 def test_the_log_of_the_rank_that_failed_says_more_than_the_verdict():
     shown = explain({"rank-1": "[rank1]: KeyError: 'image'\n", "master": LOST.format(0)})
     outcome = failed("train.py ended with code 1: KeyError: 'image'", "exception", "worker-1", 1)
