@@ -137,7 +137,8 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
         lines.append(f"evidence  {visible(f'{line.node}:{line.number}{who}: {line.text[:SHOWN]}')}")
     for happening in explanation.story:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(happening.t))
-        lines.append(f"timeline  {at} {visible(happening.text.splitlines()[0][:SHOWN])}")
+        text, _, _ = happening.text.partition("\n")
+        lines.append(f"timeline  {at} {visible(text[:SHOWN])}")
     if explanation.contradicted:
         lines.append(f"but       {visible(explanation.contradicted)}")
     if explanation.silent:

@@ -48,6 +48,7 @@ _TROUBLE = re.compile(
     r"is out of sight|is paused|is stopped by|left early|is gone\b|did not answer|"
     r"cannot (?:be reached|reach)|lost its connection"
 )
+_MOVES = re.compile(r"^rank \d+ moves again$")
 _STANDS = re.compile(r"st(?:ood|ands) still|has made a step")
 _DISAGREE = re.compile(r"do not agree|different places")
 _WHO = re.compile(
@@ -114,8 +115,8 @@ def _was_killed(run: OwnRun) -> bool:
 
 def _ended_by_somebody(shown: Explanation, run: OwnRun, page: str) -> Explanation:
     """A person or a scheduler ended the run: what it did before that may be why."""
-    words = str(run.outcome.get("message") or "stopped").splitlines()[0]
-    before = _trouble(run.story)
+    words = str(run.outcome.get("message") or "stopped").partition("\n")[0]
+    before = _trouble(run.story, lasting=True)
     tail = f"; before that: {before.text}" if before else ""
     what = f"somebody ended the run: {words} (the run's own verdict){tail}"
     return Explanation("stopped", what, next=page, first=before.who if before else "", story=shown.story)
@@ -129,9 +130,14 @@ def _verdict(outcome: Mapping[str, Any]) -> _End:
     return _End(message, str(outcome.get("cause") or ""), str(outcome.get("node") or ""), whole)
 
 
-def _trouble(story: Sequence[Happening]) -> _End | None:
-    """The last trouble that the story tells; that all ranks started again is none, only why."""
+def _trouble(story: Sequence[Happening], lasting: bool = False) -> _End | None:
+    """The last trouble that the story tells; that all ranks started again is none, only why.
+
+    lasting: not one that a restart has mended.
+    """
     for line in reversed(story):
+        if _MOVES.search(line.text) or (lasting and _RESTART.match(line.text)):
+            return None
         text = _LOGS.sub("", _RESTART.sub("", line.text))
         if not (line.grave and _TROUBLE.search(text)):
             continue
@@ -150,12 +156,15 @@ def _cause_of(text: str) -> str:
 
 def _failed(shown: Explanation, run: OwnRun, end: _End) -> Explanation:
     """The explanation of this end: its cause, or that of its exception's words, or of the same rank's log."""
-    by = "the run's own verdict" if run.outcome else "the run's story; no end of it is recorded"
+    again = "all ranks started again since, and " * bool(_restarted(run))
+    by = "the run's own verdict" if run.outcome else f"the run's story; {again}no end of it is recorded"
     at_end = any(line.node in end.logs for line in shown.evidence)
     alone = not _restarted(run) and (at_end or not end.node)
-    if alone and shown.cause and end.cause in _OPEN:  # its log says more than the verdict, of the same end
+    more = shown.cause or (shown.maybe and end.cause != Cause.EXCEPTION)
+    if alone and more and end.cause in _OPEN:  # its log says more than the verdict, of the same end
         return replace(shown, first=end.who or shown.first)
-    what = f"{end.text.splitlines()[0]} ({by})"
+    head, _, _ = end.text.partition("\n")
+    what = f"{head} ({by})"
     base = Explanation(ENTRIES.get(Cause(end.cause), "") if end.cause in set(Cause) else "", what)
     if end.cause in _OPEN:
         by_words = _by_words(end)
@@ -181,7 +190,7 @@ def _next(run: OwnRun, explanation: Explanation) -> str:
     """What to type: what helps with an exception; else the run's page, or where each rank is now if it may go on."""
     if explanation.cause == "host-memory":
         return "free -h; dmesg -T | grep -i oom"
-    if not run.outcome and explanation.cause in ("locked-up", "paused"):
+    if not run.outcome:
         return f"{FAB} why --run {run.name}"
     return explanation.next if explanation.quoted else f"{FAB} report --run {run.name}"
 
@@ -203,9 +212,7 @@ def _against(shown: Explanation, explanation: Explanation, run: OwnRun) -> str:
         return ""
     line = shown.evidence[0] if shown.evidence else None
     where = f" ({line.node}:{line.number})" if line else ""
-    why = (
-        "a log has the end of every start, and Muster started the ranks again"
-        if _restarted(run)
-        else "Muster saw how each rank ended"
-    )
+    why = "Muster saw how each rank ended"
+    if _restarted(run):
+        why = "a log has the end of every start, and Muster started the ranks again"
     return f"the logs alone say {shown.cause}{where}: {why}"

@@ -58,6 +58,7 @@ def test_a_run_that_goes_on_after_a_kill_is_explained_by_its_story():
     assert "the kernel was not out of memory" in explained.what
     assert "no end of it is recorded" in explained.what
     assert "host-memory" not in explained.maybe
+    assert explained.next == "fab why --run x"
     assert not explained.contradicted, "both say killed"
 
 
@@ -68,6 +69,19 @@ def test_a_run_that_somebody_ended_names_what_stood_still_before():
     assert (explained.cause, explained.first) == ("stopped", "rank 2 on rack-3")
     assert "killed at once, as asked" in explained.what
     assert still in explained.what
+
+
+def test_a_trouble_that_a_restart_mended_is_not_why_somebody_stopped_the_run():
+    mended = (*story(KILLED, "the script starts again (restart 1)"),)
+    explained = of_run(explain({"a": ""}), OwnRun("x", {"verdict": "stopped", "message": "stopped at step 9"}, mended))
+    assert (explained.cause, explained.first) == ("stopped", "")
+    assert "before that" not in explained.what
+
+
+def test_a_rank_that_moves_again_is_no_trouble():
+    shown = explain({"a": "step 1\n"})
+    lines = (*story(STILL), Happening(2000.0, "rank 1 moves again"))
+    assert not of_run(shown, OwnRun("x", {}, lines)).cause
 
 
 def test_a_run_that_ended_well_did_not_fail_whatever_an_earlier_start_wrote():
@@ -152,3 +166,14 @@ def test_the_next_command_for_a_hang_that_goes_on_asks_where_each_rank_is():
     explained = of_run(explain({"a": "step 1\n"}), OwnRun("x", {}, story(STILL)))
     assert (explained.cause, next_of(explained, "", {})) == ("locked-up", "fab why --run x")
     assert any(line.startswith("timeline  ") for line in lines_of(explained))
+
+
+@pytest.mark.parametrize("outcome", [
+    {"verdict": ["failed"], "message": {"a": 1}, "node": ["x"], "rank": True, "cause": 7, "restarts": "many"},
+    {"t": 1.0},
+    {"verdict": "failed", "message": "\nthen: that", "cause": "a cause of a newer Muster", "node": "a", "rank": -1},
+    {"verdict": "stopped", "message": "\n"},
+])  # fmt: skip
+def test_an_outcome_that_another_program_wrote_is_shown_as_far_as_it_goes(outcome):
+    for shown in (explain({"a": "step 1\n"}), explain({"a": "KeyError: 'x'\n"})):
+        assert lines_of(of_run(shown, OwnRun("x", outcome, story("", "\n", "\x1b[31m was killed by \n"))))
