@@ -22,6 +22,7 @@ from .causes import Cause, Finding
 from .cut import CutLink
 from .events import Event
 from .evidence import Evidence
+from .losses import LossWatch
 from .rank_view import RankView
 from .story import Happening, Story
 
@@ -68,6 +69,7 @@ class State:
     plan: Event = field(default_factory=dict)
     backend: str = ""
     losses: list[tuple[int, float]] = field(default_factory=list)
+    loss_watch: LossWatch = field(default_factory=LossWatch)
     rates: list[float] = field(default_factory=list)
     pace: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
     checkpoint: Event = field(default_factory=dict)
@@ -288,6 +290,9 @@ class State:
     def _on_metrics(self, event: Event) -> None:
         if "loss" in event:
             self.losses.append((int(event["step"]), float(event["loss"])))
+            if self.script and (news := self.loss_watch.take(*self.losses[-1])):
+                who = f"{self.began[0]} (rank 0)" if 0 in self.began else "rank 0"
+                self._tell(event, f"{who}: {news}", grave=True)
         if event.get("samples_per_s"):
             self.rates.append(float(event["samples_per_s"]))
         self._sign(event)
