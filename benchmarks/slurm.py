@@ -80,7 +80,8 @@ def measure(quick: bool) -> dict[str, Any]:
     rows = [
         Row("preempted at a random moment and requeued: final weights bit-identical", f"{right} of {trials}", rival, "",
             f"{trials} of {trials}", right == trials),
-        Row("... starts of a script that always fails", f"{fails}{more}", fails_rival, "", "1", (fails, more) == (1, "")),
+        Row("... starts of a script that always fails", f"{fails}{more}", fails_rival, "", "1",
+            (fails, more) == (1, "")),
     ]  # fmt: skip
     return result(rows, [f"{STEPS} steps on two nodes; torchx's script with 5 retries", *wrong])
 
