@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..core.errors import SIGNALLED
@@ -15,8 +15,9 @@ from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..core.program import FAB
 from ..host import facts, logs
-from ..host.folder_copy import FolderCopy
+from ..host.folder_copy import FolderCopy, allowed_path
 from ..run import own_files
+from .signs import Signs
 
 
 class Mirror(FolderCopy):
@@ -39,14 +40,23 @@ class Mirror(FolderCopy):
         self._count = logs.ConsoleCount(lambda: say(logs.missed_lines(host)))
         self.state = NodeState(node, "waiting")
         self.over = False
-        self._last_answer = time.monotonic()
+        self._line_at = self._answer_at = time.monotonic()
+        self._grew_at = dict[str, float]()
         self._life, self.away, self.full = "", False, False
         self._stamp = self._known = ""
         self._console = own_files.open_to_append(run_dir, f"logs/{node}.log", empty=True)
 
-    def unseen_s(self) -> float:
+    def engine_s(self) -> float:
         """Seconds since the host and its engine last answered; 0 once the node has ended."""
-        return 0.0 if self.over else time.monotonic() - self._last_answer
+        return 0.0 if self.over else time.monotonic() - self._answer_at
+
+    def signs(self, ranks: Collection[int]) -> Signs:
+        """When what was last seen. `ranks`: those of the node; hosts that share a home send each other's files too."""
+        if self.over:
+            return Signs(0.0, 0.0, 0.0)
+        now, own = time.monotonic(), [f"ranks/rank-{rank}.jsonl" for rank in ranks]
+        grew_at = max(self._grew_at.get(path, 0.0) for path in (f"telemetry/{self._node}.jsonl", *own))
+        return Signs(now - self._line_at, now - self._answer_at, now - grew_at)
 
     def known(self) -> tuple[str, dict[str, int]]:
         """Where the host must continue: the time of the console's last line, and the size of each growing file."""
@@ -67,16 +77,21 @@ class Mirror(FolderCopy):
                 self.full = rest == "full"
             elif what in ("doc", "add", "big"):
                 self.take_file(what, rest.split(" "))
+                if what == "add" and allowed_path(path := rest.partition(" ")[0]):
+                    self._grew_at[path] = time.monotonic()
         except OSError as fault:
             self.lose(f"cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} attach")
+        self._line_at = time.monotonic()
         if not self.away:
-            self._last_answer = time.monotonic()
+            self._answer_at = self._line_at
 
     def _take_console(self, line: str) -> None:
         stamp, words = logs.split(line)
         # After a reconnect, the console begins with lines that we have already.
         if (stamp and stamp <= self._known) or self._count.is_count(words):
             return
+        if not stamp and logs.is_of_dead_engine(words):
+            return  # watch.py says it, with the host and what follows from it
         self._stamp = max(self._stamp, stamp)
         self._on_console_line(words)
         data = f"{words}\n".encode()

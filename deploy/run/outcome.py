@@ -80,7 +80,7 @@ def all_ended(state: State) -> bool:
     away = {
         name
         for name, node in state.nodes.items()
-        if node.trouble == "unseen" and state.members and name not in state.members
+        if node.trouble in ("unseen", "lifeless") and state.members and name not in state.members
     }
     return all(name in state.exited_at or name in away for name in state.names)
 
