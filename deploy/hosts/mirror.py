@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..core.errors import SIGNALLED
 from ..core.facts import NodeState
+from ..core.fields import digits
 from ..core.names import NodeName
 from ..core.program import FAB
 from ..host import facts, logs
@@ -43,6 +44,7 @@ class Mirror(FolderCopy):
         self._line_at = self._answer_at = time.monotonic()
         self._grew_at = dict[str, float]()
         self._life, self.away, self.full = "", False, False
+        self._died: int | None = None
         self._stamp = self._known = ""
         self._console = own_files.open_to_append(run_dir, f"logs/{node}.log", empty=True)
 
@@ -73,6 +75,8 @@ class Mirror(FolderCopy):
             what, _, rest = rest.partition(" ")
             if what == "state":
                 self._take_state(rest)
+            elif what == "died":
+                self._died = digits(0, 255)(rest, "an exit code")
             elif what == "disk":
                 self.full = rest == "full"
             elif what in ("doc", "add", "big"):
@@ -117,4 +121,6 @@ class Mirror(FolderCopy):
         elif container.status in ("running", "paused"):
             trouble = "paused" if container.status == "paused" else ""
             self.over = False  # somebody may start it again by hand
-            self.state = NodeState(self._node, "running", self.state.code if restarted else None, restarts, trouble)
+            seen = self.state.code if self.state.state != "running" else None
+            code = (self._died if seen is None else seen) if restarted else None
+            self.state, self._died = NodeState(self._node, "running", code, restarts, trouble), None
