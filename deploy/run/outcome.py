@@ -44,7 +44,7 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 class Result:
     """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict.
 
-    `cause`: why it failed, one of causes.py.
+    `cause`: why it failed, one of causes.py. `hosts_left`: those that the next start is to name, where one is lost.
     """
 
     verdict: str
@@ -55,6 +55,7 @@ class Result:
     step: int = 0
     from_ranks: bool = False
     cause: str = ""
+    hosts_left: tuple[str, ...] = ()
 
     @property
     def code(self) -> int:
