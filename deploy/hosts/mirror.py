@@ -22,8 +22,7 @@ from .signs import Signs
 
 
 class Mirror(FolderCopy):
-    """Writes what one host reports into the local run folder. `away`: the host's engine does not answer; `full`: the
-    disk of the run's folder there is.
+    """Writes what one host reports into the local run folder. `full`: the disk of the run's folder there is.
 
     `say` gets one warning for each reason why something is not written; `on_console_line` gets each console line.
     """
@@ -43,7 +42,8 @@ class Mirror(FolderCopy):
         self.over = False
         self._line_at = self._answer_at = time.monotonic()
         self._grew_at = dict[str, float]()
-        self._life, self.away, self.full = "", False, False
+        self._life, self.full = "", False
+        self._away_at: float | None = None
         self._died: int | None = None
         self._stamp = self._known = ""
         self._console = own_files.open_to_append(run_dir, f"logs/{node}.log", empty=True)
@@ -51,6 +51,10 @@ class Mirror(FolderCopy):
     def engine_s(self) -> float:
         """Seconds since the host and its engine last answered; 0 once the node has ended."""
         return 0.0 if self.over else time.monotonic() - self._answer_at
+
+    def away_s(self) -> float:
+        """For how long the host has said that its engine does not answer; 0 if it does, or if no word comes."""
+        return 0.0 if self._away_at is None else time.monotonic() - self._away_at
 
     def signs(self, ranks: Collection[int]) -> Signs:
         """When what was last seen. `ranks`: those of the node; hosts that share a home send each other's files too."""
@@ -86,7 +90,7 @@ class Mirror(FolderCopy):
         except OSError as fault:
             self.lose(f"cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} attach")
         self._line_at = time.monotonic()
-        if not self.away:
+        if self._away_at is None:
             self._answer_at = self._line_at
 
     def _take_console(self, line: str) -> None:
@@ -103,9 +107,10 @@ class Mirror(FolderCopy):
             self._console.write(data)
 
     def _take_state(self, text: str) -> None:
-        self.away = text == "away"
-        if self.away:
+        if text == "away":
+            self._away_at = self._away_at or time.monotonic()
             return
+        self._away_at = None
         if text == "gone":
             code = SIGNALLED + signal.SIGKILL
             self.state, self.over = NodeState(self._node, "exited", code, self.state.restarts, "gone"), True
@@ -122,5 +127,5 @@ class Mirror(FolderCopy):
             trouble = "paused" if container.status == "paused" else ""
             self.over = False  # somebody may start it again by hand
             seen = self.state.code if self.state.state != "running" else None
-            code = (self._died if seen is None else seen) if restarted else None
-            self.state, self._died = NodeState(self._node, "running", code, restarts, trouble), None
+            last = (self._died if seen is None else seen) if restarted else None
+            self.state, self._died = NodeState(self._node, "running", last, restarts, trouble), None

@@ -71,4 +71,4 @@ def engine_words(signs: Signs, rank: int | None) -> str:
     if not signs.lives_on:
         return f"{text}; asking again"
     who = "its node lives on" if rank is None else f"rank {rank} trains on"
-    return f"{text}; {who}, but nothing starts it again when it ends, until somebody starts the engine"
+    return f"{text}; {who}, but if it ends, nothing starts it again until somebody starts the engine"

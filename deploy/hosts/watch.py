@@ -114,7 +114,8 @@ class HostsWatch:
 
     def _tell_silent(self, state: State, signs: Mapping[str, Signs]) -> None:
         """Engines that do not answer where SSH does, and those that answer again."""
-        silent = {host for host, mirror in self._mirrors.items() if mirror.away and mirror.engine_s() > UNSEEN_S}
+        # A host that was silent itself says so of its engine at first, too: it waited for that answer.
+        silent = {host for host, mirror in self._mirrors.items() if mirror.away_s() > UNSEEN_S}
         for host in sorted(silent - self._silent):
             rank = state.evidence.only_rank(self._mirrors[host].state.node)
             trains = rank in state.ranks and state.ranks[rank].training and rank not in state.evidence.still

@@ -44,6 +44,19 @@ def test_only_files_of_the_node_itself_show_that_it_lives_without_its_engine(mir
     assert mirror.signs([0]).trouble == "unseen"
 
 
+def test_a_host_that_was_silent_itself_is_not_said_to_have_a_dead_engine(mirror, monkeypatch):
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    state(mirror, "1")
+    now += 25
+    mirror.take(f"{mirror.mark} state away")
+    assert (mirror.engine_s(), mirror.away_s()) == (25, 0)
+    now += 5
+    assert mirror.away_s() == 5
+    state(mirror, "1")
+    assert mirror.away_s() == 0
+
+
 def test_what_dockers_client_says_of_a_dead_engine_is_no_word_of_the_node(tmp_path):
     heard = []
     (tmp_path / "r").mkdir()
