@@ -105,8 +105,10 @@ def _silence(evidence: Evidence, silent_s: Sequence[float], lost: Sequence[str])
 
 def _who_miss(evidence: Evidence, since: float, lost: Sequence[str]) -> str:
     """The ranks that miss the hosts that do not answer, in words; empty if none is known to."""
-    if victims := [end.rank for end in evidence.ends.values() if end.victim and end.node not in lost]:
-        return f"{ranks_in_words(victims)} lost"
+    victims = [end for end in evidence.ends.values() if end.victim]
+    # A node whose own rank has lost another one is not what the others lost: it ended, and nothing starts it again.
+    if not {*lost} <= {end.node for end in victims} and (ranks := [e.rank for e in victims if e.node not in lost]):
+        return f"{ranks_in_words(ranks)} lost"
     others = evidence.living
     if others and all(rank in evidence.still for rank in others):
         return f"{ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for"

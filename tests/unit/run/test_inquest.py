@@ -141,12 +141,18 @@ def test_a_host_whose_engine_alone_is_silent_is_no_suspect_and_the_one_that_fell
     )
 
 
-def test_a_node_that_shows_no_life_below_a_silent_engine_is_lost_in_other_words_and_is_no_victim_of_itself() -> None:
-    finding = first(node("n1", "lifeless", 121.0), *(ended(number, 1, 101.0, GONE, True) for number in (1, 2)))
-    assert finding.message == (
-        "n1 (rank 1) is lost: its Docker engine does not answer, its node has written nothing for 29 s, "
-        "and rank 2 lost it"
-    )
+def test_a_node_that_shows_no_life_below_a_silent_engine_is_lost_in_other_words() -> None:
+    silence = "n1 (rank 1) is lost: its Docker engine does not answer, its node has written nothing for 29 s"
+    lifeless, victim = node("n1", "lifeless", 121.0), ended(2, 1, 101.0, GONE, True)
+    assert first(lifeless, victim).message == f"{silence}, and rank 2 lost it"
+    assert first(lifeless, stuck(0), stuck(2)).message == f"{silence}, and ranks 0, 2 wait for it"
+
+
+def test_a_node_that_ended_with_the_others_below_a_silent_engine_is_what_they_started_again_without() -> None:
+    ends = [ended(number, 1, 101.0, GONE, True) for number in (1, 2)]
+    known = [node("n1", t=2.0), node("n2", t=2.0)]
+    finding = first(*known, *ends, node("n2", t=102.0, restarts=1), node("n1", "lifeless", 121.0))
+    assert (finding.node, finding.message.rpartition(", and ")[2]) == ("n1", "n2 started again without it")
 
 
 def test_a_rank_that_is_stopped_answers_no_look_and_stays_named_as_stopped() -> None:
