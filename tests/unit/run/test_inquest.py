@@ -451,3 +451,11 @@ def test_a_run_that_trained_alone_to_its_end_has_that_cause() -> None:
 
 def test_ranks_that_nobody_observes_raise_no_alarm_however_long_they_are_silent() -> None:
     assert inquest.findings(run_of(), 10_000.0) == []
+
+
+def test_a_node_that_is_started_again_is_named_with_the_signal_that_ended_it_where_that_is_known() -> None:
+    for code, words in ((137, "n1 was killed by SIGKILL: restarting it"), (None, "n1 restarts"), (1, "n1 restarts")):
+        state = State(("n0", "n1", "n2"))
+        state.apply(node("n1"))
+        state.apply({**node("n1", t=101.0, restarts=1), "code": code})
+        assert state.story[-1].text == words
