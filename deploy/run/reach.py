@@ -106,6 +106,8 @@ def _silence(evidence: Evidence, silent_s: Sequence[float], lost: Sequence[str])
 def _who_miss(evidence: Evidence, since: float, lost: Sequence[str]) -> str:
     """The ranks that miss the hosts that do not answer, in words; empty if none is known to."""
     victims = [end for end in evidence.ends.values() if end.victim]
+    if evidence.troubles[lost[0]][0] == "lifeless":  # while it still wrote, they lost another one
+        victims = [end for end in victims if end.node in lost or end.t >= since - _AGAIN_S]
     # A node whose own rank has lost another one is not what the others lost: it ended, and nothing starts it again.
     if not {*lost} <= {end.node for end in victims} and (ranks := [e.rank for e in victims if e.node not in lost]):
         return f"{ranks_in_words(ranks)} lost"

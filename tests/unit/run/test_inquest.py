@@ -145,6 +145,8 @@ def test_a_node_that_shows_no_life_below_a_silent_engine_is_lost_in_other_words(
     silence = "n1 (rank 1) is lost: its Docker engine does not answer, its node has written nothing for 29 s"
     lifeless, victim = node("n1", "lifeless", 121.0), ended(2, 1, 101.0, GONE, True)
     assert first(lifeless, victim).message == f"{silence}, and rank 2 lost it"
+    earlier = ended(2, 1, 90.0, GONE, True)
+    assert not inquest.findings(run_of(earlier, lifeless), 130.0), "rank 2 lost another one: this one still wrote"
     assert first(lifeless, stuck(0), stuck(2)).message == f"{silence}, and ranks 0, 2 wait for it"
 
 
