@@ -24,6 +24,7 @@ from .events import Event
 from .evidence import Evidence
 from .losses import LossWatch
 from .rank_view import RankView
+from .returned import Named
 from .story import Happening, Story
 
 # How a node ends that somebody killed, or the kernel: as it says it, and as a container's engine does.
@@ -109,6 +110,7 @@ class State:
     first: float = 0.0
     last: float = 0.0
     _findings: Counter[tuple[object, ...]] = field(default_factory=Counter)
+    _named: Named = field(default_factory=Named)
 
     def apply(self, event: Event, now: float | None = None) -> None:
         """Apply one event, which arrives at `now`. An older control side may meet kinds that it does not know."""
@@ -193,6 +195,8 @@ class State:
             # Now: others that miss it may end before anybody judges, and where they go on it may come back much later.
             self._tell(event, f"{self.name(now.node)} {ended_how(now.code or 0)}{self._at_step()}", grave=True)
             self.explained = True
+        if well := self._named.well(now, self.name(now.node), float(event["t"])):
+            self._tell(event, well)
         if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
             # Code 1, as a node ends that lost the others: we blame no rank before we know more.
             if now.code in (None, DONE, FAILED) or (is_loss and before.state == "exited"):
@@ -382,6 +386,7 @@ class State:
                 self.finding, self.found_at = finding, now
             if self._findings[finding.key] < _MOST_TOLD * (not finding.lasting) or not self._findings[finding.key]:
                 self._findings[finding.key] += 1
+                self._named.take(finding, self.evidence)
                 end = self.ends.get(-1 if finding.rank is None else finding.rank)
                 if not (end and end.code < 0):  # the line about its end has told it
                     self.explained |= finding.cause != Cause.ALONE  # which ends no rank

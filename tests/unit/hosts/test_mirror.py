@@ -1,0 +1,66 @@
+"""What a follower keeps of a host's words about its node."""
+
+import json
+import time
+
+import pytest
+
+from deploy.core.names import NodeName
+from deploy.hosts.mirror import Mirror
+
+
+@pytest.fixture
+def mirror(tmp_path):
+    (tmp_path / "r").mkdir()
+    return Mirror(tmp_path / "r", "a", NodeName("a"), print)
+
+
+def state(mirror, started, status="running"):
+    inside = {"Status": status, "ExitCode": 0, "StartedAt": started}
+    labels = {"muster.run": "r", "muster.node": "a"}
+    mirror.take(f"{mirror.mark} state {json.dumps({'name': '/c', 'labels': labels, 'folder': [], 'state': inside})}")
+
+
+def test_a_node_that_its_engine_started_again_between_two_looks_has_the_code_of_its_life_before(mirror):
+    state(mirror, "1")
+    mirror.take(f"{mirror.mark} died 137")
+    state(mirror, "2")
+    assert (mirror.state.restarts, mirror.state.code) == (1, 137)
+    state(mirror, "3")
+    assert (mirror.state.restarts, mirror.state.code) == (2, None), "this engine does not know it"
+
+
+def test_only_files_of_the_node_itself_show_that_it_lives_without_its_engine(mirror, monkeypatch):
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    for seconds, path in ((0, ""), (30, "ranks/rank-1.jsonl"), (31, "ranks/rank-0.jsonl")):
+        now += seconds
+        mirror.take(f"{mirror.mark} state away")
+        if path:
+            mirror.take(f"{mirror.mark} add {path} 0 e30K .")
+    assert mirror.signs([0]).lives_on
+    assert mirror.signs([2]).trouble == "lifeless", "hosts may share a home"
+    now += 10
+    assert mirror.signs([0]).trouble == "unseen"
+
+
+def test_a_host_that_was_silent_itself_is_not_said_to_have_a_dead_engine(mirror, monkeypatch):
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    state(mirror, "1")
+    now += 25
+    mirror.take(f"{mirror.mark} state away")
+    assert (mirror.engine_s(), mirror.away_s()) == (25, 0)
+    now += 5
+    assert mirror.away_s() == 5
+    state(mirror, "1")
+    assert mirror.away_s() == 0
+
+
+def test_what_dockers_client_says_of_a_dead_engine_is_no_word_of_the_node(tmp_path):
+    heard = []
+    (tmp_path / "r").mkdir()
+    mirror = Mirror(tmp_path / "r", "a", NodeName("a"), print, heard.append)
+    mirror.take("unexpected EOF")
+    mirror.take("2026-11-26T02:38:26.1Z unexpected EOF")
+    assert heard == ["unexpected EOF"], "a script may print it"
