@@ -28,7 +28,7 @@ from benchmarks.venv import HOME
 
 WITHIN_S = 30.0
 AT_ONCE = 2
-_VERDICT = re.compile(r"no rank has made a step: (.*)")
+_VERDICT = re.compile(r"no rank has made a step: (.*)|(\brank \d+ \(\S+\) is stopped by .*)")
 _ALARM = re.compile(
     r"(?:no rank has made a step|\brank \d+ .*(?:stands still|is stopped|computes without)|is lost|cut off).*"
 )
@@ -198,7 +198,7 @@ def hang(case: Case) -> bool:
             while time.monotonic() < end and not words:
                 text = (folder / "said").read_text()
                 match = _VERDICT.search(text)
-                words = match[1] if match else ""
+                words = match[1] or match[2] if match else ""
                 if not planted and "planted" in text:
                     planted = time.monotonic()
                     end = planted + WITHIN_S

@@ -27,7 +27,7 @@ PAIRS = (
     ("host_key_is_not_known", "user_is_not_in_the_docker_group"),
     ("rendezvous_port_is_dropped", "sshd_is_down"),
     ("data_ports_are_rejected", "home_is_read_only"),
-    ("another_image_under_the_name", "folder_of_the_runs_is_full"),
+    ("home_is_read_only", "folder_of_the_runs_is_full"),
     ("rendezvous_port_is_dropped", "docker_is_not_installed"),
     ("engine_is_stopped", "key_is_not_accepted"),
     ("gpus_without_their_container_toolkit", "name_does_not_resolve"),

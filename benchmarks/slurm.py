@@ -63,7 +63,8 @@ def measure(quick: bool) -> dict[str, Any]:
         torchx = _install_torchx(Path(scratch))
         submit_ours = "muster export --nodes 2 --slurm=--partition=low --script steps.py >job.sbatch"
         right, wrong = _trials(slurm, "ours", submit_ours, trials, draw)
-        fails = _starts(slurm, submit_ours)
+        fails, more = _starts(slurm, submit_ours)
+        say(f"ours: a script that always fails was started {fails} times{more}")
         rival = fails_rival = "torchx cannot be installed here"
         if torchx:
             slurm.write(f"{SHARED}/torchx.sbatch", torchx)
@@ -74,11 +75,13 @@ def measure(quick: bool) -> dict[str, Any]:
             except AssertionError as fault:
                 rival, wrong = "torchx does not train here", [*wrong, f"torchx: {str(fault)[:300]}"]
                 slurm.out("scancel --user muster")
-            fails_rival = f"torchx {_starts(slurm, submit)}"
+            starts, still = _starts(slurm, submit)
+            fails_rival = f"torchx {starts}{still}"
     rows = [
         Row("preempted at a random moment and requeued: final weights bit-identical", f"{right} of {trials}", rival, "",
             f"{trials} of {trials}", right == trials),
-        Row("... starts of a script that always fails", str(fails), fails_rival, "", "1", fails == 1),
+        Row("... starts of a script that always fails", f"{fails}{more}", fails_rival, "", "1",
+            (fails, more) == (1, "")),
     ]  # fmt: skip
     return result(rows, [f"{STEPS} steps on two nodes; torchx's script with 5 retries", *wrong])
 
@@ -119,11 +122,16 @@ def _trials(slurm: Slurm, name: str, submit: str, trials: int, draw: random.Rand
     return right, wrong
 
 
-def _starts(slurm: Slurm, submit: str) -> int:
-    """How often a script that always fails is started."""
+def _starts(slurm: Slurm, submit: str) -> tuple[int, str]:
+    """How often a script that always fails is started; and a word, if it may be started again after ten minutes."""
     _, job = _job(slurm, submit, FAILS)
-    slurm.until(lambda: not slurm.out("squeue --noheader"), 400)
-    return 1 + int(_restarts(slurm, job))
+    try:
+        slurm.until(lambda: not slurm.out("squeue --noheader"), 600)  # Slurm waits a minute or two before each requeue
+        return 1 + int(_restarts(slurm, job)), ""
+    except AssertionError:
+        starts = 1 + int(_restarts(slurm, job))
+        slurm.out("scancel --user muster")
+        return starts, " in 10 minutes, and no end"
 
 
 def _job(slurm: Slurm, submit: str, script: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from . import ddp, exchange
 from .agreement import Agreement, cpu_group
@@ -69,7 +69,7 @@ class Training:
             self._metrics = Metrics(self._folder)
         self._values: tuple[int, dict[str, Any]] | None = None
         self._log_next = 0.0
-        self._saved = -1
+        self._saved, self._finishes = -1, False
         stop = Stop()
         stop.listen()
         self._agreement = Agreement(stop, self._group)
@@ -101,7 +101,7 @@ class Training:
         raises SystemExit with code 75. Raises Refused if the ranks or the data do not fit, TrainError if the last
         checkpoint could not be written.
         """
-        size = self._check_data(dataset, batch)
+        size = self._check_data(dataset, batch, micro_batches)
         if (steps is None) == (epochs is None):
             raise Refused("batches() takes steps or epochs", "batches(dataset, batch=256, epochs=3)")
         last = steps if steps is not None else -(-(epochs or 0) * size // batch)
@@ -117,7 +117,8 @@ class Training:
         stream = batches(dataset, sampler, collate=collate, workers=workers)
         self._restore_randomness()
         try:
-            while self.step < last:
+            self._finishes = False
+            while self.step < last and not self._finishes:
                 for _ in range(micro_batches):
                     samples = next(stream)
                     yield samples if device is None else to_device(samples, torch.device(device))
@@ -131,6 +132,10 @@ class Training:
             self._end(size)
         finally:  # also after `break`
             self._finish_writes()
+
+    def finish(self) -> None:
+        """End the loop after this step, with a checkpoint: for early stopping. All ranks call it in the same step."""
+        self._finishes = True
 
     @property
     def epoch(self) -> int:
@@ -181,7 +186,12 @@ class Training:
             seed_all((self._seed * 1_000_003 + self.step * 1009 + self._rank) % 2**31)
         self._restored["rng"] = []
 
-    def _check_data(self, dataset: Dataset[Any], batch: int) -> int:
+    def _check_data(self, dataset: Dataset[Any], batch: int, micro_batches: int) -> int:
+        if isinstance(dataset, DataLoader):
+            raise Refused(
+                "batches() takes the dataset, and got a DataLoader",
+                "training.batches(loader.dataset, batch=..., collate=..., workers=...)",
+            )
         if not hasattr(dataset, "__len__"):
             raise Refused(
                 "the dataset has no length, so there is no position in it to keep", "give it a map-style dataset"
@@ -189,6 +199,11 @@ class Training:
         size = len(dataset)
         if batch < self._world:
             raise Refused(f"batch={batch} for {self._world} ranks: some would have no sample", f"batch={self._world}")
+        if not 1 <= micro_batches <= batch // self._world:
+            raise Refused(
+                f"micro_batches={micro_batches}, and a rank has {batch // self._world} samples of batch={batch}",
+                f"micro_batches={batch // self._world} at most",
+            )
         if not size:
             raise Refused("the dataset is empty")
         if (then := self._restored.get("samples", size)) != size:

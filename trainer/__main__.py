@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from .config import parse
 from .node.parent_death import die_with_parent
 from .train.environment import discover
 from .verdict import failed, publish
+
+WORDS_S = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,12 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(fault: Refused) -> int:
-    rank = int(os.environ.get("RANK", "0"))
+    rank, local = int(os.environ.get("RANK", "0")), os.environ.get("LOCAL_RANK", "0")
     node = os.environ.get("MUSTER_NODE") or socket.gethostname()
     run_dir = Path(path) if (path := os.environ.get("MUSTER_RUN_DIR")) else None
-    publish(failed(rank, node, 0, fault), run_dir, f"{node}-{os.environ.get('LOCAL_RANK', '0')}")
-    if rank == 0:
-        print(fault.report(), file=sys.stderr)
+    publish(failed(rank, node, 0, fault), run_dir, f"{node}-{local}")
+    if rank == 0 or (local == "0" and not run_dir):
+        print(fault.report(), file=sys.stderr, flush=True)
+    elif not run_dir:
+        # A plain torchrun ends all ranks of a node once one has ended: the one that has the words must not be late.
+        time.sleep(WORDS_S)
     return fault.code
 
 

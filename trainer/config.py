@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from muster.errors import Refused
 
-from . import mesh, recipe
+from . import NAME, mesh, recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Config:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Refused(message, "see every option with `python -m trainer --help`")
+        raise Refused(message, f"see every option with `python -m {NAME} --help`")
 
 
 def _number(kind: type, low: float, high: float = math.inf) -> Callable[[str], Any]:
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
         description="Train a recipe on the ranks that torchrun started. A recipe may set other defaults.",
-        epilog="example: torchrun --nproc-per-node 2 -m trainer --recipe digits --steps 300. "
+        epilog=f"example: torchrun --nproc-per-node 2 -m {NAME} --recipe digits --steps 300. "
         "Exit codes: 0 done, 1 failed, 2 refused, 75 stopped with a checkpoint.",
     )
     what = command.add_argument_group("what to train")

@@ -6,12 +6,14 @@ layers `tp` ranks compute together. Ranks of one `tp` group are neighbours and r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from muster.errors import Refused
 
 AXES = ("dp_replicate", "dp_shard", "tp")
-EXAMPLE = "--mesh dp_replicate=2,dp_shard=4,tp=2 (product: the number of ranks; one size may be -1)"
+# It works for any number of ranks.
+EXAMPLE = "--mesh dp_shard=-1 (-1: what is left of the ranks; the product of all sizes is their number)"
 _LATER = {"pp": "pipeline", "cp": "context", "ep": "expert"}
 
 
@@ -85,5 +87,21 @@ def parse(text: str, world: int) -> Mesh:
         return Mesh(**{**given, open_axis: world // product})
     if open_axis or product != world:
         what = f"{world} ranks cannot be divided by {product}" if open_axis else f"{product} ranks"
-        raise Refused(f"--mesh {text}: {what}, but the run has {world}", EXAMPLE)
+        raise Refused(f"--mesh {text}: {what}, but the run has {world}", f"--mesh {_fitting(given, world)}")
     return Mesh(**given)
+
+
+def _fitting(given: Mapping[str, int], world: int) -> str:
+    """The text of a mesh for `world` ranks that keeps of the `given` sizes what divides them."""
+    if given.keys() == {"dp_replicate"}:
+        return "dp_replicate=-1"
+    left, fitting = world, []
+    # The model's size asks for tp and dp_shard. So a copy is left out before its parts are gone.
+    for axis, least in (("tp", 1), ("dp_replicate", 2)):
+        size = given.get(axis, 1)
+        if size > 1 and left % size == 0 and left // size >= least:
+            left //= size
+            fitting.append(f"{axis}={size}")
+    if left > 1 or not fitting:
+        fitting.append("dp_shard=-1")
+    return ",".join(sorted(fitting, key=lambda part: AXES.index(part.partition("=")[0])))

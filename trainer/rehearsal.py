@@ -5,10 +5,8 @@ a JSON line for each phase, and exits with 0 if all went well, else with 1. All 
 
 The control side sends this file as text into any image that has torch (deploy/preflight/probe/rehearsal.py), and asks
 for one phase after the other on standard input: `alone`, then `together`. So this file imports nothing of ours, and
-Python 3.8 can read it.
-
-This process imports torch once and forks the ranks, which then cost next to nothing. A rank says each step before it
-begins it: if it dies, this process knows where.
+Python 3.8 can read it. This process imports torch once and forks the ranks, which then cost next to nothing. A rank
+says each step before it begins it: if it dies, this process knows where.
 """
 
 from __future__ import annotations
@@ -33,13 +31,11 @@ THREADS = min(64, 2 * len(os.sched_getaffinity(0)) + 16)
 WORKERS, FILE_SIZE, MB = 2, 1 << 20, 1_000_000
 LONG, MOST_WORDS, MOST_LINES = 20 * MB, 256 << 10, 80
 # NCCL's lines that say which way it takes (deploy/preflight/nccl_log.py reads them).
-NCCL, TELLING = (
-    "NCCL INFO",
-    re.compile(
-        r" via (?:P2P|SHM|NET|COLLNET|direct shared)|(?:Using|NET/IB:) \[0\]|Using (?:n|internal N)etwork|"
-        r"No device found|libibverbs|NVLS multicast|CCL version|NCCL_(?:IB_DISABLE|NET) set|optimal provider|"
-        r"output empty|Selected Provider|GPU Direct RDMA|disabling GDR|NET : Using|getinfo\(\) call failed| WARN "
-    ),
+NCCL = "NCCL INFO"
+TELLING = re.compile(
+    r" via (?:P2P|SHM|NET|COLLNET|direct shared)|(?:Using|NET/IB:) \[0\]|Using (?:n|internal N)etwork|"
+    r"No device found|libibverbs|NVLS multicast|CCL version|NCCL_(?:IB_DISABLE|NET) set|optimal provider|"
+    r"output empty|Selected Provider|GPU Direct RDMA|disabling GDR|NET : Using|getinfo\(\) call failed| WARN "
 )
 PR_SET_PDEATHSIG = 1
 
@@ -71,8 +67,10 @@ def try_threads():
 
 def try_view(path):
     """See what the host has put into the run's folder: its engine may have other folders under the same names."""
-    if not os.path.exists(path):
-        raise RuntimeError("the engine does not see the host's folder: %s is not there" % os.path.basename(path))
+    try:
+        os.stat(path)
+    except FileNotFoundError as fault:
+        raise RuntimeError("the engine does not see the host's folder: %s is not there" % path) from fault
 
 
 def try_folder(folder):
@@ -240,8 +238,9 @@ def words_of(failed):
 
 def looked_at(step, words):
     """What this container shows of a failure's usual causes, in brackets: the words alone have several."""
-    shown, folder = [], step[len("write to ") :]
-    if step.startswith("write to ") and os.path.isdir(folder):
+    closed = re.search("ermission denied: '(.*)/", words)
+    shown, folder = [], closed[1] if closed else step[len("write to ") :]
+    if (closed or step.startswith("write to ")) and os.path.isdir(folder):
         shown = folder_now(folder)
     elif step.startswith("load") and re.search("(?i)bus|space|shared memory", words):
         room = os.statvfs("/dev/shm")

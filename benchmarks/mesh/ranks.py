@@ -67,8 +67,9 @@ def _save(case: dict[str, Any], training: Training, folder: Path) -> None:
     if training.ranks.first:
         torch.save(tensors, case["reference"])
     dcp_rival.save(training.stepper, folder / "dcp")
-    if case.get("fabric") and _in_parts(training):
-        _fabric().save(training.stepper, folder / "fabric")
+    if case.get("rivals") and _in_parts(training):
+        for name, rival in _rivals().items():
+            rival.save(training.stepper, folder / name)
 
 
 def _load(case: dict[str, Any], training: Training, folder: Path) -> None:
@@ -79,8 +80,9 @@ def _load(case: dict[str, Any], training: Training, folder: Path) -> None:
     theirs = 0 if error else _same(reference, _together(training))
     facts = {"tensors": len(reference), "ours": ours, "dcp": theirs, "dcp_error": error}
     if _in_parts(training) and Path(case["fabric"]).exists():
-        fault = _fabric().load(training.stepper, Path(case["fabric"]))
-        facts |= {"fabric": 0 if fault else _same(reference, _together(training)), "fabric_error": fault}
+        for name, rival in _rivals().items():
+            fault = rival.load(training.stepper, Path(case[name]))
+            facts |= {name: 0 if fault else _same(reference, _together(training)), f"{name}_error": fault}
     if training.ranks.first:
         (folder / "compared.json").write_text(json.dumps(facts))
 
@@ -90,11 +92,11 @@ def _in_parts(training: Training) -> bool:
     return any(isinstance(weight, DTensor) for weight in training.stepper.model.parameters())
 
 
-def _fabric() -> Any:
-    """Its module; only a few cases need it, and it takes seconds to import."""
-    from benchmarks.mesh import fabric_rival
+def _rivals() -> dict[str, Any]:
+    """The modules of those that take models in parts; only a few cases need them, and they take seconds to import."""
+    from benchmarks.mesh import accelerate_rival, fabric_rival
 
-    return fabric_rival
+    return {"fabric": fabric_rival, "accelerate": accelerate_rival}
 
 
 def _elsewhere(case: dict[str, Any], training: Training, folder: Path) -> None:

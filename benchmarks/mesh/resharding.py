@@ -5,8 +5,8 @@
 A run is stopped in the middle of an epoch of 203 samples, in batches of 29 that no mesh divides evenly, and continued
 to the end of the epoch. Every tensor of the model and the optimizer is compared, byte by byte and on every rank, with
 what the live tensors were at the stop, put together by torch. Then DCP loads its own checkpoint of the same state into
-the same cut model, and Lightning Fabric its own, where the model is cut in both. What each rank trained on is counted
-over both runs.
+the same cut model, and Lightning Fabric and Accelerate theirs, where the model is cut in both. What each rank trained
+on is counted over both runs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks.figure import Row, alone, result, say
 from benchmarks.mesh.runs import MESHES, case, peers, run
 
 SAMPLES, BATCH, STOP, STEPS = 203, 29, 3, 7
+RIVALS = {"fabric": "Fabric", "accelerate": "Accelerate"}
 _OPTIONS = ("--batch", BATCH, "--steps", STEPS)
 
 
@@ -40,13 +41,13 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def _save(scratch: Path, name: str) -> dict[str, Any]:
     reference = str(scratch / f"{name}.pt")
-    return case("save", scratch / name, 4, name, *_OPTIONS, stop_after=STOP - 1, reference=reference, fabric=True)
+    return case("save", scratch / name, 4, name, *_OPTIONS, stop_after=STOP - 1, reference=reference, rivals=True)
 
 
 def _load(scratch: Path, before: str, world: int, after: str) -> list[dict[str, Any]]:
     """Compare, and then continue in a training of its own."""
     facts = {"reference": str(scratch / f"{before}.pt"), "dcp": str(scratch / before / "dcp")}
-    facts["fabric"] = str(scratch / before / "fabric")
+    facts |= {rival: str(scratch / before / rival) for rival in RIVALS}
     step = scratch / before / "checkpoints" / f"step-{STOP:08d}"
     there = (scratch / f"{before}-{world}-{after}", world, after, *_OPTIONS, "--resume", step)
     return [case("load", *there, **facts), case("train", *there)]
@@ -84,14 +85,17 @@ def _result(pairs: list[dict[str, Any]]) -> dict[str, Any]:
             say(f"NOT the same: {pair}")
     failed = sum(bool(pair["dcp_error"]) for pair in pairs)
     cut = [pair for pair in pairs if "fabric" in pair]
-    fabric, of_cut = (sum(pair[key] for pair in cut) for key in ("fabric", "tensors"))
-    for words, count in Counter(pair["fabric_error"] for pair in cut if pair["fabric_error"]).items():
-        say(f"Fabric in {count} pairs: {words}")
+    of_cut = sum(pair["tensors"] for pair in cut)
+    theirs_in_parts = []
+    for rival, name in RIVALS.items():
+        theirs_in_parts.append(f"{name} {sum(pair[rival] for pair in cut)} of {of_cut} ({len(cut)} pairs)")
+        for words, count in Counter(pair[f"{rival}_error"] for pair in cut if pair[f"{rival}_error"]).items():
+            say(f"{name} in {count} pairs: {words}")
     rows = [
         Row(
             f"a mesh saved, another one loaded ({len(pairs)} pairs): tensors the same to the last bit",
             f"{ours} of {tensors}",
-            f"DCP {theirs} of {tensors}; Fabric {fabric} of {of_cut} ({len(cut)} pairs)",
+            "; ".join([f"DCP {theirs} of {tensors}", *theirs_in_parts]),
             "",
             "all",
             ours == tensors,
@@ -105,8 +109,14 @@ def _result(pairs: list[dict[str, Any]]) -> dict[str, Any]:
             (repeated, missed) == (0, 0),
         ),
     ]
-    raised = sum(bool(pair["fabric_error"]) for pair in cut)
-    return result(rows, [f"DCP raised in {failed} pairs, Fabric in {raised} of those in which both models are cut"])
+    raised = [f"{name} in {sum(bool(pair[f'{rival}_error']) for pair in cut)}" for rival, name in RIVALS.items()]
+    return result(
+        rows,
+        [
+            f"DCP raised in {failed} pairs; of those in which both models are cut, {', '.join(raised)}",
+            "without a GPU Accelerate leaves its FSDP2 plugin out: its state is set to what it has with one",
+        ],
+    )
 
 
 if __name__ == "__main__":

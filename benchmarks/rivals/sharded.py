@@ -1,7 +1,7 @@
-"""The loop of recipe `text` with FSDP2 in plain torch, and with Lightning Fabric, a step at a time.
+"""The loop of recipe `text` with FSDP2 in plain torch, with Lightning Fabric and with Accelerate, a step at a time.
 
-Both cut each block, and then the rest of the model as one, as the trainer does. Accelerate has no FSDP2 on CPUs: there,
-it leaves its plugin out without a word, and trains with DDP.
+All cut each block, and then the rest of the model as one, as the trainer does. On CPUs Accelerate leaves its plugin for
+FSDP2 out without a word, and trains with DDP; here its state is set to what it has on GPUs, so that the plugin counts.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
 from lightning.fabric import Fabric
 from lightning.fabric.strategies import ModelParallelStrategy
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
 
 from benchmarks.rivals import common
@@ -60,6 +61,33 @@ def fabric(steps: int) -> Iterator[None]:
         loss = text.loss(model, batch)
         runs.backward(loss)
         runs.clip_gradients(model, optimizer, max_norm=common.CLIP)
+        optimizer.step()
+        scheduler.step()
+        _note(step, loss)
+        yield
+
+
+def accelerate(steps: int) -> Iterator[None]:
+    """The same with Accelerate, as its page about FSDP2 shows it, but for the device (see above)."""
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        auto_wrap_policy="transformer_based_wrap",
+        transformer_cls_names_to_wrap=["Block"],
+        cpu_ram_efficient_loading=False,
+    )
+    runs: Any = Accelerator(cpu=True, fsdp_plugin=plugin, step_scheduler_with_optimizer=False)
+    runs.state.distributed_type, runs.state.fsdp_plugin = DistributedType.FSDP, plugin
+    train_set, _ = text.datasets(None)
+    model: Any = text.model()
+    loader: Any = DataLoader(train_set, batch_size=_share(), shuffle=True, drop_last=True)
+    model, optimizer, loader = runs.prepare(model, _optimizer(model), loader)
+    assert isinstance(model, FSDPModule), "Accelerate has not cut the model"
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, common.schedule(steps))
+    for step, batch in enumerate(_endless(loader)):
+        optimizer.zero_grad()
+        loss = text.loss(model, batch)
+        runs.backward(loss)
+        runs.clip_grad_norm_(model.parameters(), common.CLIP)
         optimizer.step()
         scheduler.step()
         _note(step, loss)

@@ -6,8 +6,10 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,9 +24,9 @@ from ..core.program import FAB
 from ..core.text import amount
 from ..explain import sources
 from ..explain.cause import DOCS, Explanation, judge
+from ..explain.own_run import OwnRun, of_run
 from ..explain.read import read
 from ..explain.reading import Reading
-from ..explain.verdict import with_verdict
 from ..report.console import Console
 from ..run import folders, record
 from . import exit
@@ -85,7 +87,9 @@ def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
     places = places_of(whats)
     files = {name: str(place) for name, place in zip(sources.names_of(places), places, strict=True) if place}
-    explanation = with_verdict(judge(readings_of(places, console)), _outcome_of(whats))
+    explanation = judge(readings_of(places, console))
+    if run := _own_run(whats):
+        explanation = _at_its_line(of_run(explanation, run), files)
     script = _script_of(whats)
     console.data({"kind": "explanation", **explanation.json(), "next": next_of(explanation, script, files)})
     console.text("\n".join(lines_of(explanation, script, files)))
@@ -131,6 +135,12 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
     for line in explanation.evidence:
         who = f" ({line.who})" if line.who else ""
         lines.append(f"evidence  {visible(f'{line.node}:{line.number}{who}: {line.text[:SHOWN]}')}")
+    for happening in explanation.story:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(happening.t))
+        text, _, _ = happening.text.partition("\n")
+        lines.append(f"timeline  {at} {visible(text[:SHOWN])}")
+    if explanation.contradicted:
+        lines.append(f"but       {visible(explanation.contradicted)}")
     if explanation.silent:
         lines.append(f"silent    {visible(', '.join(explanation.silent))}{_SILENT}")
     if explanation.victims:
@@ -149,22 +159,23 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
     then = explanation.next
     if not script:
         then = re.sub(r"^(\w+=\S+(?: \w+=\S+)*) torchrun (?:\.\.\.|SCRIPT)$", r"export \1", then)
-    known = {"SCRIPT": script, "JOB": _first_of(_JOB, text), "HOST": _first_of(_HOST, text)}
+    line = explanation.evidence[0] if explanation.evidence else None
+    path = files.get(line.node, "") if line else ""
+    log = shlex.quote(path) if path and not path.endswith(".gz") else ""
+    known = {"SCRIPT": script, "JOB": _first_of(_JOB, text), "HOST": _first_of(_HOST, text), "LOG": log}
     for word, value in known.items():
         then = re.sub(rf"\b{word}\b", value.replace("\\", r"\\"), then) if value else then
     if explanation.hosts and all(_HOST_NAME.fullmatch(host) for host in explanation.hosts):
         then = then.replace("--hosts ...", f"--hosts {','.join(explanation.hosts)}")
-    line = explanation.evidence[0] if explanation.evidence else None
-    path = files.get(line.node, "") if line else ""
-    # If the log of a rank is a file here, name the file: `logs` would need the hosts.
-    of_rank = bool(explanation.cause) and then.startswith(f"{FAB} logs ")
+    # `logs` is for a run of Muster's, whose hosts it needs: name the file that is here.
+    of_rank = then.startswith(f"{FAB} logs ")
     untypable = _PLACEHOLDER.search(then) or of_rank or (not explanation.cause and "..." in then)
-    if line and path and not path.endswith(".gz") and untypable:
-        return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {shlex.quote(path)}"
+    if line and log and untypable:
+        return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {log}"
     if then.endswith("gpus --hosts ..."):
         return "nvidia-smi"
     # Suggest no command with unknown parts. `--hosts ...` may stay in it: the reader knows the hosts.
-    return "" if "SCRIPT" in then.split() or ("..." in then and (of_rank or not explanation.cause)) else then
+    return "" if {"SCRIPT", "LOG"} & set(then.split()) or of_rank or ("..." in then and not explanation.cause) else then
 
 
 def _first_of(pattern: re.Pattern[str], text: str) -> str:
@@ -172,19 +183,35 @@ def _first_of(pattern: re.Pattern[str], text: str) -> str:
     return next((group for group in match.groups() if group), "") if match else ""
 
 
-def _outcome_of(whats: Sequence[str]) -> Mapping[str, Any]:
-    """What outcome.json says of the run that is explained; empty if it is no run here."""
+def _own_run(whats: Sequence[str]) -> OwnRun | None:
+    """What the folder of the run that is explained says of it; None if it is no run of Muster's here."""
     with suppress(DeployError, ValueError):
         if len(whats) == 1 and whats[0] != _STDIN and not os.path.isfile(whats[0]):
-            folder = Path(whats[0]) if os.path.isdir(whats[0]) else record.find(folders.RUNS, whats[0])
-            return record.read_json(folder / "outcome.json")
-    return {}
+            folder = record.find(folders.RUNS, whats[0])
+            if (folder / "record.json").is_file():
+                starts = record.facts(folder).get("starts") or [{}]
+                since = starts[-1].get("t", 0.0) if len(starts) > 1 else 0.0
+                outcome = record.read_json(folder / "outcome.json")
+                return OwnRun(folder.name, outcome, record.story_since(folder, since))
+    return None
+
+
+def _at_its_line(explanation: Explanation, files: Mapping[str, str]) -> Explanation:
+    """The explanation whose evidence quotes the run's verdict, with the last line of a log that has these words."""
+    if not explanation.quoted:
+        return explanation
+    logs = [(name, Path(files[name])) for name in explanation.quoted if name in files]
+    lines = []
+    for line in explanation.evidence[:1]:
+        places = ((name, sources.last_line_with(path, line.text)) for name, path in logs)
+        lines += [replace(line, node=name, number=number) for name, number in places if number][:1]
+    return replace(explanation, evidence=tuple(lines))
 
 
 def _script_of(whats: Sequence[str]) -> str:
     """The script of the run that is explained; empty if it is no run here, or not of a script that torchrun starts."""
     with suppress(DeployError, ValueError):
-        folder = Path(whats[0]) if os.path.isdir(whats[0]) else record.find(folders.RUNS, whats[0])
+        folder = record.find(folders.RUNS, whats[0])
         known = record.own(folder) if len(whats) == 1 else {}
         words = [str(word) for word in known.get("arguments", ())]
         if known.get("script") and words and (words[0] == "-m" or not words[0].startswith("-")):
@@ -212,7 +239,7 @@ def _places(what: str) -> list[Path | None]:
 
 def _in_folder(folder: Path, what: str) -> Sequence[Path]:
     files = sources.in_folder(folder)
-    if not files:
+    if not files and not (folder / "outcome.json").is_file():  # its outcome says how a run ended
         hint = "name a file with the output, or a folder with one *.log file per node"
         raise UsageError(f"{what}: no logs in {folder}", hint)
     return files

@@ -49,7 +49,8 @@ from .command import (
 
 @command(
     example=(
-        f'{FAB} up --script "train.py --epochs 2"',
+        f"{FAB} up -- train.py --epochs 2",
+        f"{FAB} up --workers 1 -- torchrun --nproc-per-node 2 train.py",
         f"{FAB} up --workers 3",
         f'{FAB} up --args="--recipe text --data notes --steps 100"',
         f"{FAB} up --resume latest",

@@ -18,7 +18,7 @@ from ..hosts.options import Options
 from ..image.folder_look import FolderLook
 from ..report.console import Console
 from ..report.script_lines import shown_ranks
-from ..run import environment
+from ..run import environment, sbatch_options
 from ..slurm import deploy as slurm_deploy
 from ..slurm import known, plan
 from ..slurm.backend import Order
@@ -28,8 +28,11 @@ from .planned import planned
 
 LOGIN = "a login node of Slurm, user@login:port: submit a job there instead of using hosts (default: none)"
 NODES = "with --slurm: how many nodes (default: 1)"
-SBATCH = 'with --slurm: more options of sbatch: "--partition=a100 --time=4:00:00" (default: none)'
-SETUP = 'with --slurm: a line of a shell before the run: "source venv/bin/activate"; repeatable (default: none)'
+SBATCH = 'with --slurm: more options of sbatch: "--partition=a100 --cpus-per-task=64" (default: none)'
+SETUP = (
+    'with --slurm: a line of a shell before the run: "source venv/bin/activate"; the job ends if it fails; repeatable '
+    "(default: none)"
+)
 SHARED = "with --slurm: a folder that login node and nodes share, for the run's files (default: the home there)"
 CONTAINER = "with --slurm: pyxis or apptainer, how Slurm runs --image (default: no container)"
 # What only --slurm has.
@@ -94,7 +97,7 @@ def deploy(given: Mapping[str, Any], console: Console) -> int:
         ("muster", "agent", *(f"--{name}={value}" for name, value in typed.items())),
         own,
         _gpus(given["gpus"]),
-        tuple(shlex.split(given["sbatch"])),
+        sbatch_options.words_of("--sbatch", given["sbatch"]),
         tuple(given["setup"] or ()),
         given["container"],
         given["image"],
@@ -103,6 +106,8 @@ def deploy(given: Mapping[str, Any], console: Console) -> int:
         again(given),
     )
     plan.check(asked)
+    if few := sbatch_options.note_of_cpus("--sbatch", asked.sbatch):
+        console.note(few)
     ranks = shown_ranks(given["rank"])
     script = tuple(word for word in words[1:]) if options.script else words
     name = asked_run("--run", given["run"] or "")

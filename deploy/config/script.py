@@ -19,13 +19,16 @@ from typing import Literal, NoReturn
 
 from ..core import text
 from ..core.errors import UsageError
-from ..core.near import near_program
+from ..core.near import near, near_program
 from ..core.program import SCRIPT
-from . import values
+from . import runners, values
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
 _EACH = '--each "main.py --rank {node_rank} --world-size {nodes} --dist-url tcp://{master}:{port}"'
+# What each node puts into a command of --each (trainer/elastic/launcher.py). A name in ${} is a shell's.
+_PLACES = ("node_rank", "nodes", "ranks", "master", "port")
+_IN_BRACES = re.compile(r"(?<!\$)\{(\w{1,40})\}")
 _LAUNCHERS = ("accelerate", "deepspeed", "bash", "sh")
 # What their commands stand for.
 _LAUNCHER_MODULES = {
@@ -53,39 +56,6 @@ _PYTHON_OPTIONS = {"-O": "PYTHONOPTIMIZE=1", "-OO": "PYTHONOPTIMIZE=2", "-W": "P
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 # What torch.distributed.launch gives a script; torchrun puts the number in.
 _LOCAL_RANK, _UNDERSCORE = "--local-rank=${local_rank}", "--local_rank=${local_rank}"
-# In front of a launcher or a script: what they do is Muster's work, or the image's.
-_RUNNERS = {
-    "srun": "Muster starts the ranks itself, without Slurm",
-    "mpirun": "Muster starts the ranks itself, without MPI",
-    "mpiexec": "Muster starts the ranks itself, without MPI",
-    "lightning": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
-    "fabric": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
-    "nohup": "a run goes on without its terminal anyway",
-    "uv": "Muster installs the folder's packages itself",
-    "poetry": "Muster installs the folder's packages itself",
-    "pipenv": "Muster installs the folder's packages itself",
-    "conda": "Muster installs the folder's packages itself",
-    "sudo": "a run's user is chosen by Muster",
-    "env": "a run's variables are given by --env NAME=VALUE",
-    "pdm": "Muster installs the folder's packages itself",
-    "hatch": "Muster installs the folder's packages itself",
-    "pixi": "Muster installs the folder's packages itself",
-    "time": "the run's page says how long it took",
-    "nice": "it would not reach the ranks, which Muster starts",
-    "numactl": "it would not reach the ranks, which Muster starts",
-    "taskset": "it would not reach the ranks, which Muster starts",
-    "stdbuf": "Python is started unbuffered",
-    "exec": "no shell reads this command",
-    "setsid": "a run goes on without its terminal anyway",
-    "screen": "a run goes on without its terminal anyway",
-    "tmux": "a run goes on without its terminal anyway",
-    "docker": "a run is in a container anyway; --image names its image",
-    "podman": "a run is in a container anyway; --image names its image",
-    "ssh": "--hosts says where a run is",
-    "rye": "a run has the packages of its image",
-}
-# Of these, the next word is a command already.
-_BEFORE_ANY = ("nohup", "time", "nice", "setsid", "exec", "sudo", "env")
 # What a shell would act on: an operator that begins a word, or a `;` at a word's end, outside of quotes.
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _OPERATOR = re.compile(r"(?:^|\s)(&&|\|\|?|&|[0-9]?>>?|<)|(;)(?=\s|$)")
@@ -194,9 +164,17 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
 
 
 def once_a_node(each: str, script: str) -> str:
-    """The command of --each as one of --script; `script` where there is none. Raises UsageError if both are given."""
+    """The command of --each as one of --script; `script` where there is none.
+
+    Raises UsageError if both are given, and for a name in braces that is almost one of ours.
+    """
     if each and script:
         raise UsageError("--each and --script are given", f"give one: {_EACH}")
+    # Other names may be the script's own.
+    for name in _IN_BRACES.findall(each):
+        if name not in _PLACES and (meant := near(name.lower(), _PLACES)):
+            own = "where the braces are the script's own, put the command into a shell script: --each 'bash run.sh'"
+            raise UsageError(f"--each: {{{name}}}: no such name", f"did you mean {{{meant}}}? {own}")
     return f"{PER_NODE} {each}" if each else script
 
 
@@ -250,8 +228,10 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
             "a variable stands before the command",
             f"{hint}; a secret: --secret {yours[0]}" if yours else hint,
         )
-    if name in _RUNNERS:
-        refuse(first, _RUNNERS[name], _again(_inner(words[1:], name), option))
+    if name in runners.RUNNERS:
+        inner = _inner(words[1:], name)
+        options, note = runners.instead(name, words[1 : len(words) - len(inner)])
+        refuse(first, runners.RUNNERS[name], " ".join(filter(None, (options, _again(inner, option), note))))
     if first.startswith("-") and first not in ("-m", "--no-python", PER_NODE):
         trainer = shlex.quote(f"--args={shlex.join(words)}")
         hint = f"of Muster's own trainer: {trainer}; of a script: {_again(('train.py', *words), option)}"
@@ -407,7 +387,7 @@ def _inner(words: Sequence[str], runner: str) -> Sequence[str]:
     """The command behind a runner: from the first word that begins one, or the one behind `run`."""
     begins = (at for at, word in enumerate(words) if _begins(word))
     at = next(begins, len(words))
-    if at == len(words) and words and runner in _BEFORE_ANY and _PROGRAM.fullmatch(words[0]):
+    if at == len(words) and words and runner in runners.BEFORE_ANY and _PROGRAM.fullmatch(words[0]):
         return words
     return words[at:] or (tuple(dropwhile(_is_option, words[1:])) if words[:1] == ("run",) else ())
 

@@ -39,10 +39,9 @@ def refuse_alone(path: str, folder: Path) -> None:
         raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
 
 
-def refuse_missing(path: str, folder: Path) -> NoReturn:
+def refuse_missing(path: str, folder: Path, hint: str = "give its path relative to --folder") -> NoReturn:
     """Raise UsageError for a script that is not in the folder."""
     meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
-    hint = "give its path relative to --folder"
     raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}? {hint}" if meant else hint)
 
 

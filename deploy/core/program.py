@@ -13,6 +13,9 @@ INSTALLED = Path(sys.argv[0]).name == "muster" or __name__.startswith("muster.")
 FAB, MAKE = ("muster", "muster") if INSTALLED else ("fab", "make")
 
 
+# The command on this command line that starts a run, for hints that repeat it; a program of the Python API deploys.
+COMMAND = next((word for word in sys.argv[1:] if word in ("up", "deploy", "agent", "export")), "deploy")
+
 # Where the user's script stands on this command line.
 SCRIPT = "--" if "--" in sys.argv and "--script" not in sys.argv else "--script"
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..core.program import FAB
+from ..run.story import Happening
 from . import collectives
 from . import store as explain_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
@@ -21,6 +22,7 @@ from .read import read
 from .reading import Hit, Line, Reading, Root
 from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
 from .signs_general import kind_by
+from .victims import is_victim, mute_ranks, same_rank
 from .words import WRONG
 
 DOCS = "docs/troubleshooting.md"
@@ -44,6 +46,9 @@ class Explanation:
     first: who failed first, if the output says so. script: the script itself is at fault. victims: the number of
     messages of ranks that lost a peer. silent: nodes that end before the others, without an error or an end.
     ended_well: nothing failed. hosts: that the launchers name.
+
+    Of a run of Muster's: story: the grave lines of its timeline. contradicted: how its logs alone contradict. quoted:
+    the evidence quotes its verdict, and the line stands in one of these logs.
     """
 
     cause: str
@@ -57,6 +62,9 @@ class Explanation:
     silent: tuple[str, ...] = ()
     ended_well: bool = False
     hosts: tuple[str, ...] = ()
+    story: tuple[Happening, ...] = ()
+    contradicted: str = ""
+    quoted: tuple[str, ...] = ()
 
     def json(self) -> dict[str, Any]:
         """For `--json`. group: the cause of the closed list that `cause` belongs to."""
@@ -92,7 +100,8 @@ def judge(readings: Sequence[Reading]) -> Explanation:
         )
     else:
         explanation = _of_little(readings, hits, root, silent)
-    first = _first(hit, root, alone=len(readings) == 1)
+    lost = hit is None and root is not None and is_victim(root, readings)
+    first = "" if lost else _first(hit, root, alone=len(readings) == 1)
     if hit is None and odd is not None:
         first = odd[0]
     hosts = tuple(dict.fromkeys(root.host for reading in readings for root in reading.roots if root.host))[:64]
@@ -107,7 +116,7 @@ def _with_rank(first: str, root: Root | None) -> str:
     if named is None:
         return ALONE
     number = int(named[2])
-    if not named[1] and root is not None and root.local is not None and _same(root.rank, f"rank {number}"):
+    if not named[1] and root is not None and root.local is not None and same_rank(root.rank, f"rank {number}"):
         number = root.local
     return ALONE.replace(" 1 ", f" {number + 1} ") if number < _ON_A_HOST else f"{FAB} logs --hosts ... --rank {number}"
 
@@ -135,7 +144,7 @@ def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
     """The earliest sign, of the rank that torchrun reports first; the wrapped message, not its wrapper."""
     if not fatal:
         return None
-    own = [hit for hit in fatal if root and _same(root.rank, hit.rank)]
+    own = [hit for hit in fatal if root and same_rank(root.rank, hit.rank)]
     first = (own or fatal)[0]
     if first.weight == Weight.CAUSE or by_script(first):
         return first
@@ -149,11 +158,6 @@ def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
         return ended[0] if ended else first
     named = [hit for hit in near if hit.sign is not None and hit.sign.cause]
     return (named or [hit for hit in near if by_script(hit)] or near or [first])[0]
-
-
-def _same(name: str, other: str) -> bool:
-    """Whether two names of a rank (`rank 3`, `local rank 3`, `process 3`) have the same number."""
-    return bool(name and other) and name.split()[-1] == other.split()[-1]
 
 
 def _near(first: Hit, hit: Hit) -> bool:
@@ -194,7 +198,7 @@ def _of_little(
     hints = [hit for hit in alive if hit.weight == Weight.HINT and not (hit.quiet and _serious(hit) and worse)]
     waits = [hit for hit in alive if hit.sign is not None and hit.weight == Weight.VICTIM and hit.sign.cause]
     if waits:
-        return _waited(waits, silent)
+        return _waited(waits, _look_at(readings, silent))
     sure = [hit for hit in hints if hit.sign is None or hit.sign.cause]
     if sure and not all(reading.ended_well for reading in readings):
         of_sure = _of(sure[0], hits, root)
@@ -209,8 +213,8 @@ def _of_little(
         return _of(hints[0], hits, root)
     victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]
     if victims:
-        where = f"{', '.join(silent)} went silent before: look there" if silent else "its own output is needed"
-        what = f"these are words of nodes that lost a peer, not of the one that failed; {where}"
+        where = _look_at(readings, silent) or "its own output is needed"
+        what = f"these are words of ranks that lost a peer, not of the one that failed; {where}"
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else f"{FAB} logs --hosts ...")
     blind = [hit for hit in alive if _NO_CUDA.search(hit.line.text)]
     if blind:
@@ -263,6 +267,9 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
         if any(reading.badly for reading in readings):
             what = "a process failed, and its own error is not in this output"
         return Explanation("", what, evidence=tuple(errors[:2]), next=f"{FAB} logs --hosts ...")
+    if nan := next((reading.nan for reading in readings if reading.nan), None):
+        what = "the loss is no longer a number in the last lines of training, and no line looks like an error"
+        return Explanation("loss-nan", what, evidence=(nan,), next="grep -n -i -m 1 'loss.*nan' LOG")
     if not lasts:
         return Explanation("", "nothing is in it: the output is empty", next=f"{FAB} logs --hosts ...")
     if any(reading.traced or reading.badly for reading in readings):
@@ -288,13 +295,21 @@ def _still(hit: Hit, readings: Iterable[Reading]) -> bool:
     return any(hit in reading.hits and reading.progress <= hit.line.number + _NEAR for reading in readings)
 
 
-def _waited(waits: Sequence[Hit], silent: tuple[str, ...]) -> Explanation:
+def _look_at(readings: Sequence[Reading], silent: tuple[str, ...]) -> str:
+    """Where the one may be that the others lost: in a silent node, or among the ranks without words of their own."""
+    if silent:
+        return f"{', '.join(silent)} went silent before: look there"
+    mute = mute_ranks(readings)
+    return f"look at {mute}, of which no error is here: it hangs, or left with code 0" if mute else ""
+
+
+def _waited(waits: Sequence[Hit], where: str) -> Explanation:
     sign = waits[0].sign
     assert sign is not None
     lines = tuple(hit.line for hit in waits[:3])
     what = _words(sign, waits[0])
-    if silent:
-        what += f"; {', '.join(silent)} went silent before"
+    if where:
+        what += f"; {where}"
     return Explanation(sign.cause, what, sign.maybe, lines, sign.next)
 
 
@@ -305,10 +320,10 @@ def _words(sign: Sign, hit: Hit) -> str:
 def _first(chosen: Hit | None, root: Root | None, alone: bool = False) -> str:
     """Who failed first, from torchrun's own report or the chosen line."""
     own = chosen.rank if chosen is not None and chosen.weight >= Weight.GENERAL else ""
-    if root is not None and (root.rank or root.host) and (not own or not root.rank or _same(own, root.rank)):
+    if root is not None and (root.rank or root.host) and (not own or not root.rank or same_rank(own, root.rank)):
         code = "" if root.exitcode is None else f" (exit code {root.exitcode})"
         on = f" on {root.host}" if root.host else ""
-        return f"{root.rank or 'a rank'}{on}{code}"
+        return f"{root.rank}{on}{code}" if root.rank else f"{root.host}{code}"
     if chosen is None:
         return ""
     if alone and not chosen.line.who:

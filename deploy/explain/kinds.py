@@ -8,14 +8,17 @@ _OF = {
     Cause.KILLED: "killed crashed architecture-differs",
     Cause.HOST_MEMORY: "host-memory",
     Cause.GPU_MEMORY: "gpu-memory",
-    Cause.EXCEPTION: "exception script-error arguments checkpoint-broken checkpoint-mismatch cuda-fork device-assert "
-    "group-small illegal-memory launcher-missing local-rank loss-nan models-differ module-missing parameter-twice "
-    "pickle unused-parameters worker-failed",
+    Cause.EXCEPTION: "exception script-error arguments checkpoint-broken checkpoint-mismatch cuda-fork "
+    "device-assert group-small illegal-memory launcher-missing local-rank loss-nan models-differ module-missing "
+    "parameter-twice pickle unused-parameters worker-failed",
+    Cause.LEFT_EARLY: "left-early",
+    Cause.STOPPED: "paused",
+    Cause.ALONE: "trained-alone",
     Cause.MISMATCH: "collectives-differ",
-    Cause.LOCKED_UP: "collective-timeout",
+    Cause.LOCKED_UP: "collective-timeout locked-up",
     Cause.NODE_LOST: "node-lost node-missing",
-    Cause.CUT_OFF: "container-bridge data-ports-dropped data-ports-rejected endpoint-foreign family-mixed "
-    "host-unreachable link-local name-loopback no-route other-network rdma rdma-down rendezvous-dropped "
+    Cause.CUT_OFF: "connection-cut container-bridge data-ports-dropped data-ports-rejected endpoint-foreign "
+    "family-mixed host-unreachable link-local name-loopback no-route other-network rdma rdma-down rendezvous-dropped "
     "rendezvous-rejected same-hostname ssh-refused ssh-silent ssh-timeout",
     Cause.DISK_FULL: "disk-full disk-quota",
     Cause.CLOCK: "clock-skew",

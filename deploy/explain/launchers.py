@@ -26,6 +26,8 @@ _END_LINES = (
         r"(?:Exited with exit code (?P<code>\d+)|(?P<word>Killed|Out Of Memory|Segmentation fault|Aborted|Bus error))"
     ),
     re.compile(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<code>-?\d+)"),
+    re.compile(rf"srun: error: Node failure on {_NODE}"),
+    re.compile(r"--local[-_]rank=(?P<local>\d+).{0,3000}\bexits with return code = (?P<code>-?\d+)"),
     re.compile(r"collective timeout from +rank (?P<rank>\d+)"),
     re.compile(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
     re.compile(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),
@@ -62,7 +64,10 @@ def ended(text: str, whole: str, line: Line) -> Root | None:
 
 
 class Report:
-    """Reads torchrun's report of failures, whose entries are lines of fields."""
+    """Reads torchrun's report of failures, whose entries are lines of fields.
+
+    ranks: of all its entries, also those that torchrun itself ended.
+    """
 
     def __init__(self) -> None:
         self._fields: dict[str, str] | None = None
@@ -70,6 +75,7 @@ class Report:
         self._until = 0
         self._line: Line | None = None
         self._left = _MOST
+        self.ranks: set[int] = set()
 
     @property
     def open(self) -> bool:
@@ -112,7 +118,9 @@ class Report:
         fields, self._fields = self._fields, None
         if not fields:
             return None
-        rank = re.match(r"\d+", fields.get("rank", ""))
+        rank = re.match(r"\d{1,6}", fields.get("rank", ""))
+        if rank:
+            self.ranks.add(int(rank[0]))
         code = re.match(r"-?\d{1,6}", fields.get("exitcode", ""))
         number = int(code[0]) if code else None
         if number in _ENDED_BY_LAUNCHER:

@@ -40,7 +40,10 @@ _PREFIXES = (
     re.compile(r" {0,4}(?P<task>\d{1,5}) ?: "),
     re.compile(r"(?P<who>[\w.-]+):\d+:\d+ \[\d+\] (?=.*NCCL|[\w/]+\.cc)"),
     re.compile(r"(?P<who>(?=[\w.-]*\d)[A-Za-z0-9][\w.-]*(?<!\.py)(?<!Error)): (?!error)"),
-    re.compile(r"(?P<who>[a-z0-9][a-z0-9.-]*-(?:\d{1,3}|[a-z0-9]{5})) [a-z][a-z0-9-]* (?=[A-Z\[(]|  )"),
+    re.compile(
+        r"(?P<who>[a-z0-9][a-z0-9.-]*-(?:\d{1,3}|[a-z0-9]{5})) [a-z][a-z0-9-]* "
+        r"(?=[A-Z\[(]|  |/|[a-z_.]{1,80}\.[A-Z]\w*: )"
+    ),
     re.compile(r"\[(?P<who>[A-Za-z][\w.@-]*)\] (?:out|err): "),
     re.compile(r"\[(?P<who>(?=[\w.@-]*\d)[A-Za-z][\w.@-]*)\]:? "),
     re.compile(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? "),

@@ -49,6 +49,10 @@ _SHORTENED = 400
 _PARTS = 200  # states of a progress bar in one line
 _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
 _PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
+_LAST_LINES = 100
+_LOSS = re.compile(rb"(?i)\bloss['\"]?[ \t]{0,3}[:=]?[ \t]{0,3}[-+]?(nan\b|inf\b|\d)")
+_RANK_NUMBER = re.compile(r"rank (\d{1,6})")
+_WORLD = re.compile(r"(?i)\b(?:world[_ ]size['\"]?(?: is)?[=: ]{1,3}|starting with )(\d{1,5})\b(?! of)")
 
 
 def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambda size: None, who: str = "") -> Reading:
@@ -113,6 +117,7 @@ class _Reader:
         root = self._report.end()
         if root is not None:
             self.reading.roots.append(root)
+        self.reading.ranks |= self._report.ranks
         return self.reading
 
     def take(self, chunk: bytes, whole: bool) -> None:
@@ -136,6 +141,7 @@ class _Reader:
         self._before = (self._before + lines[-_BEHIND:])[-_BEHIND:]
         if whole and lines:
             self._ends(lines, start)
+            self._last_losses(lines, start)
 
     def _progress(self, chunk: bytes) -> None:
         """Note the last line of this chunk that shows a step of training, if there is one."""
@@ -184,6 +190,7 @@ class _Reader:
         line = self._line(part, number)
         if self._reported(part, line):
             return
+        self._count(part)
         if WELL.search(part.text) and not BADLY.search(part.text) and not NOT.search(part.text):
             seen.well = number
         elif BADLY.search(part.text):
@@ -232,6 +239,13 @@ class _Reader:
             return words
         after = self._plain(undress(lines[index + 1][:LONGEST].decode(errors="replace"))).text.strip()
         return "" if after.startswith(("File ", "Traceback", "--", "==")) else after
+
+    def _count(self, part: LogLine) -> None:
+        """Note the rank that wrote a line, and how many ranks the run has, if the line says so."""
+        if rank := _RANK_NUMBER.fullmatch(part.rank):
+            self.reading.ranks.add(int(rank[1]))
+        if world := _WORLD.search(part.whole):
+            self.reading.world = max(self.reading.world, int(world[1]))
 
     def _store(self, text: str, line: Line) -> None:
         """Note failed calls to a store, and whether it was the store of the rendezvous."""
@@ -303,6 +317,17 @@ class _Reader:
             if time is not None:
                 seen.last_time = time
                 return
+
+    def _last_losses(self, lines: list[bytes], start: int) -> None:
+        """Note whether the last two losses that a chunk shows are no numbers."""
+        first = max(0, len(lines) - _LAST_LINES)
+        shown = [(first + index, loss[1]) for index, line in enumerate(lines[first:]) if (loss := _LOSS.search(line))]
+        if shown:
+            self.reading.nan = None
+            if len(shown) > 1 and all(value[:1] in b"nNiI" for _, value in shown[-2:]):
+                index = shown[-1][0]
+                part = undress(lines[index][:LONGEST].decode(errors="replace"))
+                self.reading.nan = self._line(part, start + index + 1)
 
 
 def _behind(lines: list[bytes], rank: str) -> tuple[float | None, str]:

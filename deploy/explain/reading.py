@@ -90,6 +90,8 @@ class Reading:
     calls: failed calls to a store; at_rendezvous: to that of the rendezvous. victims: lines of ranks that lost a peer.
     waits: of ranks in a collective.
     number: of lines. last: the last line; errors: the first lines that look like an error; last_error: the last one.
+    ranks: the numbers of all ranks that the output names; world: how many the run has, 0 where nothing says it.
+    nan: the last line of training, where it and the one before it have a loss that is no number.
     traced: whether a traceback is in it. progress, well, badly:
     the last line of training, of a good end, of a bad end; 0 if there is none.
     """
@@ -100,6 +102,8 @@ class Reading:
     calls: list[Line] = field(default_factory=list)
     at_rendezvous: bool = False
     waits: list[Wait] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
+    world: int = 0
     victims: int = 0
     number: int = 0
     last: Line | None = None
@@ -107,6 +111,7 @@ class Reading:
     last_error: Line | None = None
     last_time: float | None = None
     traced: bool = False
+    nan: Line | None = None
     progress: int = 0
     well: int = 0
     badly: int = 0

@@ -60,7 +60,10 @@ _OUTSIDE = (
             "the run's user may not read or write a file", "ls -ld FOLDER; id", "folder-readonly"),
     general("folder-readonly", "(?i)read-only file ?system", "the run writes to a folder that is mounted read-only",
             "findmnt -T FOLDER", "disk-faulty"),
-    general("disk-faulty", "(?i)input/output error|stale file handle",
+    general("disk-faulty", "(?i)stale file handle",
+            "a network file system no longer knows a file: it was removed or replaced, or its server changed",
+            "findmnt -T FOLDER"),
+    general("disk-faulty", "(?i)input/output error",
             "a disk or a network file system failed", KERNEL, "disk-full"),
     general("disk-quota", r"(?i)(?:disk|storage|file\w*|inode|errno 122).{0,40}quota|quota.{0,40}(?:disk|"
             "storage|file)",

@@ -37,11 +37,16 @@ NETWORK = (
          "name-loopback"),
     sign("settings-differ", r"makeDeviceForInterface\(\): unsupported gloo device",
          "a variable asks gloo for a transport that this torch lacks", "env | grep GLOO_DEVICE_TRANSPORT"),
+    # First the forms that name the port.
     sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|"
          r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
          r"listen on any local network address.{0,90}?:(\d+) \(errno: 98|"
-         r"(?:listen on any local network address|error|Error).{0,300}(?:EADDRINUSE|[Aa]ddress already in use)",
+         r"\('[\w.:]{1,80}', (\d{1,5})\): \[?(?:errno 98\] )?address already in use|"
+         r"[Ee]rror.{0,200}(?:EADDRINUSE|[Aa]ddress already in use)\D{0,10}?(?:[\w.*:\]]{0,60}?:|\bport )(\d{2,5})\b",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
+    sign("port-busy", r"(?:listen on any local network address|error|Error).{0,300}"
+         r"(?:EADDRINUSE|[Aa]ddress already in use)",
+         "a port is in use on the host that should listen on it", "ss -ltnp"),
     sign("port-busy", r"[Tt]ried to launch distributed communication on port `(\d+)`, but another process is utilizing",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     hint("port-busy", r"failed to (?:bind|listen).{0,40}?:(\d+) \(errno: (?:98|48)",
@@ -190,6 +195,11 @@ NETWORK = (
          "curl -sSI https://huggingface.co"),
 )  # fmt: skip
 
+# What a shell says in the languages of glibc, where the word is no other one.
+_KILLED = (
+    "Killed|Getötet|Processus arrêté|Terminado \\(killed\\)|Ucciso|Morto|Geëlimineerd|Unicestwiony|Dödad|Dræbt|Tapettu|"
+    "Zabit \\(SIGKILL\\)|Süreç durduruldu|Убито|Вбито|強制終了|죽었음|已杀死|強制結束"
+)
 HOST = (
     sign("open-files", r"Too many open files|received 0 items of ancdata", "the limit of open files is too low",
          "ulimit -n"),
@@ -205,7 +215,10 @@ HOST = (
             "df -h; df -i; quota -s", "disk-quota", "disk-faulty"),
     sign("folder-readonly", r"Read-only file system", "the run writes to a folder that is mounted read-only",
          "findmnt -T FOLDER", "disk-faulty"),
-    sign("disk-faulty", r"Input/output error|Stale (?:NFS )?file handle|Transport endpoint is not connected: '",
+    sign("disk-faulty", r"Stale (?:NFS )?file handle",
+         "a network file system no longer knows a file: it was removed or replaced on another host, or its server "
+         "exports another file system now", "findmnt -T FOLDER"),
+    sign("disk-faulty", r"Input/output error|Transport endpoint is not connected: '",
          "a disk or a network file system failed", KERNEL, "disk-full"),
     sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
     sign("command-missing", r"slurmstepd: error: execve\(\): (?!\S{0,200}/slurm_script:)(\S{1,80}): No such file|"
@@ -231,8 +244,8 @@ HOST = (
     several(r"pyxis: failed to import docker image",
             "the image could not be fetched or unpacked; the lines after this one say why", "enroot import docker://IMAGE",
             "container-missing", "access-denied", "file-permission", "disk-full", "download"),
-    sign("node-lost", r"DUE TO NODE FAIL\w*|Node failure on", "the scheduler says that a node of the job failed",
-         "sacct -X -j JOB"),
+    sign("node-lost", r"DUE TO NODE FAIL\w*|Node failure on ([\w.-]{1,80})",
+         "the scheduler says that a node of the job failed ({0})", "sacct -X -j JOB"),
     sign("preempted", r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|JOB REQUEUE)|"
          r"this job is preempted|DUE TO PREEMPTION|"
          r"TaintManagerEviction|Preempted (?:by|in order)",
@@ -254,10 +267,15 @@ HOST = (
     several(r"Cannot allocate memory",
             "the kernel gave no memory: by a limit (of mappings, of address space), or because it is full",
             "sysctl vm.max_map_count; ulimit -a; free -h", "host-memory", "process-limits", "memlock"),
+    # Slurm watches the job's own limit. If it is the host that has no memory, the kernel's log alone says so.
+    sign("host-memory", r"Detected \d+ oom[-_]kill event|srun: error: .{0,80}Out Of Memory|"
+         r"slurmstepd: error: .{0,200}(?i:oom[-_ ]kill)|[Ee]xceeded (?:job|step) memory limit",
+         "a process of the job was ended for its memory: of the job's own limit (--mem), or else of the host",
+         "scontrol show job JOB | grep -i mem; sacct -j JOB --format JobID,ReqMem,MaxRSS,State", "killed"),
     sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
          r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OOM-killed|OUT_OF_MEMORY|"
-         r"srun: error: .{0,80}Out Of Memory|std::bad_alloc|\bMemoryError\b|"
-         r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded (?:job )?memory limit|"
+         r"std::bad_alloc|\bMemoryError\b|"
+         r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded memory limit|"
          r"ray\.exceptions\.OutOfMemoryError|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure|"
          r"due to the node running low on memory|NODE_OUT_OF_MEMORY|on host: CUDA_ERROR_OUT_OF_MEMORY|"
          r"Unable to allocate [\d.]+ [GMT]iB for an array",
@@ -291,8 +309,8 @@ HOST = (
          "python -X faulthandler SCRIPT", "crashed", "collective-timeout"),
     hint("stopped", r"\*\*\* SIG(?:TERM|INT) (?:received (?:at|by)\b|\(@0x)",
          "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
-    general("killed", ended("SIGKILL", 9) + r"|^Killed$|"
-            r"^\[\d+\] +\+? *\d+ killed\b|: line \d+: +\d+ Killed\b|task \S+: Killed$",
+    general("killed", ended("SIGKILL", 9) + rf"|^(?:{_KILLED})$|"
+            rf"^\[\d+\] +\+? *\d+ killed\b|\b\d+ ?:\s+\d+ (?:{_KILLED})(?: |$)|task \S+: Killed$",
             "a process was killed, as by a host or a container whose memory is full", "dmesg -T | grep -i oom",
             "host-memory"),
     # Ray does not know: it has the same list of guesses for each worker that is gone, memory first.

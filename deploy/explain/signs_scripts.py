@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .signs_kinds import ALONE, NCCL_DEBUG, general, script, several, victim
+from .signs_kinds import ALONE, NCCL_DEBUG, general, script, several, sign, victim
 
 # A missing attribute of these libraries means another version; of others, a mistake of the script.
 _LIBRARY = (
@@ -53,6 +53,9 @@ SCRIPT = (
            r"invalid header or archive|"
            r"_pickle\.UnpicklingError(?!: Weights only)|invalid load key|InvalidHeaderDeserialization",
            "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
+    sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file ('[^']{1,300}')|"
+         r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image",
+         "a file of the data set is no image that can be read, or is cut off ({0})", "ls -l FILE"),
     several(r"(?i)header ?too ?large", "a file's header is larger than the library allows, or it has no weights",
             "ls -l FILE", "checkpoint-broken", "exception"),
     general("exception", r"Weights only load failed",

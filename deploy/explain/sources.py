@@ -8,6 +8,8 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -69,6 +71,18 @@ def pieces(stream: BinaryIO) -> Iterator[bytes]:
     if first:
         yield first
     yield from inner
+
+
+def last_line_with(path: Path, words: str) -> int:
+    """The number of the last line of a log that has these words; 0 if none has them, or it cannot be read."""
+    wanted, number, last, rest = words.encode(), 0, 0, b""
+    with suppress(OSError), path.open("rb") as stream:
+        for piece in chain(pieces(stream), [b"\n"]):
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                number += 1
+                last = number if wanted in line else last
+    return last
 
 
 def _unpacked(first: bytes, stream: BinaryIO) -> Iterator[bytes]:

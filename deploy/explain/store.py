@@ -11,6 +11,8 @@ from .signs import NO_FAMILY, NOT_REACHED, PREFLIGHT, STORE, UNKNOWN_NAME
 _LITERAL = re.compile(r"[\d.]+|.*:.*")
 _NAME = re.compile(r"[A-Za-z0-9][\w.:-]{0,252}")
 
+_FILE = re.compile(r"\.[a-z]\w{1,5}(?:\.\d+|\.gz)?$|/|^stdin$")
+
 # From here on a system chooses ports itself; a lower one is that of the rendezvous, which a person chose.
 _EPHEMERAL = 32768
 
@@ -31,16 +33,17 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
     if unknown:
         causes = ["peer-name-unresolvable", "endpoint-unresolvable"]
         cause, other = reversed(causes) if at_rendezvous else causes
-        what = f"{unknown[0].speaker} cannot resolve the name {host}"
+        what = f"{_node(unknown[0].speaker)} cannot resolve the name {host}"
         return cause, what, (other, "name-unresolvable"), tuple(unknown[:2]), f"getent hosts {_argument(host)}"
     rest = " ".join(_rest(call.text) for call in calls)
     lines = tuple(reached_not)
     if at_rendezvous or int(port) < _EPHEMERAL:
         nodes = at_rendezvous or list(dict.fromkeys(line.node for line in lines))
         return _rendezvous(readings, nodes, lines, host, port, rest)
-    what = f"the nodes met, and then {lines[0].speaker} did not reach {host} at port {port}, one that the system chose"
+    who = _node(lines[0].speaker)
+    what = f"the nodes met, and then {who} did not reach {host} at port {port}, one that the system chose"
     if "No route to host" in rest or "Network is unreachable" in rest:
-        what = f"no way leads from {lines[0].speaker} to {host}, or a firewall there rejects"
+        what = f"no way leads from {who} to {host}, or a firewall there rejects"
         maybe = ("no-route", "rendezvous-rejected", "data-ports-rejected", "peer-name-wrong")
         return "host-unreachable", what, maybe, lines[:2], PREFLIGHT
     if _LITERAL.fullmatch(host):
@@ -58,12 +61,12 @@ def _rendezvous(
         if "No route to host" in rest:
             return "endpoint-foreign", what, ("endpoint-nobody",), lines[:2], PREFLIGHT
         return "name-loopback", what, ("endpoint-foreign", "endpoint-nobody", "other-network"), lines[:2], PREFLIGHT
-    what = f"{nodes[0]} did not reach the rendezvous at {host}:{port}"
+    what = f"{_node(nodes[0])} did not reach the rendezvous at {host}:{port}"
     lines = tuple(line for line in lines if line.node in nodes) or lines
     calls = [call for reading in readings for call in reading.calls]
     family = tuple(call for call in calls if NO_FAMILY.search(call.text))
     if family and ":" in host:
-        what = f"{family[0].speaker} has no IPv6 to reach the rendezvous at {host} with"
+        what = f"{_node(family[0].speaker)} has no IPv6 to reach the rendezvous at {host} with"
         return "no-route", what, ("interface-no-address", "ipv6-blackhole"), family[:2], "ip -6 route"
     if "Network is unreachable" in rest:
         return "no-route", f"{what}: it has no route there", ("interface-down",), lines[:2], "ip route"
@@ -82,6 +85,11 @@ def _rendezvous(
         )
     # In the laboratory this was right in 20 of 47 failures that said no more.
     return "", what, ("rendezvous-dropped", *maybe[:4]), lines[:2], PREFLIGHT
+
+
+def _node(name: str) -> str:
+    """Who did not reach it, as the subject of a sentence: a file that is not called after a node is none."""
+    return f"a node (its output: {name})" if _FILE.search(name) else name
 
 
 def _rest(text: str) -> str:

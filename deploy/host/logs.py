@@ -14,6 +14,11 @@ from ..core.names import ContainerName, RunId, container_name, run_id
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
 # A node's agent sometimes says how many bytes its console has had so far (docs/contract.md).
 _COUNT = re.compile(r"muster-said ([0-9]{1,18})")
+# What Docker's client says when its engine ends or does not answer; its lines have no time.
+_DEAD_ENGINE = re.compile(
+    r"(unexpected )?EOF|.*cannot connect to the docker daemon|.*error during connect|.*connection reset by peer",
+    re.IGNORECASE,
+)
 _LINE_WEIGHT = 75
 # Standard output and error may arrive in another order than the agent counted them. An engine drops more than this.
 _SLACK = 8 << 20
@@ -157,6 +162,11 @@ def host_of_rank(hosts: Mapping[str, HostLogs], run: str, rank: int) -> tuple[st
 def rank_text(ranks: Sequence[range]) -> str:
     """Ranks for people: `0`, `8-15`."""
     return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in ranks)
+
+
+def is_of_dead_engine(words: str) -> bool:
+    """Whether a line without a time is what Docker's client says of an engine that ended or does not answer."""
+    return len(words) < 500 and bool(_DEAD_ENGINE.match(words))
 
 
 def split(line: str) -> tuple[str, str]:

@@ -45,14 +45,20 @@ def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
 
 
 def differing(image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str]) -> Iterator[Finding]:
-    """A finding if hosts have different images under one name. A deploy does not ask: it pushes one image to all."""
+    """A warning if hosts have different images under one name: a deploy sends one image to all."""
     layers = {host: " ".join(held.layers) for host, held in by_host.items()}
     if len(set(layers.values())) > 1:
         odd = odd_ones(layers)
         have = "has" if len(odd) == 1 else "have"
         text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
-        fix = f"{FAB} push --hosts {','.join(hosts)} sends the same image to all"
-        yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix)
+        fix = f"`{FAB} deploy` sends one image to all, and so does {FAB} push --hosts {','.join(hosts)}"
+        yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix, WARNING)
+
+
+def other_base(image: str, hosts: Sequence[str]) -> Finding:
+    """A warning that what was tried is the hosts' image, which is not this machine's any more."""
+    text = f"{image}: all hosts have it, and this machine has another under that name, which a deploy sends"
+    return Finding("image-differs", "software", tuple(hosts), text, (), "", "", WARNING)
 
 
 def broken_image(host: str, words: str) -> Finding:

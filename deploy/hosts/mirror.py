@@ -8,25 +8,26 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ..core.errors import SIGNALLED
 from ..core.facts import NodeState
+from ..core.fields import digits
 from ..core.names import NodeName
 from ..core.program import FAB
 from ..host import facts, logs
-from ..host.folder_copy import FolderCopy, growing
+from ..host.folder_copy import FolderCopy, allowed_path, growing
 from ..host.status import parse_time
 from ..run import apart, own_files
+from .signs import Signs
 
 # Two hosts may have a file of one name: the first piece decides which of them gets the name.
 _FIRST_PIECE = threading.Lock()
 
 
 class Mirror(FolderCopy):
-    """Writes what one host reports into the local run folder. `away`: the host's engine does not answer; `full`: the
-    disk of the run's folder there is.
+    """Writes what one host reports into the local run folder. `full`: the disk of the run's folder there is.
 
     `say` gets one warning for each reason why something is not written; `on_console_line` gets each console line and
     the time at which it was printed.
@@ -45,14 +46,29 @@ class Mirror(FolderCopy):
         self._count = logs.ConsoleCount(lambda: say(logs.missed_lines(host)))
         self.state = NodeState(node, "waiting")
         self.over = False
-        self._last_answer = time.monotonic()
-        self._life, self.away, self.full = "", False, False
+        self._line_at = self._answer_at = time.monotonic()
+        self._grew_at = dict[str, float]()
+        self._life, self.full = "", False
+        self._away_at: float | None = None
+        self._died: int | None = None
         self._stamp, self._known, self._printed = "", "", 0.0
         self._console = own_files.open_to_append(run_dir, f"logs/{node}.log", empty=True)
 
-    def unseen_s(self) -> float:
+    def engine_s(self) -> float:
         """Seconds since the host and its engine last answered; 0 once the node has ended."""
-        return 0.0 if self.over else time.monotonic() - self._last_answer
+        return 0.0 if self.over else time.monotonic() - self._answer_at
+
+    def away_s(self) -> float:
+        """For how long the host has said that its engine does not answer; 0 if it does, or if no word comes."""
+        return 0.0 if self._away_at is None else time.monotonic() - self._away_at
+
+    def signs(self, ranks: Collection[int]) -> Signs:
+        """When what was last seen. `ranks`: those of the node; hosts that share a home send each other's files too."""
+        if self.over:
+            return Signs(0.0, 0.0, 0.0)
+        now, own = time.monotonic(), [f"ranks/rank-{rank}.jsonl" for rank in ranks]
+        grew_at = max(self._grew_at.get(path, 0.0) for path in (f"telemetry/{self._node}.jsonl", *own))
+        return Signs(now - self._line_at, now - self._answer_at, now - grew_at)
 
     def known(self) -> tuple[str, dict[str, tuple[int, str]]]:
         """Where the host must continue: the time of the console's last line; of each growing file the size, and the
@@ -73,14 +89,19 @@ class Mirror(FolderCopy):
             what, _, rest = rest.partition(" ")
             if what == "state":
                 self._take_state(rest)
+            elif what == "died":
+                self._died = digits(0, 255)(rest, "an exit code")
             elif what == "disk":
                 self.full = rest == "full"
             elif what in ("doc", "add", "big"):
                 self.take_file(what, rest.split(" "))
+                if what == "add" and allowed_path(path := rest.partition(" ")[0]):
+                    self._grew_at[path] = time.monotonic()
         except OSError as fault:
             self.lose(f"cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} attach")
-        if not self.away:
-            self._last_answer = time.monotonic()
+        self._line_at = time.monotonic()
+        if self._away_at is None:
+            self._answer_at = self._line_at
 
     def _write(self, path: Path, what: str, offset: int, data: bytes) -> None:
         if what != "add":
@@ -105,6 +126,8 @@ class Mirror(FolderCopy):
         # After a reconnect, the console begins with lines that we have already.
         if (stamp and stamp <= self._known) or self._count.is_count(words):
             return
+        if not stamp and logs.is_of_dead_engine(words):
+            return  # watch.py says it, with the host and what follows from it
         self._stamp = max(self._stamp, stamp)
         self._printed = (parse_time(stamp) if stamp else self._printed) or time.time()
         self._on_console_line(words, self._printed)
@@ -113,9 +136,10 @@ class Mirror(FolderCopy):
             self._console.write(data)
 
     def _take_state(self, text: str) -> None:
-        self.away = text == "away"
-        if self.away:
+        if text == "away":
+            self._away_at = self._away_at or time.monotonic()
             return
+        self._away_at = None
         if text == "gone":
             code = SIGNALLED + signal.SIGKILL
             self.state, self.over = NodeState(self._node, "exited", code, self.state.restarts, "gone"), True
@@ -131,4 +155,6 @@ class Mirror(FolderCopy):
         elif container.status in ("running", "paused"):
             trouble = "paused" if container.status == "paused" else ""
             self.over = False  # somebody may start it again by hand
-            self.state = NodeState(self._node, "running", self.state.code if restarted else None, restarts, trouble)
+            seen = self.state.code if self.state.state != "running" else None
+            last = (self._died if seen is None else seen) if restarted else None
+            self.state, self._died = NodeState(self._node, "running", last, restarts, trouble), None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from .container import NodeContainer, Work
 
 _SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "host-unreachable", "arp-unanswered")
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
-NOT_YET = f"the hosts do not have the image yet; `{FAB} deploy` rehearses after its push"
+NOT_YET = f"not all hosts have this image yet; `{FAB} deploy` sends it, and rehearses then"
 INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: not all of them have the image yet"
 
 
@@ -57,13 +57,15 @@ class ReachedHosts:
 class ImagePresence:
     """An image, and what each host has under its name; `everywhere`: all hosts have the same image.
 
-    `broken`: the words of engines that have an image of these names, and cannot say what it is.
+    `broken`: the words of engines that have an image of these names, and cannot say what it is. `other_base`: the image
+    of the hosts is not on the base that this machine has under that name.
     """
 
     image: str
     by_host: Mapping[str, HostImage]
     everywhere: bool
     broken: Mapping[str, str] = field(default_factory=dict)
+    other_base: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,18 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         # Ranks of another launcher run in an image only if the user names one.
         bare = not (needed or image or cluster.job.image)
         images = _names(name, cluster.job.folder or Path())
-        presence = ImagePresence("", {}, False) if bare else _presence(hosts, images)
-        names = [host.name for host in cluster.hosts]
-        differing = tuple(host_findings.differing(presence.image, presence.by_host, names))
-        broken = tuple(host_findings.broken_image(host, words) for host, words in presence.broken.items())
-        return on_hosts(replace(hosts, findings=findings + differing + broken), presence, options)
+        presence = ImagePresence("", {}, False) if bare else _presence(hosts, images, other_base=True)
+        return on_hosts(replace(hosts, findings=(*findings, *_of_images(hosts, presence))), presence, options)
+
+
+def _of_images(hosts: ReachedHosts, presence: ImagePresence) -> Iterator[Finding]:
+    """What is to say of the images that the hosts have under one name."""
+    names = [host.name for host in hosts.cluster.hosts]
+    yield from host_findings.differing(presence.image, presence.by_host, names)
+    if presence.other_base:
+        yield host_findings.other_base(presence.image, names)
+    for host, words in presence.broken.items():
+        yield host_findings.broken_image(host, words)
 
 
 def _without_made(cluster: Cluster) -> Cluster:
@@ -373,24 +382,27 @@ def _names(image: str, folder: Path) -> list[str]:
     return [*(deploy_options.tag_of(image, pushed_folder) for pushed_folder in (folder, None)), image]
 
 
-def _presence(hosts: ReachedHosts, images: Sequence[str]) -> ImagePresence:
+def _presence(hosts: ReachedHosts, images: Sequence[str], other_base: bool = False) -> ImagePresence:
     """The first image that is the same on all hosts. If there is none: the last one, which is the base of the others.
 
-    An image that an earlier push built on another base does not count.
+    An image that an earlier push built on another base does not count; with `other_base` it does where no other does.
     """
     inspected = engine_images.inspect(images[-1])
     base = base_of(images[-1], inspected) if inspected else None
     with_engine = [session for session in hosts.sessions if session.host.name in hosts.facts]
     broken: dict[str, str] = {}
+    second = None
     for image in images:
         by_host, unreadable = probes.images(with_engine, image)
         broken |= unreadable
         identical = len({(held.layers, held.mark) for held in by_host.values()}) == 1
         on_base = all(base is None or stands_on(base, held) for held in by_host.values())
-        everywhere = identical and on_base and set(by_host) == set(hosts.facts)
-        if everywhere:
-            break
-    return ImagePresence(image, by_host, everywhere, broken)
+        everywhere = identical and set(by_host) == set(hosts.facts)
+        if everywhere and on_base:
+            return ImagePresence(image, by_host, True, broken)
+        if everywhere and other_base:
+            second = second or ImagePresence(image, by_host, True, other_base=True)
+    return replace(second, broken=broken) if second else ImagePresence(image, by_host, False, broken)
 
 
 def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> PreflightRequest:

@@ -21,7 +21,7 @@ from ..core.program import FAB, SCRIPT
 from ..host import commands
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
-from ..run import folders, record
+from ..run import folders, onward, record
 from ..run.causes import Cause
 from ..run.outcome import Result
 from ..ssh.session import Session, on_all
@@ -223,18 +223,14 @@ def with_resume_hint(
     if result.verdict not in ("stopped", "failed") or not saved or not hosts:
         return replace(result, hint="") if its_own else result
     reachable = [host for host in hosts if host not in lost]
-    again = own.get("again") or ""
-    if lost:  # the next start needs no host to wait, or to vote alone
-        again = re.sub(r"--(spare|arbiter) \S+", "", again)
-    if len(reachable) < 3:  # of so few none can be lost
-        again = re.sub(r"--min-nodes \d+", "", again)
-    more = f" {' '.join(again.split())}" if again.strip() else ""
+    without = reachable and (copied or hosts[:1] == reachable[:1])
+    left = reachable if without else hosts
+    more = onward.options(own.get("again") or "", len(hosts), len(left))
+    where = f"--hosts {shlex.quote(','.join(left))}"
     if own.get("cluster") and not lost:
         where = f"--cluster {shlex.quote(own['cluster'])}"
-    else:
-        without = copied or hosts[:1] == reachable[:1]
-        where = f"--hosts {shlex.quote(','.join(reachable if reachable and without else hosts))}"
-    command = f"{FAB} deploy {where} --resume {run_dir.name}{more}"
+    command = " ".join(filter(None, [FAB, "deploy", where, "--resume", run_dir.name, more]))
+    result = replace(result, hosts_left=tuple(left) if lost else ())
     first = f"{result.hint}; " if result.hint and not its_own else ""
     if script:
         return replace(result, hint=f"{first}{_room(result)}continue with what it wrote: {command}")

@@ -30,15 +30,12 @@ from . import secrets as deploy_secrets
 from .container import container_name
 from .final_codes import FinalCodes
 from .mirror import Mirror
+from .signs import BLAME_S, UNSEEN_S, Misses, Signs, engine_words, is_lost
 
 EVERY_S = 0.5
 AGAIN_S = 2.0
 # Somebody may start the container of an ended node again.
 ENDED_AGAIN_S = 5.0
-# A host reports twice a second; after this much silence it is out of sight.
-UNSEEN_S = 4.0
-# A node that lost its peer ends within moments. Its host must be silent for this long before we blame the peer.
-BLAME_S = 12.0
 
 
 class HostsWatch:
@@ -80,7 +77,7 @@ class HostsWatch:
     @property
     def out_of_sight(self) -> list[str]:
         """Hosts that do not answer, or whose engine does not answer."""
-        return [host for host, mirror in self._mirrors.items() if mirror.unseen_s() > UNSEEN_S]
+        return [host for host, mirror in self._mirrors.items() if mirror.engine_s() > UNSEEN_S]
 
     def states(self, state: State) -> list[NodeState]:
         """The state of each node. A node is lost if the run waits too long for its host, never while the ranks train.
@@ -88,9 +85,11 @@ class HostsWatch:
         Raises DeployError if no host answers for too long. The run continues then.
         """
         mirrors = list(self._mirrors.values())
-        self._tell_silent(state)
+        ranks_of = state.evidence.ranks_of
+        signs = {host: mirror.signs(ranks_of(mirror.state.node)) for host, mirror in self._mirrors.items()}
+        self._tell_silent(state, signs)
         self._tell_full(state)
-        cut_off_s = min(mirror.unseen_s() for mirror in mirrors)
+        cut_off_s = min(of_host.silent_s for of_host in signs.values())
         if cut_off_s > state.wait_lost_s:
             raise DeployError(
                 f"no host of {self._run} has answered for {in_seconds(cut_off_s)}; the run may continue there",
@@ -106,18 +105,24 @@ class HostsWatch:
         if state.waiting and not state.verdicts:
             return [mirror.state for mirror in mirrors]  # the nodes wait for a host that is away, and so do we
         lost = state.finding.node if state.finding and state.finding.cause == Cause.NODE_LOST else ""
-        return [self._judged(mirror, mirrors, state, lost) for mirror in mirrors]
+        return [self._judged(host, signs, state, lost) for host in self._mirrors]
 
     def _hear(self, host: str, node: str, words: str, t: float) -> None:
         self._handover.on_console_line(host, words)
         if not words.startswith(commands.WAITS_FOR_HOSTS):  # the run's story has it
             self.lines.put(node, words, t)
 
-    def _tell_silent(self, state: State) -> None:
-        silent = {host for host, mirror in self._mirrors.items() if mirror.away and mirror.unseen_s() > UNSEEN_S}
+    def _tell_silent(self, state: State, signs: Mapping[str, Signs]) -> None:
+        """Engines that do not answer where SSH does, and those that answer again."""
+        # A host that was silent itself says so of its engine at first, too: it waited for that answer.
+        silent = {host for host, mirror in self._mirrors.items() if mirror.away_s() > UNSEEN_S}
         for host in sorted(silent - self._silent):
-            text = f"{host}: the Docker engine there does not answer; asking again"
+            rank = state.evidence.only_rank(self._mirrors[host].state.node)
+            trains = rank in state.ranks and state.ranks[rank].training and rank not in state.evidence.still
+            text = f"{host}: {engine_words(signs[host], rank if trains else None)}"
             state.story.tell(Happening(time.time(), text, grave=True))
+        for host in sorted(self._silent - silent):
+            state.story.tell(Happening(time.time(), f"{host}: the Docker engine there answers again"))
         self._silent = silent
 
     def _tell_full(self, state: State) -> None:
@@ -130,24 +135,27 @@ class HostsWatch:
             state.story.tell(Happening(time.time(), f"{host}: the disk of the run's folder {words}", host in full))
         self._full = full
 
-    def _judged(self, mirror: Mirror, mirrors: Sequence[Mirror], state: State, lost: str) -> NodeState:
+    def _judged(self, host: str, signs: Mapping[str, Signs], state: State, lost: str) -> NodeState:
         """The node's state. `lost`: the node for which the others wait, as they say."""
-        node, others = mirror.state, [other for other in mirrors if other is not mirror]
-        if mirror.unseen_s() > UNSEEN_S:
-            node = replace(node, trouble="unseen")
+        mirror, own = self._mirrors[host], signs[host]
+        node, others = mirror.state, [of_host for name, of_host in signs.items() if name != host]
+        if trouble := own.trouble:
+            node = replace(node, trouble=trouble)
         if state.verdicts:
             return self._final.at_the_end(node)
         self._final.before_the_end(node)
-        if node.state == "exited" and node.code == FAILED and any(1 < other.unseen_s() <= BLAME_S for other in others):
+        if node.state == "exited" and node.code == FAILED and any(1 < other.silent_s <= BLAME_S for other in others):
             # It may be a victim of the host that is silent now.
             return replace(node, state="running", code=None)
-        unseen = mirror.unseen_s()
-        missed = unseen > BLAME_S and any(other.over for other in others)
-        patience = state.wait_lost_s
-        stands = mirror.state.node == lost if self._script else time.monotonic() - self._moved > patience
-        overdue = stands and unseen > patience
-        # If no host answers, this machine is the one that is cut off.
-        if (missed or overdue) and any(other.unseen_s() <= UNSEEN_S for other in others):
+        stood_s = time.monotonic() - self._moved
+        awaited = node.node == lost if self._script else stood_s > state.wait_lost_s
+        # A node that has left the run misses nobody.
+        ended = any(
+            other.over and other.state.node in (state.members or state.names)
+            for name, other in self._mirrors.items()
+            if name != host
+        )
+        if is_lost(own, others, Misses(stood_s, ended, awaited, state.wait_lost_s)):
             return replace(node, state="lost")
         return node
 

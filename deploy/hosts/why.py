@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..config.inventory import Cluster
@@ -18,13 +20,16 @@ from ..core.text import in_seconds
 from ..host import commands
 from ..host.facts import Container
 from ..report.console import Console
-from ..run import folders, hang, record
+from ..run import folders, follow, hang, record, slow
+from ..run.evidence import Evidence
 from ..run.hang import RankDoing
 from ..ssh.session import Session, on_all, open_all
 from . import ended, observe, plan, recorded
 from .container import container_name
 
 _LOOK_S = 30.0
+# Which steps count as those of this moment.
+_LAST_S, _LAST_BYTES = 60.0, 1 << 17
 
 
 def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> int:
@@ -42,7 +47,7 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
         members = [session for session in sessions if session.host.name in runs[chosen]]
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
-        _show(ranks, stacks, console)
+        _show(ranks, stacks, console, _slow(record.path_of(chosen), ranks))
         return _faults(opened, containers, answers, console)
 
 
@@ -61,7 +66,7 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
         raise DeployError(f"{run_dir.name} has ended: {words}", f"its page: {FAB} report --run {run_dir.name}")
     if not ranks:
         raise DeployError(f"{run_dir.name}: no rank of it runs on this machine", "on hosts: name them with --hosts")
-    _show(ranks, stacks, console)
+    _show(ranks, stacks, console, _slow(run_dir, ranks))
     return DONE
 
 
@@ -87,7 +92,19 @@ def _parse(answer: str) -> list[RankDoing]:
     return [hang.read(document(line, "what a rank does")) for line in answer.split("\n") if line.strip()]
 
 
-def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console) -> None:
+def _slow(run_dir: Path, ranks: Sequence[RankDoing]) -> str:
+    """The rank that holds up the others at present, from its last steps; empty if none does, or no step is here.
+
+    The steps of a run on hosts are here while somebody follows it.
+    """
+    evidence = Evidence(began={rank.rank: rank.node for rank in ranks})
+    for event in follow.Follower(run_dir, tail=_LAST_BYTES).read():
+        if event["kind"] in ("step", "telemetry", "throttled") and time.time() - event["t"] <= _LAST_S:
+            evidence.take(event, event["t"])
+    return next((finding.message for finding in slow.slow(evidence) or slow.throttled(evidence)), "")
+
+
+def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console, holds_up: str = "") -> None:
     ranks = sorted(ranks, key=lambda rank: rank.rank)
     if console.as_json:
         console.values([{**rank.__dict__, "stack": list(rank.stack)} for rank in ranks])
@@ -98,6 +115,8 @@ def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console) -> None:
         console.text("\n".join(f"    {line}" for line in rank.stack))
     if missing := hang.missing(ranks):
         console.text(missing)
+    elif holds_up:
+        console.text(holds_up)
     elif any(map(hang.is_unlooked, ranks)):
         console.text("what these ranks do is not known, and none is to blame: nothing looks at them")
 

@@ -31,6 +31,7 @@ from ..report.interrupts import Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import alone, code, environment, folders, follow, launch, locks, record
 from ..run.backend import Backend
+from ..run.events import Event
 from ..run.folders import display_path
 from ..run.outcome import Result
 from ..run.progress import State
@@ -319,7 +320,13 @@ def _follow(
     what = environment.script_name(run.arguments[1:]) if run.script else environment.recipe_name(run.arguments)
     try:
         with console.following(state, what, why, ranks) as tell:
-            result = follow.follow(backend, follower, state, tell, interrupts.requests)
+
+            def tell_and_keep(events: list[Event]) -> None:
+                tell(events)
+                with suppress(OSError):  # of a full disk the run's own end tells
+                    record.keep_story(run.run_dir, state.story)
+
+            result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests)
     except EngineLost as fault:
         # Containers may survive a pause of their engine. A resume beside them would be two starts in one run folder.
         hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"

@@ -91,7 +91,6 @@ EXPLAINS = {
     "machine-twice": {"duplicate-address", "port-busy", "wrong-machine", "endpoint-twice", "same-hostname"},
     "loopback-silent": {"rendezvous-dropped", "rendezvous-rejected"},
     "link-delay": {"link-slow", "link-loss", "mtu-blackhole", "connection-cut"},
-    "image-differs": {"torch-differs", "nccl-differs", "cuda-differs", "python-differs", "image-without-python"},
     "torch-without-cuda": {"torch-differs", "cuda-differs", "gpu-missing"},
     "gpu-silent": {"gpu-missing", "gpu-xid"},
     "gpu-lost": {"gpu-missing", "gpu-xid"},
@@ -131,7 +130,7 @@ EXPLAINS = {
     "interface-down": {"arp-unanswered", "arp-wrong", "host-unreachable", "no-route"},
     "same-hostname": {"peer-name-wrong", "endpoint-twice"},
     "name-loopback": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
-    "name-unresolvable": {"endpoint-nobody", "peer-name-unresolvable", "family-mixed"},
+    "name-unresolvable": {"endpoint-nobody", "peer-name-unresolvable", "family-mixed", "proof-failed"},
     "name-foreign": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
     "endpoint-unresolvable": {"endpoint-nobody", "peer-name-unresolvable"},
     "ipv6-blackhole": {"data-ports-dropped", "all-ports-dropped", "one-way", "rendezvous-dropped"},
@@ -153,7 +152,7 @@ BETWEEN = ("links", "mtu", "clocks")
 
 def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
-    findings = [*more, *(finding for check in CHECKS for finding in check(answers))]
+    findings = _suspects([*more, *(finding for check in CHECKS for finding in check(answers))])
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
     # What only looks like a cause explains its consequences as a sure one does.
     likely = sorted(findings, key=lambda each: order[FAULT if each.or_else and each.level == UNKNOWN else each.level])
@@ -167,6 +166,17 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     if verdict.ok:
         return verdict
     return replace(verdict, differ=differences.lines(answers), unexplained=_unexplained(answers, findings))
+
+
+def _suspects(findings: list[Finding]) -> list[Finding]:
+    """The findings; a slow look-up of names, alone a warning, is the likely cause where the rehearsal failed."""
+    failing = {host for finding in findings if finding.cause == "proof-failed" for host in finding.hosts}
+    return [
+        replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
+        if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}
+        else finding
+        for finding in findings
+    ]
 
 
 def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -109,6 +109,9 @@ _SIGNS = (
     _sign(r"engine does not see", "see", "mount-missing", "nothing that a run writes is on the host's disk",
           "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); "
           "sudo systemctl restart docker", only=r"engine does not see"),
+    _sign(r"permission denied", "see", "mount-closed", "`Permission denied` at the first file that a run writes",
+          "on {host}: ls -ld {runs}; sudo docker info; docker run --rm IMAGE id (which user do containers get?)",
+          only=r"no right to write"),
     _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", _SHM, only=_FULL_SHM),
     _sign(r"no space left|allocate shared memory", "load", "shm-small", "`Bus error` in data loaders",
           _SHM, only=_FULL_SHM),

@@ -15,7 +15,8 @@ from typing import Any
 
 from ..config.script import PER_NODE
 from ..core.errors import UsageError
-from ..core.program import FAB, MAKE, option
+from ..core.near import near
+from ..core.program import COMMAND, FAB, MAKE, option
 from ..core.text import several
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
@@ -294,7 +295,7 @@ def asked_restarts(text: str, script: bool) -> int | None:
             f"--restarts {text}: there is no script", "Muster's own trainer starts again from its newest checkpoint"
         )
     if not re.fullmatch(r"[0-9]{1,4}", text):
-        raise UsageError(f"--restarts {text}: not a number from 0 to 9999", f"{FAB} deploy ... --restarts 3")
+        raise UsageError(f"--restarts {text}: not a number from 0 to 9999", f"{FAB} {COMMAND} ... --restarts 3")
     return int(text)
 
 
@@ -302,7 +303,8 @@ def asked_style(text: str, script: bool) -> dict[str, str]:
     """--style as a node's variable; empty if not given. Raises UsageError for an unknown style or without a script."""
     if text and (text not in STYLES or not script):
         why = f"not one of {', '.join(STYLES)}" if text not in STYLES else "there is no script"
-        raise UsageError(f"--style {text}: {why}", f"{FAB} deploy ... --style slurm -- train.py")
+        style = near(text, STYLES, 0.5) or STYLES[0]
+        raise UsageError(f"--style {text}: {why}", f"{FAB} {COMMAND} ... --style {style} -- train.py")
     return {STYLE: text} if text else {}
 
 
@@ -328,7 +330,7 @@ def asked_least(
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
             "lost or trains on by itself",
-            "three nodes can lose one, two can with --arbiter HOST",
+            f"three nodes can lose one, two can with --arbiter HOST{'; a spare has no vote' if spares else ''}",
         )
     if int(text) == nodes and not spares:
         raise UsageError(
@@ -350,7 +352,7 @@ def asked_least(
 def asked_hours(text: str) -> str:
     """--max-hours as a node reads it; empty where it is not given. Raises UsageError for other text."""
     if text and (not re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,6})?", text) or not float(text)):
-        raise UsageError(f"--max-hours {text}: not a number of hours above 0", f"{FAB} deploy ... --max-hours 2.5")
+        raise UsageError(f"--max-hours {text}: not a number of hours above 0", f"{FAB} {COMMAND} ... --max-hours 2.5")
     return text
 
 

@@ -103,7 +103,7 @@ class Lag:
 
 @dataclass
 class Evidence:
-    """The records. `troubles`: what a node's backend sees (`paused`, `unseen`, `gone`) since when.
+    """The records. `troubles`: what a node's backend sees (NodeState) since when.
 
     `verdict`: a rank or node says itself why it ends. `digests`: the weights by step and rank; `alike`: they have been
     the same on all ranks of this start. `came_back`: when a node's container last started again.
@@ -156,8 +156,12 @@ class Evidence:
 
     def only_rank(self, node: str) -> int | None:
         """The rank of a node that has one; None where it has none, or several."""
-        ranks = [rank for rank, where in self.began.items() if where == node]
+        ranks = self.ranks_of(node)
         return ranks[0] if len(ranks) == 1 else None
+
+    def ranks_of(self, node: str) -> list[int]:
+        """The ranks of a node."""
+        return [rank for rank, where in self.began.items() if where == node]
 
     def node_at(self, address: str) -> str:
         """The node that has an address; the address itself if it is unknown."""
@@ -202,7 +206,9 @@ class Evidence:
         self.links.pop(rank, None)
 
     def _on_stuck(self, event: Event, t: float) -> None:
-        doing = hang.read(event)
+        doing, before = hang.read(event), self.still.get(event["rank"])
+        if before and before.doing.doing in ("stopped", "traced") and doing.doing == "unseen":
+            return  # who is stopped answers no look: nothing shows that it goes on
         self.still[event["rank"]] = Still(t - doing.since_s, t, doing)
         self.called[event["rank"]] = doing.collectives
 

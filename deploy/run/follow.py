@@ -32,11 +32,16 @@ AFTER_STOP_S = 30.0
 
 
 class Follower:
-    """Reads the new lines of the run folder's files: those written from now on, or all of them (`from_start`)."""
+    """Reads the new lines of the run folder's files: those written from now on, or all of them (`from_start`).
 
-    def __init__(self, run_dir: Path, from_start: bool = False) -> None:
+    `tail`: so many bytes at the end of each file as well.
+    """
+
+    def __init__(self, run_dir: Path, from_start: bool = False, tail: int = 0) -> None:
         self._dir = run_dir
-        self._offsets: dict[str, int] = {} if from_start else dict(self._line_files())
+        self._offsets: dict[str, int] = {}
+        if not from_start:
+            self._offsets = {path: max(0, size - tail) for path, size in self._line_files()}
         self._stamps: dict[str, int] = {}
 
     def read(self) -> list[Event]:

@@ -44,7 +44,7 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 class Result:
     """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict.
 
-    `cause`: why it failed, one of causes.py.
+    `cause`: why it failed, one of causes.py. `hosts_left`: those that the next start is to name, where one is lost.
     """
 
     verdict: str
@@ -55,6 +55,7 @@ class Result:
     step: int = 0
     from_ranks: bool = False
     cause: str = ""
+    hosts_left: tuple[str, ...] = ()
 
     @property
     def code(self) -> int:
@@ -80,7 +81,7 @@ def all_ended(state: State) -> bool:
     away = {
         name
         for name, node in state.nodes.items()
-        if node.trouble == "unseen" and state.members and name not in state.members
+        if node.trouble in ("unseen", "lifeless") and state.members and name not in state.members
     }
     return all(name in state.exited_at or name in away for name in state.names)
 

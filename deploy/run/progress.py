@@ -22,7 +22,9 @@ from .causes import Cause, Finding
 from .cut import CutLink
 from .events import Event
 from .evidence import Evidence
+from .losses import LossWatch
 from .rank_view import RankView
+from .returned import Named
 from .span import Span
 from .story import Happening, Story
 from .world import World
@@ -70,6 +72,7 @@ class State:
     plan: Event = field(default_factory=dict)
     backend: str = ""
     losses: list[tuple[int, float]] = field(default_factory=list)
+    loss_watch: LossWatch = field(default_factory=LossWatch)
     rates: list[float] = field(default_factory=list)
     pace: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
     checkpoint: Event = field(default_factory=dict)
@@ -109,6 +112,7 @@ class State:
     reached: int = 0
     span: Span = field(default_factory=Span)
     _findings: Counter[tuple[object, ...]] = field(default_factory=Counter)
+    _named: Named = field(default_factory=Named)
 
     def apply(self, event: Event, now: float | None = None) -> None:
         """Apply one event, which arrives at `now`. An older control side may meet kinds that it does not know."""
@@ -186,6 +190,8 @@ class State:
             # Now: others that miss it may end before anybody judges, and where they go on it may come back much later.
             self._tell(event, f"{self.name(now.node)} {ended_how(now.code or 0)}{self._at_step()}", grave=True)
             self.explained = True
+        if well := self._named.well(now, self.name(now.node), float(event["t"])):
+            self._tell(event, well)
         if now.restarts > before.restarts and not self.verdicts:  # after a verdict a restart does not matter
             # Code 1, as a node ends that lost the others: we blame no rank before we know more.
             if now.code in (None, DONE, FAILED) or (is_loss and before.state == "exited"):
@@ -286,6 +292,9 @@ class State:
     def _on_metrics(self, event: Event) -> None:
         if "loss" in event:
             self.losses.append((int(event["step"]), float(event["loss"])))
+            if self.script and (news := self.loss_watch.take(*self.losses[-1])):
+                who = f"{self.began[0]} (rank 0)" if 0 in self.began else "rank 0"
+                self._tell(event, f"{who}: {news}", grave=True)
         if event.get("samples_per_s"):
             self.rates.append(float(event["samples_per_s"]))
         self._sign(event)
@@ -373,6 +382,7 @@ class State:
                 self.finding, self.found_at = finding, now
             if self._findings[finding.key] < _MOST_TOLD * (not finding.lasting) or not self._findings[finding.key]:
                 self._findings[finding.key] += 1
+                self._named.take(finding, self.evidence)
                 end = self.ends.get(-1 if finding.rank is None else finding.rank)
                 if not (end and end.code < 0):  # the line about its end has told it
                     self.explained |= finding.cause != Cause.ALONE  # which ends no rank

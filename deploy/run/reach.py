@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from collections.abc import Sequence
 
 from ..core.text import in_seconds
 from .causes import Cause, Finding
@@ -12,8 +13,12 @@ from .numbers import ranks_in_words
 
 # Others report the same link some seconds later, and SSH needs some to notice a lost host.
 _LINKS_SETTLE_S = 6.0
-# hosts/watch.py notices a silent host after 4 s, and gives it up after 12.
-_NOTICED_S, _UNSEEN_S = 4.0, 7.0
+# So late hosts/signs.py notices a host that does not answer, and a node that shows no life below a silent engine.
+_NOTICED_S = {"unseen": 4.0, "lifeless": 20.0}
+# So long a host must be silent before it is lost. Others may have started again a little before it fell silent.
+_LOST_S, _AGAIN_S = 11.0, 3.0
+# Hosts fall silent together, as far as anybody can tell.
+_TOGETHER_S = 2.0
 
 
 def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
@@ -67,30 +72,48 @@ def cut_off(evidence: Evidence, now: float) -> list[Finding]:
 
 
 def unseen(evidence: Evidence, now: float) -> list[Finding]:
-    """Hosts that do not answer, where the others wait for them or have lost them."""
-    away = {node: t for node, (trouble, t) in evidence.troubles.items() if trouble == "unseen"}
-    lost = [node for node, t in sorted(away.items()) if now - t >= _UNSEEN_S]
+    """Hosts that do not answer, where the others wait for them or have lost them.
+
+    A host whose engine alone is silent is none of them: its node may train, and has no trouble then.
+    """
+    away = {n: t - _NOTICED_S[trouble] for n, (trouble, t) in evidence.troubles.items() if trouble in _NOTICED_S}
+    lost = sorted((node for node, t in away.items() if now - t >= _LOST_S), key=lambda node: (away[node], node))
     # If no host answers, this machine is cut off; and what else is known of a node explains more.
     if not lost or set(evidence.began.values()) <= away.keys() or away.keys() < evidence.troubles.keys():
         return []
-    since = min(away[node] for node in lost)
-    who = _who_miss(evidence, since)
+    who = _who_miss(evidence, away[lost[0]], lost)
     if not who:
         return []
     named = [node if (rank := evidence.only_rank(node)) is None else f"{node} (rank {rank})" for node in lost]
     single = len(lost) == 1
-    silence = f"{'it has' if single else 'they have'} not answered for {in_seconds(now - since + _NOTICED_S)}"
+    silence = _silence(evidence, [now - away[node] for node in lost], lost)
     text = f"{' and '.join(named)} {'is' if single else 'are'} lost: {silence}, and {who} {'it' if single else 'them'}"
-    return [Finding(Cause.NODE_LOST, text, lost[0], evidence.only_rank(lost[0]), t=since)]
+    noticed = min(evidence.troubles[node][1] for node in lost)
+    return [Finding(Cause.NODE_LOST, text, lost[0], evidence.only_rank(lost[0]), t=noticed)]
 
 
-def _who_miss(evidence: Evidence, since: float) -> str:
+def _silence(evidence: Evidence, silent_s: Sequence[float], lost: Sequence[str]) -> str:
+    """For how long the lost hosts have been silent, in words; of several the shortest silence."""
+    since = in_seconds(min(silent_s))
+    if len(lost) > 1:
+        longer = " or longer" if max(silent_s) - min(silent_s) > _TOGETHER_S else ""
+        return f"they have not answered for {since}{longer}"
+    if evidence.troubles[lost[0]][0] == "lifeless":
+        return f"its Docker engine does not answer, its node has written nothing for {since}"
+    return f"it has not answered for {since}"
+
+
+def _who_miss(evidence: Evidence, since: float, lost: Sequence[str]) -> str:
     """The ranks that miss the hosts that do not answer, in words; empty if none is known to."""
-    if victims := [end.rank for end in evidence.ends.values() if end.victim]:
-        return f"{ranks_in_words(victims)} lost"
+    victims = [end for end in evidence.ends.values() if end.victim]
+    if evidence.troubles[lost[0]][0] == "lifeless":  # while it still wrote, they lost another one
+        victims = [end for end in victims if end.node in lost or end.t >= since - _AGAIN_S]
+    # A node whose own rank has lost another one is not what the others lost: it ended, and nothing starts it again.
+    if not {*lost} <= {end.node for end in victims} and (ranks := [e.rank for e in victims if e.node not in lost]):
+        return f"{ranks_in_words(ranks)} lost"
     others = evidence.living
     if others and all(rank in evidence.still for rank in others):
-        return f"{ranks_in_words(others)} wait for"
+        return f"{ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for"
     # Without the first host, the agents of the other nodes end, and their engines start them again.
-    again = [node for node, t in evidence.came_back.items() if t >= since - _UNSEEN_S and evidence.moved < t]
+    again = [node for node, t in evidence.came_back.items() if t >= since - _AGAIN_S and evidence.moved < t]
     return f"{' and '.join(sorted(again))} started again without" if again else ""

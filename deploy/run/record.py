@@ -239,6 +239,7 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
             else {}
         ),
         **({"unread": state.unread} if state.unread else {}),
+        **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
     }
     keep_story(run_dir, state.story)
     write_json(run_dir / "outcome.json", outcome)

@@ -5,6 +5,8 @@ What it does beside `srun` is what the job's life needs:
   scancel: one to srun would kill the step without a checkpoint.
 - Only code 75, stopped with a checkpoint, requeues the job, and only while Slurm lets it run: a cancelled job ends.
 - The output is appended and the run folder is named by the job, so a requeued job continues both.
+- The step gets the CPUs of the job's task: since Slurm 22.05 srun does not take --cpus-per-task from the job.
+- A line of --setup that fails ends the job: without its environment, the run would end with words that hide the cause.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.errors import STOPPED
+from . import sbatch_options
 from .environment import RUN_DIR, RUN_ID
 
 CONTAINERS = ("pyxis", "apptainer")
@@ -23,13 +26,17 @@ _BEFORE_LIMIT_S = 90
 # So long the other nodes may take to leave their verdicts once the first has ended.
 _WAIT_S = 120
 
+# For whoever reads the file alone: `fab export` and `fab deploy` say it too.
+_NO_CPUS = "# No option above asks for CPUs. Many clusters then give all ranks of a node one: add --cpus-per-task=N."
+_CPUS = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
+
 # It lies beside this module, where shellcheck sees it.
 _LIFE = Path(__file__).with_name("scripts") / "batch_life.sh"
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """What sbatch is asked for. `agent`: the words that each host runs; `options`: the user's own, for sbatch.
+    """What sbatch is asked for. `agent`: the words that each host runs; `options`: the user's own words, for sbatch.
 
     `gpus`: of each host (0: as `options` say). `setup`: lines of a shell before it, such as `module load cuda`.
     `container`: one of CONTAINERS with its `image`, or empty. `mounts`: `/source:/target`. `run`: the run folder's name
@@ -54,7 +61,7 @@ class SlurmJob:
 
 def batch_script(job: SlurmJob) -> str:
     """The text of the batch script."""
-    options = (
+    own = (
         f"--job-name={job.name}",
         f"--nodes={job.nodes}",
         "--ntasks-per-node=1",
@@ -63,17 +70,24 @@ def batch_script(job: SlurmJob) -> str:
         "--open-mode=append",
         f"--output={job.output}",
         f"--signal=B:TERM@{_BEFORE_LIMIT_S}",
-        *job.options,
     )
+    options = [*((option,) for option in own), *sbatch_options.directives(job.options)]
     lines = [
         "#!/bin/bash",
         *([f"# Made by: {' '.join(job.made_by.split())}"] if job.made_by else []),
-        *(f"#SBATCH {shlex.quote(option)}" for option in options),
-        *job.setup,
+        *(f"#SBATCH {shlex.join(option)}" for option in options),
+        *([] if sbatch_options.asks_for_cpus(job.options) else [_NO_CPUS]),
+        *(line for each in job.setup for line in (each, _or_end(each))),
         *(f"export {name}={shlex.quote(value)}" for name, value in sorted(job.variables.items())),
         *([f'export {RUN_DIR}="$PWD"/runs/{job.run} {RUN_ID}={job.run}'] if job.run else []),
     ]
     return "\n".join(lines) + _life(job)
+
+
+def _or_end(setup: str) -> str:
+    """The line that ends the job if the line of --setup before it failed: that may end in a comment."""
+    words = shlex.quote(f"error: this line of --setup failed: {setup}")
+    return f"[ $? = 0 ] || {{ printf '%s\\n' {words} >&2; exit 1; }}"
 
 
 def _life(job: SlurmJob) -> str:
@@ -86,7 +100,7 @@ def _life(job: SlurmJob) -> str:
 
 def _srun(job: SlurmJob) -> str:
     """One task a host. `--kill-on-bad-exit=0`: the others name the host that failed, and end by themselves."""
-    words = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=0", f"--wait={_WAIT_S}"]
+    words = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=0", f"--wait={_WAIT_S}", _CPUS]
     return " ".join([*words, *_container(job), *map(shlex.quote, job.agent)])
 
 

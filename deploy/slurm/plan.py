@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ..core.errors import UsageError
 from ..core.names import RunId
 from ..core.program import FAB
+from ..run import sbatch_options
 from ..run.environment import RUN_DIR, RUN_ID
 from ..run.sbatch import CONTAINERS, SlurmJob, batch_script
 
@@ -20,7 +21,7 @@ _REFUSED = {
     "wait": "a job waits in Slurm's queue anyway: leave it out",
     "wait-lost": "Slurm itself ends and requeues a job that lost a node: leave it out",
     "secret": "put it into a file on the cluster that you alone can read: --setup 'source ~/.secrets'",
-    "env-file": "put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env; set +a'",
+    "env-file": "put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env && set +a'",
     "secret-file": "put it on the cluster, for you alone to read; a job reads your home",
     "keep": "a job writes to the cluster's disks, which stay: leave it out",
     "dockerfile": "build the image first: --container apptainer --image train.sif",
@@ -33,17 +34,12 @@ _REFUSED = {
     "overlay": "Slurm's nodes share a network: leave it out",
     "spare": "Slurm requeues a job that lost a node: leave it out",
 }
-# Options of sbatch that the plan itself sets, or that would make several jobs, or none, of one run.
+# Options of sbatch that the plan sets beside those of any batch script, or with another remedy.
 _OWN = {
-    **dict.fromkeys(("--job-name", "-J"), "--run names the run and its job"),
-    **dict.fromkeys(("--nodes", "-N"), "--nodes, before --sbatch"),
-    **dict.fromkeys(("--array", "-a"), "a run is one job: deploy it once for each"),
     **dict.fromkeys(("--chdir", "-D"), "--shared says where the run's folder lies"),
     **dict.fromkeys(("--output", "-o", "--error", "-e", "--open-mode"), "the job's output is job.out of its folder"),
-    **dict.fromkeys(("--ntasks", "-n", "--ntasks-per-node"), "one task a node; --nproc says how many ranks it starts"),
     **dict.fromkeys(("--wait", "-W", "--parsable", "--wrap", "--test-only"), "leave it out; --dry-run shows the plan"),
     **dict.fromkeys(("--clusters", "-M"), "name a login node of that cluster: --slurm"),
-    **dict.fromkeys(("--signal",), "the ranks stop 90 s before the limit: leave it out"),
 }
 _SHARED = re.compile(r"[^\x00-\x1f\x7f%\\]{0,4000}")
 
@@ -84,7 +80,7 @@ def refuse(given: Mapping[str, object]) -> None:
 
 
 def check(asked: JobRequest) -> None:
-    """Raise UsageError for what does not fit together, and for options of sbatch that the plan sets itself."""
+    """Raise UsageError for what does not fit together, and for words of --sbatch that a run cannot have."""
     if (asked.container and asked.container not in CONTAINERS) or bool(asked.container) != bool(asked.image):
         raise UsageError(
             "--container and --image belong together: pyxis or apptainer, and its image",
@@ -94,12 +90,7 @@ def check(asked: JobRequest) -> None:
         raise UsageError("--mount: without --container, a job sees the cluster's disks as they are", "leave it out")
     if not _SHARED.fullmatch(asked.shared):
         raise UsageError(f"--shared {asked.shared}: Slurm would read % and \\ in it", "name another folder")
-    for word in asked.sbatch:
-        name = word.partition("=")[0] if word.startswith("--") else word[:2]
-        if name == ":" or (name not in _OWN and word == ":"):
-            raise UsageError("--sbatch: a job of several parts (:) is not one run", "deploy each part by itself")
-        if name in _OWN:
-            raise UsageError(f"--sbatch {name}: not in a run of Muster", _OWN[name])
+    sbatch_options.refuse("--sbatch", asked.sbatch, asked.gpus, _OWN)
 
 
 def folder_of(shared: str, run: RunId) -> str:

@@ -55,7 +55,7 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
     """Search `folder` (of checkpoints, or one of them) of each rank with `looks`; all ranks call this and get the same.
 
     Ranks of one host see the same disk: one of them should look. Raises NewerFormat on every rank if a newer Muster
-    wrote a checkpoint that would be taken, and CheckpointError if there are sharded ones, but none is complete.
+    wrote a checkpoint that would be taken, and CheckpointError if there are checkpoints, but none is usable.
     """
     rank, _ = exchange.rank_and_world(group)
     mine = [_entry(created, path) for created, path in store.listed(folder)] if looks else []
@@ -77,13 +77,12 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
             damaged.append(store.Damaged(Path(candidate.path), answer["damaged"]))
         else:
             return Search(candidate.path, answer["state"], damaged, None, candidate.created)
-    if incomplete:  # to begin at step 0 would be worse than to stop: the files may be on a host that is not here
+    if damaged:  # to begin at step 0 would be worse than to stop: new checkpoints would replace what may be mended
         reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
-        raise CheckpointError(
-            f"{folder}: no checkpoint is complete on these hosts:{reasons}",
-            "start it on the hosts that wrote it; or remove the folder there, to begin at step 0",
-        )
-    return Search(None, None, damaged)
+        text = "no checkpoint is complete on these hosts" if incomplete else "each checkpoint there is damaged"
+        first = "start it on the hosts that wrote it" if incomplete else "put a good copy there"
+        raise CheckpointError(f"{folder}: {text}:{reasons}", f"{first}; or remove the folder, to begin at step 0")
+    return Search(None, None, [])
 
 
 def _entry(created: float, path: Path) -> tuple[float, str, str]:

@@ -8,14 +8,15 @@ import pytest
 from deploy.run.sbatch import SlurmJob, batch_script
 
 
-def life(code, state, asked, stop=""):
+def life(code, state, asked, stop="", setup=(), cpus=""):
     """Run the script's end on stand-ins for Slurm's commands; gives its exit code and what it asked Slurm."""
-    srun = f"srun() {{ {'trap : TERM; sleep 1 & wait; ' if asked else ''}return {code}; }}"
+    srun = f"srun() {{ echo srun $*; {'trap : TERM; sleep 1 & wait; ' if asked else ''}return {code}; }}"
     stand_ins = (
         f'{srun}; squeue() {{ echo {state}; }}; scontrol() {{ echo "scontrol $*"; return 1; }}; '
         'scancel() { echo "scancel $*"; kill -TERM "$step"; }; SLURM_JOB_ID=7; '
+        f"SLURM_CPUS_PER_TASK={cpus}; "
     )
-    body = batch_script(SlurmJob("t", 1, ("a",), stop=stop))
+    body = batch_script(SlurmJob("t", 1, ("a",), setup=setup, stop=stop))
     ask = "(sleep 0.3; kill -TERM $$) & " if asked else ""
     return subprocess.run(["bash", "-c", stand_ins + ask + body], capture_output=True, text=True, timeout=20)
 
@@ -40,6 +41,19 @@ def test_the_step_gets_the_scripts_signal_and_its_code_is_the_jobs():
 def test_a_job_that_was_asked_to_stop_is_not_requeued(tmp_path):
     (tmp_path / "stop").touch()
     assert "requeue" not in life(75, "RUNNING", asked=False, stop=str(tmp_path / "stop")).stdout
+
+
+def test_a_line_of_setup_that_fails_ends_the_job_before_anything_starts():
+    done = life(0, "RUNNING", asked=False, setup=("true # a comment", "source /nowhere/bin/activate", "true"))
+    assert done.returncode == 1
+    assert "error: this line of --setup failed: source /nowhere/bin/activate" in done.stderr
+    assert "srun" not in done.stdout
+    assert life(0, "RUNNING", asked=False, setup=("true # a comment",)).returncode == 0
+
+
+def test_the_step_gets_the_cpus_of_the_job_and_asks_for_none_that_the_job_has_not():
+    assert "--cpus-per-task=8 a" in life(0, "RUNNING", asked=False, cpus="8").stdout
+    assert "--cpus-per-task" not in life(0, "RUNNING", asked=False).stdout
 
 
 def test_a_made_script_is_right_for_bash():

@@ -174,6 +174,24 @@ def test_a_script_gets_its_own_modules_of_the_names_of_ours_and_is_told_which_li
     assert told in (project.runs / "own/timeline.jsonl").read_text()
 
 
+def test_a_script_that_fails_for_a_muster_py_of_its_own_or_a_variable_of_mpi_is_told_what_helps(project):
+    (project.folder / "muster.py").touch()
+    (project.folder / "lightning_one.py").write_text("from muster.lightning import OrderlyStop\n")
+    (project.folder / "mpi.py").write_text("import os\nprint(os.environ['OMPI_COMM_WORLD_RANK'])\n")
+    done = project("--script", "lightning_one.py", "--run", "own")
+    assert done.returncode == 1
+    assert "gave the script its own muster.py, not Muster's library: rename it" in done.stderr
+    done = project("--script", "mpi.py", "--run", "mpi")
+    assert done.returncode == 1
+    assert "--style mpi gives each rank OMPI_COMM_WORLD_RANK" in done.stderr
+
+
+def test_a_mistyped_style_is_refused_with_the_nearest_and_the_command_in_use(project):
+    done = project("--script", "train.py", "--style", "slrum")
+    assert done.returncode == 2
+    assert "up ... --style slurm -- train.py" in done.stderr
+
+
 def test_several_nodes_of_a_script_train_on_one_machine(project):
     (project.folder / "train.py").write_text(
         "import torch.distributed as dist\ndist.init_process_group('gloo'); dist.barrier()\n"

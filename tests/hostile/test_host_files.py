@@ -184,7 +184,7 @@ def test_a_document_that_is_none_is_named_and_never_held_in_memory(host):
 @pytest.mark.holds("nothing-hangs")
 def test_an_engine_that_hangs_is_told_of_and_the_files_are_read_nevertheless(host):
     host.set("docker", '#!/bin/sh\n[ "$1" = logs ] || exec sleep 60\n')
-    host.set("timeout", f'#!/bin/sh\n[ "$1" = 8 ] && shift\nexec {shutil.which("timeout")} 0.2 "$@"\n')
+    host.set("timeout", f'#!/bin/sh\ncase $1 in [28]) shift ;; esac\nexec {shutil.which("timeout")} 0.2 "$@"\n')
     argv = commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
     paths = {"HOME": str(host.home), "PATH": f"{host.tools}:{os.environ['PATH']}"}
     with subprocess.Popen(argv, env=paths, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as told:

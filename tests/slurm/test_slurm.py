@@ -48,6 +48,21 @@ def test_srun_is_enough_and_rank_0_is_on_the_first_node(slurm, folder):
         assert f"rank {rank} of 4 sum 10.0 on n{rank // 2 + 1} task {rank}" in done.stdout
 
 
+def test_slurm_takes_the_options_of_an_exported_job_and_a_setup_that_fails_ends_it(slurm, folder):
+    slurm.write(f"{folder}/train.py", 'import os; print("cpus", os.environ["SLURM_CPUS_PER_TASK"])')
+    slurm.out("muster export --slurm='-p low --time 3:00 -c 3' --script train.py >job.sbatch", folder)
+    job = slurm.out("sbatch --parsable job.sbatch", folder)
+    assert slurm.wait(job, "COMPLETED", "FAILED") == "COMPLETED"
+    assert [slurm.job(job)[name] for name in ("Partition", "TimeLimit", "CPUs/Task")] == ["low", "00:03:00", "3"]
+    assert "cpus 3" in slurm.out(f"cat slurm-{job}.out", folder)
+    slurm.out("muster export --setup 'source venv/bin/activate' --script train.py >job.sbatch", folder)
+    job = slurm.out("sbatch --parsable job.sbatch", folder)
+    assert slurm.wait(job, "COMPLETED", "FAILED") == "FAILED"
+    output = slurm.out(f"cat slurm-{job}.out", folder)
+    assert "this line of --setup failed: source venv/bin/activate" in output
+    assert "cpus" not in output
+
+
 def test_a_cancelled_job_leaves_a_checkpoint_and_does_not_come_back(slurm, folder):
     slurm.write(f"{folder}/steps.py", STEPS)
     slurm.out("muster export --nodes 2 -- steps.py >job.sbatch", folder)

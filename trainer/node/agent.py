@@ -224,7 +224,10 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
     if code == STOPPED:
         return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "was asked to stop")
     culprit = None if node.leaves else node.diary.culprit
-    return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life) if culprit else None
+    if not culprit:
+        return None
+    own_library = script.own_library(arguments)
+    return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library)
 
 
 def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:

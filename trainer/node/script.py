@@ -16,6 +16,7 @@ from pathlib import Path
 from muster.errors import FAILED, STOPPED
 
 from ..verdict import Verdict
+from . import style
 from .ends import Life
 from .peer_errors import lost_a_peer, speaks_of_peers
 
@@ -40,6 +41,9 @@ _LAUNCHER_ERRORS = (
 )
 # gloo's words for a rank beyond the size that the script gave.
 _TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
+_VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
+# An import of `muster`, or a name of it, that failed: "cannot import name 'Training' from 'muster' (...)".
+_MUSTER = re.compile(r"\bmodule 'muster\b|\bfrom 'muster\b|No module named 'muster\.")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # What argparse and click say before they end a program with code 2, and what C and C++ say before an abort.
 _LAST_OF = {
@@ -49,8 +53,11 @@ _LAST_OF = {
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$")
 
 
-def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Life) -> Verdict:
-    """The verdict on a script whose rank `life` failed first on this node: `how`, with these last words."""
+def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Life, own_library: str = "") -> Verdict:
+    """The verdict on a script whose rank `life` failed first on this node: `how`, with these last words.
+
+    `own_library`: a module `muster` of the user's that the script imports before ours.
+    """
     message = f"{script} {how}"
     if (life.code or 0) > 0 and not last_words.error:
         message += " without an exception"
@@ -61,7 +68,19 @@ def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Li
     if few := _TOO_FEW.search(message + "\n".join(shown)):
         knows = f"the script formed a group of {few[1]}, and {life.world} ranks were started"
         hint = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...)); {hint}"
+    elif remedy := _remedy(last_words.error, own_library):
+        hint = f"{remedy}; {hint}"
     return Verdict("failed", FAILED, life.rank, node, 0, "\n".join([message, *shown]), hint, life.ended)
+
+
+def _remedy(error: str, own_library: str) -> str:
+    """What to do about an error that comes from how the script was started, or from its folder; else empty."""
+    if own_library and _MUSTER.search(error):
+        return f"`import muster` gave the script its own {own_library}, not Muster's library: rename it"
+    variable = _VARIABLE.match(error)
+    if variable and (name := style.that_sets(variable[1])):
+        return f"--style {name} gives each rank {variable[1]}"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,13 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
     return made | _mpi(given) if style == "mpi" else made
 
 
+def that_sets(variable: str) -> str:
+    """The style whose ranks get this variable; empty if none of them gives it."""
+    any_rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    made = {"slurm": _slurm(any_rank), "mpi": _mpi(any_rank)}
+    return next((style for style, variables in made.items() if variable in variables), "")
+
+
 def without_accelerator(given: Mapping[str, str], devices: Path = Path("/dev")) -> dict[str, str]:
     """Accelerate's variable for ranks on CPUs; empty if the node has an accelerator, or does not run Linux.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from muster.errors import Refused
 
+from .. import NAME
 from ..node import group, share
 
 
@@ -46,7 +47,7 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
     if missing:
         raise Refused(
             f"not started by torchrun: {', '.join(missing)} not set",
-            "`torchrun --nproc-per-node 2 -m trainer`, or `make up` for several nodes",
+            f"`torchrun --nproc-per-node 2 -m {NAME}`, or `make up` for several nodes",
         )
     place = Ranks(
         rank=_whole(environment, "RANK"),

@@ -300,7 +300,13 @@ class Watcher:
         if steps.foreign:
             self.unseen("data", "a thread of the script's fetches batches: what a step waits for is not seen")
         elif steps.count >= _PATIENCE_BACKWARDS and not steps.fetches:
-            self.unseen("data", "no DataLoader of torch's gave a batch: waiting for data is part of the rest")
+            of_memory = "muster.training" in sys.modules  # its batches of tensors in memory need no DataLoader
+            why = (
+                "`muster.Training` took the samples from memory"
+                if of_memory
+                else "no DataLoader of torch's gave a batch"
+            )
+            self.unseen("data", f"{why}: waiting for data is part of the rest")
         late = steps.begun and perf_counter() - steps.begun.clock > _PATIENCE_SECONDS
         if late and not steps.all and steps.backwards >= _PATIENCE_BACKWARDS:
             self.unseen("steps", "no optimizer of torch's has stepped")

@@ -5,9 +5,9 @@
 #
 # It writes one line for a change and a dot for each round: a write that fails shows that nobody reads any more. Each line
 # begins with MARK, a word that the run cannot know; every other line is the node's console, with times in front. The lines:
-# `state JSON`, or a word if the container is gone or the engine does not answer; `disk full` where a full disk keeps the
-# node from writing anything, and `disk room` once it is not; `doc PATH BASE64 .`;
-# `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line without the dot at its end was cut. A growing file is reported in
+# `state JSON`, or a word if the container is gone or the engine does not answer; `died CODE` before it, of a node that the
+# engine has started again, if the engine knows the code; `disk full` where a full disk keeps the node from writing anything,
+# and `disk room` once it is not; `doc PATH BASE64 .`; `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line without the dot at its end was cut. A growing file is reported in
 # pieces of at most MOST bytes; a document whole, or only its size if it is larger. The end is reported last, after
 # everything before it. `docker logs` must be called again when the container starts again.
 name=$1 run=${2##*/} mark=$3 since=$4 most=$5 every=$6; shift 6
@@ -21,11 +21,18 @@ for file; do
     [ ! -f "./$path" ] || [ "${file%" $path"}" != "${file%% *} $(begins "$path")" ] || keep "$path" "${file%% *}"
 done
 listen() { docker logs --follow --timestamps ${1:+--since "$1"} "$name" >&2 2>&1 & console=$!; }
+# An engine starts a node again within a fifth of a second, and the state no longer has the code of the life before.
+died() {
+    code=$($limit docker events --since "$life" --until "$started" --filter "container=$name" --filter event=die \
+        --format '{{.Actor.Attributes.exitCode}}' 2>/dev/null | tail -n 1)
+    [ -z "$code" ] || printf '%s\n' "$mark died $code" || exit
+}
 disk() {
     df -Pk . 2>/dev/null | { read -r _; read -r _ size _ free _; [ "${size:-0}" = 0 ] || [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
 }
 newline=$(printf '\n.'); newline=${newline%.}
-# An engine that hangs must not keep the files from being read.
+# An engine that hangs must not keep the files from being read; once it is known to, it gets less time, so that the reader
+# hears from the host every few seconds and does not take it for silent.
 limit=$(command -v timeout) && limit="$limit 8"
 listen "$since"; life= away= round=0 disk=
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
@@ -36,14 +43,14 @@ while echo "$mark ."; do
     # What the client says on standard error besides, such as its loader, is no part of the answer.
     case $state in *'{"name":'*) state='{"name":'${state#*'{"name":'}; state=${state%%"$newline"*} ;; esac
     case $state in
-    away) away=1 ;;
+    away) away=1 limit=${limit:+"${limit% *} 2"} ;;
     *) [ -z "$away" ] || exit 0 ;; # the console ended with its engine: the reader connects again and names what it has
     esac
     case $state in
     gone | *'"Status":"exited"'*) over=1; wait $console ;;
     *'"Status":"running"'*)
         started=${state##*'"StartedAt":"'}; started=${started%%'"'*}
-        [ -z "$life" ] || [ "$started" = "$life" ] || { kill $console 2>/dev/null; listen "$started"; }
+        [ -z "$life" ] || [ "$started" = "$life" ] || { kill $console 2>/dev/null; died; listen "$started"; }
         life=$started ;;
     esac
     round=$((round % 8 + 1))

@@ -36,12 +36,24 @@ def check(answers: Answers) -> Iterator[Finding]:
     """Check each chosen interface, then compare them."""
     if len(answers.hosts_with_facts) < 2:
         return
+    yield from _unlisted(answers)
     yield from _overlap(answers)
     yield from _twice(answers)
     yield from _picked(answers)
     yield from _families(answers)
     yield from _behind(answers)
     yield from _slow(answers)
+
+
+def _unlisted(answers: Answers) -> Iterator[Finding]:
+    """Without netlink nobody can list the cards: gloo and NCCL find none, whatever the host has."""
+    for host in answers.hosts_with_facts:
+        if not answers.facts[host]["interfaces"]:
+            text = f"{host}: where training runs, no network card can be listed, not even the loopback"
+            shown = ("getifaddrs fails there: something forbids sockets of netlink",)
+            symptom = "gloo's `rv != -1 ... Operation not permitted`, or NCCL's `no socket interface found`"
+            fix = f"on {host}: docker info | grep -i -A3 security; let the engine's seccomp profile allow AF_NETLINK"
+            yield Finding("interface-missing", "interfaces", (host,), text, shown, symptom, fix)
 
 
 def _picked(answers: Answers) -> Iterator[Finding]:
@@ -96,6 +108,8 @@ def _behind(answers: Answers) -> Iterator[Finding]:
     """The container has its own network: peers see another address than it has."""
     for host in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[host])
+        if not own:  # nobody can list them
+            continue
         peers = [other for other in answers.hosts_with_facts if other != host]
         seen = {link.seen for peer in peers for link in answers.between(host, peer) if link.host == peer}
         strange = sorted(address for address in seen if address and address not in own)

@@ -163,11 +163,7 @@ def _outside(answers: Answers, hosts: Sequence[str]) -> str:
 
 def _strangers(answers: Answers) -> Iterator[Finding]:
     """Another program answers at the address of a host."""
-    others = [
-        foreign
-        for foreign in answers.links
-        if foreign.outcome in IDENTITY or (foreign.host and foreign.host != foreign.target)
-    ]
+    others = [link for link in answers.links if link.outcome in IDENTITY or link.host not in ("", link.target)]
     for target in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[target])
         busy = answers.listens.get(target, {}).get("failed", {})
@@ -181,13 +177,17 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
         ]
         if wrong:
             who = wrong[0].host or "something that is not our probe"
-            text = f"{who} answers at {target}'s address {wrong[0].address}"
-            fix = f"find it, on {wrong[0].source}: ip neigh show {wrong[0].address}; is it a proxy, or a second host?"
             cells = tuple(dict.fromkeys((link.source, link.target) for link in wrong))
+            callers = {source for source, _ in cells}
+            # Of two hosts nobody can tell whether the caller's calls are led elsewhere, or the other's address is.
+            hosts = (target, *callers) if len(answers.hosts) == 2 else (target,)
+            text = f"{who} answers at {target}'s address {wrong[0].address}, as {listed(tuple(callers))} calls it"
+            look = f"ip neigh show {wrong[0].address}; sudo iptables -t nat -S OUTPUT"
+            fix = f"find it, on {wrong[0].source}: {look}; is it a proxy, or a second host?"
             needed = any({"rendezvous", "store"} & set(link.kinds) for link in wrong)
             needed = needed or any(traffic.opens(answers, *cell) for cell in cells)
             level = FAULT if needed else WARNING
-            yield Finding("wrong-machine", "links", (target,), text, _evidence(wrong), SILENT, fix, level, cells=cells)
+            yield Finding("wrong-machine", "links", hosts, text, _evidence(wrong), SILENT, fix, level, cells=cells)
 
 
 def _six(answers: Answers) -> Iterator[Finding]:

@@ -42,9 +42,11 @@ def _own(answers: Answers) -> Iterator[Finding]:
         c10d = answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d"
         if c10d and prediction.takes_itself(facts, answers.plan.endpoint) is None:
             problem = "name-unresolvable"
-        if not problem:
-            continue
         rows = facts["names"].get(name)
+        if not problem:
+            if isinstance(rows, dict) and rows.get("error") == "timeout":
+                yield _slow(answers, host, name)
+            continue
         shown = ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
         if problem == "name-unresolvable" and isinstance(rows, dict) and rows.get("error") == "timeout":
             text = f"{host}: its own name {name} did not resolve in the 2 s that we wait"
@@ -63,6 +65,13 @@ def _own(answers: Answers) -> Iterator[Finding]:
             _own_fix(answers, host, name, problem),
             WARNING if _harmless(answers, host, problem) else FAULT,
         )
+
+
+def _slow(answers: Answers, host: str, name: str) -> Finding:
+    """A name server that does not answer: where no rank needs a name, torchrun still asks for the host's own."""
+    text = f"{host}: the look-up of its own name {name} has no answer after 2 s"
+    fix = f"{_own_fix(answers, host, name, 'name-unresolvable')}; on {host}: cat /etc/resolv.conf"
+    return Finding("name-unresolvable", "names", (host,), text, (), "each start waits for it", fix, WARNING)
 
 
 def _localhost(answers: Answers) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...config.script import as_option, as_typed
 from ...core.program import FAB, MAKE, option
+from ...run.onward import options as onward_options
 from ...run.record import SLURM, backend_of
 from . import units as words
 from .data import Fields, Run, number
@@ -129,10 +130,17 @@ def again(record: Fields) -> str:
     return " ".join([f"{MAKE} up", *parts])
 
 
-def _deploy(record: Fields, hosts: list[Any], words: list[str]) -> str:
-    """`fab deploy` to the hosts of the run; the record's `again` has the other options, quoted already."""
-    named = ["--cluster", str(record["cluster"])] if record.get("cluster") else ["--hosts", ",".join(map(str, hosts))]
-    return " ".join(filter(None, [shlex.join([FAB, "deploy", *named, *words]), str(record.get("again") or "")]))
+def _deploy(record: Fields, hosts: list[Any], words: list[str], left: Any = None) -> str:
+    """`fab deploy` to the hosts of the run; the record's `again` has the other options, quoted already.
+
+    `left`: the hosts that the hint at the run's end names, where one is lost; the outcome may be anybody's, so they
+    only choose from the record's.
+    """
+    on = [host for host in hosts if host in left] if isinstance(left, list) else []
+    whole = record.get("cluster") and not on
+    named = ["--cluster", str(record["cluster"])] if whole else ["--hosts", ",".join(map(str, on or hosts))]
+    more = onward_options(str(record.get("again") or ""), len(hosts), len(on or hosts))
+    return " ".join(filter(None, [shlex.join([FAB, "deploy", *named, *words]), more]))
 
 
 def onward(run: Run, verdict: str) -> str:
@@ -144,7 +152,7 @@ def onward(run: Run, verdict: str) -> str:
     if verdict == "done" or not run.own or not goes_on:
         return ""
     if hosts := run.own.get("hosts"):
-        return _deploy(run.own, hosts, ["--resume", run.folder.name])
+        return _deploy(run.own, hosts, ["--resume", run.folder.name], run.outcome.get("hosts_left"))
     if run.script:
         return shlex.join([FAB, "up", "--resume", run.folder.name])
     return f"{MAKE} up {option('RESUME', shlex.quote(f'runs/{run.folder.name}'))}"

@@ -164,6 +164,7 @@ def mirrored(mark="MARK"):
         f"{mark} state {container()}",
         f"{mark} doc outcome/a-0.json {base64.b64encode(VERDICT.encode()).decode()}",
         f"{mark} state away",
+        f"{mark} died 137",
         f"{mark} state {container(status='exited', code=137)}",
     ])  # fmt: skip
 

@@ -81,5 +81,5 @@ def test_the_help_breaks_no_line_at_a_hyphen(name, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", [name, "--help", "deploy"])
     program.run(sys.argv, exit=False)
     shown = capsys.readouterr().out
-    assert '"--partition=a100 --time=4:00:00"' in shown
+    assert '"--partition=a100 --cpus-per-task=64"' in shown
     assert [line for line in shown.splitlines() if line.endswith("-")] == []

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import script, script_file
+from deploy.config import runners, script, script_file
 from deploy.config.script import ScriptCommand
 from deploy.core.errors import UsageError
 
@@ -158,6 +158,44 @@ def test_a_command_for_each_node_is_one_of_the_script(tmp_path):
     assert script.once_a_node("", "train.py") == "train.py"
     with pytest.raises(UsageError, match="--each and --script"):
         script.once_a_node("main.py", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("noderank", "node_rank"), ("rank", "ranks"), ("nnodes", "nodes"), ("master_addr", "master"), ("PORT", "port")],
+)
+def test_a_name_in_braces_that_is_almost_one_of_ours_is_refused_with_the_nearest(name, meant):
+    with pytest.raises(UsageError, match=f"{{{name}}}: no such name") as refused:
+        script.once_a_node(f"spawn.py --rank {{{name}}}", "")
+    assert f"did you mean {{{meant}}}?" in refused.value.hint
+
+
+@pytest.mark.parametrize("words", ["{epoch}", "{}", "{node_rank}", "${rank}", "{'lr': 3}", "{step:08d}", "{name}.pt"])
+def test_braces_of_the_script_s_own_are_left_alone(words):
+    assert words in script.once_a_node(f"spawn.py --log {words}", "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "command", "hint"),
+    [
+        ("mpirun -np 2 python sl.py", "up", "--nproc 2 --style mpi --script 'python sl.py'"),
+        ("mpirun --np=2 -x A python sl.py", "up", "--nproc 2 --style mpi --script 'python sl.py'"),
+        ("mpirun python sl.py", "up", "--style mpi --script 'python sl.py'"),
+        ("mpiexec -n 4 -ppn 2 python sl.py", "deploy", "--nproc 2 --style mpi --script 'python sl.py'"),
+        ("mpirun -np 4 python sl.py", "deploy", "--nproc 4 --style mpi --script 'python sl.py' (--nproc counts"),
+        ("srun -N2 -n4 python sl.py", "deploy", "--nproc 2 --style slurm --script 'python sl.py'"),
+        ("srun --ntasks-per-node 8 -c 4 python sl.py", "up", "--nproc 8 --style slurm --script 'python sl.py'"),
+        ("srun -n4 python sl.py -n 9", "agent", "--nproc 4 --script 'python sl.py -n 9'"),
+        ("nohup python sl.py -n 9", "up", "--script 'python sl.py -n 9'"),
+    ],
+)
+def test_in_place_of_a_launcher_of_ranks_stands_what_keeps_their_number_and_their_variables(
+    read, monkeypatch, typed, command, hint
+):
+    monkeypatch.setattr(runners, "COMMAND", command)
+    with pytest.raises(UsageError) as refused:
+        read(typed)
+    assert refused.value.hint.startswith(hint)
 
 
 def test_a_refusal_repeats_the_way_in_which_the_script_was_typed(tmp_path):

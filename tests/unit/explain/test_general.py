@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from deploy.cli.explain import next_of
 from deploy.explain.blame import raised_in
 from deploy.explain.cause import explain
 from deploy.explain.signs import SIGNS
@@ -217,3 +218,49 @@ def test_what_could_not_be_done_is_a_cause_only_at_the_end():
     last = "Could not load library libcudnn_cnn_infer.so.8\n"
     assert explain({"a": last}).cause == "library-mismatch"
     assert explain({"a": last + "going on\n" * 9}).cause == ""
+
+
+@pytest.mark.parametrize(("text", "cause", "words", "maybe"), [
+    ("OSError: [Errno 116] Stale file handle: '/data/x'", "disk-faulty", "no longer knows a file", ()),
+    ("ERROR: [Errno 98] error while attempting to bind on address ('0.0.0.0', 29500): address already in use",
+     "port-busy", "port 29500 is in use", ()),
+    ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: "
+     "29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use", "port-busy", "29500", ()),
+    ("OSError: [Errno 98] Address already in use (port 29500)", "port-busy", "port 29500", ()),
+    ("OSError: [Errno 98] Address already in use", "port-busy", "a port is in use", ()),
+    ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=4711.0.", "host-memory", "--mem", ("killed",)),
+    ("PIL.UnidentifiedImageError: cannot identify image file '/data/x.jpg'", "exception", "'/data/x.jpg'", ()),
+], ids=["stale", "port of a tuple", "port of torch", "port in words", "no port", "slurm", "image"])  # fmt: skip
+def test_the_words_say_what_the_line_does(text, cause, words, maybe):
+    explained = explain({"a": f"{text}\n"})
+    assert (explained.cause, explained.maybe) == (cause, maybe)
+    assert words in explained.what
+
+
+def test_the_limit_of_a_slurm_job_is_looked_up_with_slurm():
+    text = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=4711.0.\n"
+    assert next_of(explain({"a": text}), "", {}).startswith("scontrol show job 4711 | grep -i mem")
+
+
+def test_the_kernels_own_words_of_a_full_host_send_to_the_kernels_log():
+    assert "dmesg" in explain({"a": "Out of memory: Killed process 71 (python)\n"}).next
+
+
+def test_training_that_ends_with_losses_that_are_no_numbers_is_told_as_that():
+    steps = [f"step {step} loss {'nan' if step > 20 else 0.5}\n" for step in range(300)]
+    explained = explain({"a.log": "".join(steps)})
+    assert (explained.cause, explained.evidence[0].number) == ("loss-nan", 300)
+    assert next_of(explained, "", {"a.log": "a.log"}) == "grep -n -i -m 1 'loss.*nan' a.log"
+    assert next_of(explained, "", {}) == "", "standard input is no file to search"
+    assert not explain({"a": "".join(steps[:20])}).cause
+    assert not explain({"a": "step 8 loss nan\nstep 9 loss 0.3\n"}).cause, "it was skipped"
+    assert explain({"a": "".join(steps) + "KeyError: 'x'\n"}).cause == "script-error"
+
+
+def test_a_file_is_not_the_one_that_did_not_reach_the_rendezvous():
+    text = (
+        "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to "
+        "(10.0.0.9, 29500).\nRendezvousConnectionError: The connection to the C10d store has failed.\n"
+    )
+    assert "a node (its output: rdzv.log) did not reach" in explain({"rdzv.log": text}).what
+    assert explain({"gpu-b": text}).what.startswith("gpu-b did not reach")

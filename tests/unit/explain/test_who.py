@@ -6,7 +6,6 @@ from deploy.cli.explain import next_of
 from deploy.explain.cause import explain
 from deploy.explain.kinds import kind_of
 from deploy.explain.signs import SIGNS
-from deploy.explain.verdict import with_verdict
 from deploy.run.causes import Cause
 
 WAIT = (
@@ -110,35 +109,40 @@ def test_the_next_command_has_the_job_the_hosts_or_the_lines_of_the_file():
         assert next_of(explain({"a": text}), "", {"a": "/logs/my run.out"}) == command
 
 
-def test_where_the_logs_show_only_victims_the_runs_own_verdict_is_the_cause():
-    lost = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:1\n"
-    shown = explain({"rack-1": f"[rank0]: {lost}", "rack-3": f"[rank2]: {lost}", "rack-2": "step 7\n"})
-    assert not shown.cause
-    outcome = {
-        "verdict": "failed",
-        "cause": "killed",
-        "node": "rack-2",
-        "rank": 1,
-        "message": "rack-2 was killed\nmore",
-    }
-    told = with_verdict(shown, outcome)
-    assert (told.cause, told.first) == ("killed", "rank 1 on rack-2")
-    assert told.what.startswith("rack-2 was killed (")
-    assert with_verdict(shown, {**outcome, "node": ""}) == shown, "a verdict that names nobody adds nothing"
-    assert with_verdict(shown, {**outcome, "verdict": "done"}) == shown
-    clear = explain({"rack-1": "KeyError: 'x'\n"})
-    assert with_verdict(clear, outcome) == clear
+LOST_PEER = "[rank0]: RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7095\n"
+ROOT = "Root Cause (first observed failure):\n[0]:\n  host : localhost\n  rank : 0 (local_rank: 0)\n  exitcode : 1\n"
+ENDED = "Failures:\n[1]:\n  host : localhost\n  rank : 1 (local_rank: 1)\n  exitcode : -15 (pid: 8)  (SIGTERM)\n"
 
 
-def test_an_error_whose_cause_is_not_known_gives_way_only_to_a_verdict_that_knows_one():
-    shown = explain({"rack-1": "RuntimeError: the odd is odd\n"})
-    outcome = {
-        "verdict": "failed",
-        "cause": "exception",
-        "node": "rack-1",
-        "rank": 0,
-        "message": "rank 0 exited with 1",
-    }
-    assert with_verdict(shown, outcome) == shown
-    told = with_verdict(shown, {**outcome, "cause": "killed"})
-    assert (told.cause, told.maybe) == ("killed", ())
+@pytest.mark.parametrize(("text", "look"), [
+    (LOST_PEER + ENDED + ROOT, "look at rank 1,"),
+    ("world_size=4\n" + LOST_PEER + ROOT, "look at ranks 1-3,"),
+    ("[rank2]: an error-free line\n" + LOST_PEER + ROOT, "look at rank 2,"),
+    (LOST_PEER + ROOT, "look at the ranks beside rank 0,"),
+], ids=["the launcher ended it", "the world", "its other lines", "nothing names it"])  # fmt: skip
+def test_a_rank_that_lost_a_peer_is_not_first_and_the_ranks_without_words_are_named(text, look):
+    explained = explain({"out": text})
+    assert (explained.cause, explained.first) == ("", "")
+    assert look in explained.what
+
+
+def test_a_rank_with_an_error_of_its_own_stays_the_first():
+    explained = explain({"out": LOST_PEER + "[rank1]: KeyError: 'x'\n" + ROOT.replace("0", "1")})
+    assert (explained.cause, explained.first) == ("script-error", "rank 1 on localhost (exit code 1)")
+
+
+def test_no_command_for_a_plain_log_needs_a_run_of_musters():
+    explained = explain({"out.log": LOST_PEER + ROOT})
+    assert next_of(explained, "", {"out.log": "/logs/out.log"}) == "sed -n '1,16p' /logs/out.log"
+    assert next_of(explained, "", {}) == "", "standard input has no file to look into"
+
+
+@pytest.mark.parametrize(("text", "first"), [
+    ("trainer-worker-2 trainer torch.OutOfMemoryError: CUDA out of memory. Tried\n", "trainer-worker-2"),
+    ("[pod/trainer-worker-2/trainer] KeyError: 'x'\n", "trainer-worker-2"),
+    ("[2026-03-01 10:00:00,125] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python3', '-u', 'train.py', "
+     "'--local_rank=7', '--deepspeed', 'ds.json'] exits with return code = -9\n", "local rank 7 (exit code -9)"),
+    ("srun: error: Node failure on gpu013\n", "gpu013"),
+], ids=["pod and container", "kubectl --prefix", "deepspeed", "slurm's node"])  # fmt: skip
+def test_who_failed_first_in_a_launchers_own_form(text, first):
+    assert explain({"out": text}).first == first

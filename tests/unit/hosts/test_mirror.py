@@ -1,152 +1,66 @@
-"""What hosts report of a run is copied into its folder here. Files of one name from several hosts do not mix."""
+"""What a follower keeps of a host's words about its node."""
 
-from __future__ import annotations
-
-import base64
 import json
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deploy.core.names import NodeName
-from deploy.host import incoming
-from deploy.host.unpack import LeftOut
 from deploy.hosts.mirror import Mirror
-from deploy.report.page import data
-from deploy.run import apart
-from deploy.run.follow import Follower
-from deploy.run.progress import State
-
-LOG = "ranks/rank-0.jsonl"
-
-
-def lines(node: str, t: float, steps: range, rank: int = 0, world: int = 2) -> str:
-    """A rank's events from `t` on, a step a second."""
-    began = {"t": t, "kind": "began", "attempt": 0, "world": world}
-    started = {"t": t + 0.1, "kind": "started", "attempt": 0, "world": world}
-    rows = [{"t": t + 1 + n, "kind": "step", "step": s, "data_ms": 1, "compute_ms": 1} for n, s in enumerate(steps)]
-    return "".join(json.dumps({**row, "rank": rank, "node": node}) + "\n" for row in (began, started, *rows))
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    folder = tmp_path / "runs" / "r1"
-    folder.mkdir(parents=True)
-    return folder
+def mirror(tmp_path):
+    (tmp_path / "r").mkdir()
+    return Mirror(tmp_path / "r", "a", NodeName("a"), print)
 
 
-def mirror(run_dir: Path, node: str) -> Mirror:
-    return Mirror(run_dir, node, NodeName(node), pytest.fail)
+def state(mirror, started, status="running"):
+    inside = {"Status": status, "ExitCode": 0, "StartedAt": started}
+    labels = {"muster.run": "r", "muster.node": "a"}
+    mirror.take(f"{mirror.mark} state {json.dumps({'name': '/c', 'labels': labels, 'folder': [], 'state': inside})}")
 
 
-def send(made: Mirror, files: dict[str, str]) -> None:
-    """What a host sends of its files, which are these: all that is behind what is known here of its own file."""
-    _, known = made.known()
-    for path, text in files.items():
-        size, time = known.get(path, (0, ""))
-        at = size if time == apart.time_in(text.encode()) else 0
-        if text[at:]:
-            piece = base64.b64encode(text[at:].encode()).decode()
-            made.take(f"{made.mark} add {path} {at} {piece} .")
+def test_a_node_that_its_engine_started_again_between_two_looks_has_the_code_of_its_life_before(mirror):
+    state(mirror, "1")
+    mirror.take(f"{mirror.mark} died 137")
+    state(mirror, "2")
+    assert (mirror.state.restarts, mirror.state.code) == (1, 137)
+    state(mirror, "3")
+    assert (mirror.state.restarts, mirror.state.code) == (2, None), "this engine does not know it"
 
 
-def steps_of(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    return [(event["node"], event["step"]) for event in events if event["kind"] == "step"]
+def test_only_files_of_the_node_itself_show_that_it_lives_without_its_engine(mirror, monkeypatch):
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    for seconds, path in ((0, ""), (30, "ranks/rank-1.jsonl"), (31, "ranks/rank-0.jsonl")):
+        now += seconds
+        mirror.take(f"{mirror.mark} state away")
+        if path:
+            mirror.take(f"{mirror.mark} add {path} 0 e30K .")
+    assert mirror.signs([0]).lives_on
+    assert mirror.signs([2]).trouble == "lifeless", "hosts may share a home"
+    now += 10
+    assert mirror.signs([0]).trouble == "unseen"
 
 
-def test_a_rank_on_another_host_than_before_is_followed_from_its_first_event(run_dir: Path) -> None:
-    send(mirror(run_dir, "a"), {LOG: lines("a", 1000.0, range(1, 80))})
-    follower = Follower(run_dir)
-    resumed = mirror(run_dir, "b")
-    send(resumed, {LOG: lines("b", 2000.0, range(80, 83))})
-    assert steps_of(follower.read()) == [("b", 80), ("b", 81), ("b", 82)]
-    send(resumed, {LOG: lines("b", 2000.0, range(80, 85))})
-    send(mirror(run_dir, "b"), {LOG: lines("b", 2000.0, range(80, 86))})  # as another follower goes on
-    assert steps_of(follower.read()) == [("b", 83), ("b", 84), ("b", 85)]
-    assert "".join(path.read_text() for path in (run_dir / LOG, run_dir / "hosts/b" / LOG)) == (
-        lines("a", 1000.0, range(1, 80)) + lines("b", 2000.0, range(80, 86))
-    ), "nothing of either part is lost"
+def test_a_host_that_was_silent_itself_is_not_said_to_have_a_dead_engine(mirror, monkeypatch):
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    state(mirror, "1")
+    now += 25
+    mirror.take(f"{mirror.mark} state away")
+    assert (mirror.engine_s(), mirror.away_s()) == (25, 0)
+    now += 5
+    assert mirror.away_s() == 5
+    state(mirror, "1")
+    assert mirror.away_s() == 0
 
 
-def test_the_page_has_the_steps_and_losses_of_all_hosts_that_had_a_rank(run_dir: Path) -> None:
-    for node, t, steps in (("a", 1000.0, range(1, 80)), ("b", 2000.0, range(80, 90))):
-        losses = "".join(json.dumps({"t": t + step, "step": step, "loss": 1 / step}) + "\n" for step in steps)
-        send(mirror(run_dir, node), {LOG: lines(node, t, steps), "metrics.jsonl": losses})
-    run = data.load(run_dir)
-    assert [time.step for time in run.times[0]] == [*range(1, 90)]
-    assert [row["step"] for row in run.metrics] == [*range(1, 90)]
-    assert run.nodes == {0: "b"}
-
-
-def test_hosts_that_share_a_home_send_a_file_that_is_kept_once(run_dir: Path) -> None:
-    both = (mirror(run_dir, "a"), mirror(run_dir, "b"))
-    for length in (3, 5):
-        for made in both:
-            send(made, {LOG: lines("a", 1000.0, range(1, length))})
-    assert (run_dir / LOG).read_text() == lines("a", 1000.0, range(1, 5))
-    assert not (run_dir / "hosts").exists()
-
-
-def test_the_events_of_a_host_that_has_lost_its_disk_lie_beside_those_from_before(run_dir: Path) -> None:
-    send(mirror(run_dir, "a"), {LOG: lines("a", 1000.0, range(1, 80))})
-    send(mirror(run_dir, "a"), {LOG: lines("a", 2000.0, range(80, 85))})
-    assert (run_dir / LOG).read_text() == lines("a", 1000.0, range(1, 80))
-    assert (run_dir / "hosts/a" / LOG).read_text() == lines("a", 2000.0, range(80, 85))
-    send(mirror(run_dir, "a"), {LOG: lines("a", 3000.0, range(85, 90))})
-    assert (run_dir / "hosts/a" / LOG).read_text() == lines("a", 3000.0, range(85, 90))
-
-
-def test_a_node_came_up_when_its_host_says_so_and_not_when_a_follower_reads_it(run_dir: Path) -> None:
-    made, now = mirror(run_dir, "a"), time.time()
-    for written, shown in ((now - 400.0, now - 400.0), (now + 3600.0, now)):  # the second host's clock is ahead
-        node_file = json.dumps({"node": "a", "pid": 7, "host": "a", "t": written})
-        made.take(f"{made.mark} doc nodes/a.json {base64.b64encode(node_file.encode()).decode()} .")
-        (event,) = Follower(run_dir).read()
-        assert event["t"] == pytest.approx(shown, abs=5.0)
-
-
-def test_a_fetch_leaves_the_events_of_a_lost_host_where_they_are(run_dir: Path) -> None:
-    send(mirror(run_dir, "a"), {LOG: lines("a", 1000.0, range(1, 80))})
-    send(mirror(run_dir, "b"), {LOG: lines("b", 2000.0, range(80, 82))})
-    staged = run_dir / ".fetch-b"
-    (staged / "ranks").mkdir(parents=True)
-    (staged / LOG).write_text(lines("b", 2000.0, range(80, 90)))
-    incoming.Merge(run_dir, incoming.Fetched(run_dir)).take("b", staged, LeftOut())
-    assert (run_dir / LOG).read_text() == lines("a", 1000.0, range(1, 80))
-    assert (run_dir / "hosts/b" / LOG).read_text() == lines("b", 2000.0, range(80, 90))
-
-
-def test_ranks_that_a_smaller_start_has_not_are_no_part_of_its_step(run_dir: Path) -> None:
-    for rank, node in enumerate("abc"):
-        send(mirror(run_dir, node), {f"ranks/rank-{rank}.jsonl": lines(node, 1000.0, range(1, 83), rank, world=3)})
-    for rank, node in enumerate("bc"):
-        send(mirror(run_dir, node), {f"ranks/rank-{rank}.jsonl": lines(node, 2000.0, range(80, 256), rank)})
-    state = State(("b", "c"))
-    for event in Follower(run_dir, from_start=True).read():
-        state.apply(event)
-    state.apply({"kind": "step", "t": 1090.0, "rank": 2, "node": "c", "step": 82})  # it comes late
-    assert (state.step, state.began, state.evidence.living) == (255, {0: "b", 1: "c"}, {0: "b", 1: "c"})
-
-
-def test_the_loss_moves_on_while_the_first_host_is_away(run_dir: Path) -> None:
-    """Rank 0 of a script is on another host then, which writes a metrics.jsonl of its own."""
-
-    def losses(*steps: int) -> dict[str, str]:
-        return {"metrics.jsonl": "".join(json.dumps({"t": 1e9 + s, "step": s, "loss": 1 / s}) + "\n" for s in steps)}
-
-    first, second, state = mirror(run_dir, "a"), mirror(run_dir, "b"), State(("a", "b", "c"))
-    follower = Follower(run_dir)
-    for made, files, newest in (
-        (first, losses(1, 464), 464),
-        (second, losses(490), 490),
-        (second, losses(490, 643), 643),
-        (first, losses(1, 464, 660), 660),
-    ):
-        send(made, files)
-        for event in follower.read():
-            state.apply(event)
-        assert state.losses[-1] == (newest, 1 / newest)
-    assert state.unread == 0
-    assert [row["step"] for row in data.load(run_dir).metrics] == [1, 464, 490, 643, 660]
+def test_what_dockers_client_says_of_a_dead_engine_is_no_word_of_the_node(tmp_path):
+    heard = []
+    (tmp_path / "r").mkdir()
+    mirror = Mirror(tmp_path / "r", "a", NodeName("a"), print, lambda words, _: heard.append(words))
+    mirror.take("unexpected EOF")
+    mirror.take("2026-11-26T02:38:26.1Z unexpected EOF")
+    assert heard == ["unexpected EOF"], "a script may print it"

@@ -16,6 +16,8 @@ from deploy.hosts.resume import (
     with_host_paths,
     with_resume_hint,
 )
+from deploy.report.page.data import Run
+from deploy.report.page.head import onward
 from deploy.run import record
 from deploy.run.causes import Cause
 from deploy.run.outcome import Result
@@ -77,6 +79,23 @@ def test_another_host_that_has_the_checkpoints_continues_without_the_first(tmp_p
     result = with_resume_hint(Result("failed"), run_dir, True, ["a"], copied=True)
     assert "fab deploy --hosts b,c --resume r" in result.hint
     assert "when that host is back" in with_resume_hint(Result("failed"), run_dir, True, ["a", "b", "c"], True).hint
+
+
+def test_the_hint_and_the_page_have_the_same_command_with_min_nodes_where_it_can_hold(tmp_path):
+    run_dir = tmp_path / "r"
+    run_dir.mkdir()
+    fields = resume_fields(Options(min_nodes="2"))
+    record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": True, **fields})
+    for lost, command in (
+        ((), "fab deploy --hosts a,b,c --resume r --min-nodes 2"),
+        (("a",), "fab deploy --hosts a,b,c --resume r --min-nodes 2"),
+        (("b",), "fab deploy --hosts a,c --resume r"),
+    ):
+        result = with_resume_hint(Result("failed"), run_dir, True, lost)
+        assert result.hint.endswith(command)
+        outcome = {"verdict": "failed", "kept": {"a": {}}, "hosts_left": list(result.hosts_left)}
+        shown = Run(run_dir, {}, {}, {}, outcome, [], [], [], {}, {}, [], record.own(run_dir), script=True)
+        assert onward(shown, "failed") == command
 
 
 def test_a_host_whose_disk_is_full_gets_room_before_the_script_continues(tmp_path):

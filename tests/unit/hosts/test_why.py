@@ -1,11 +1,15 @@
 """What `fab why` answers where no rank can say anything any more."""
 
+import json
+import time
+
 import pytest
 
 from deploy.core.errors import DeployError
 from deploy.host.facts import Container
 from deploy.hosts import why
 from deploy.report.console import Console
+from deploy.run.hang import RankDoing
 
 
 def container(place, code):
@@ -27,3 +31,26 @@ def test_a_run_of_this_machine_that_has_ended_is_refused_with_its_end_and_its_pa
     with pytest.raises(DeployError, match=r"r1 has ended: train\.py was asked to stop") as refused:
         why.why_here("r1", False, Console())
     assert "report --run r1" in refused.value.hint
+
+
+def steps_of(folder, rank, node, own_ms, wait_ms, t):
+    step = {
+        "kind": "step",
+        "rank": rank,
+        "node": node,
+        "step_ms": own_ms + wait_ms,
+        "compute_ms": own_ms,
+        "wait_ms": wait_ms,
+    }
+    lines = [json.dumps({**step, "t": t + number, "step": number, "count": 1}) for number in range(1, 9)]
+    (folder / f"ranks/rank-{rank}.jsonl").write_text("\n".join([*lines, ""]))
+
+
+def test_the_rank_that_holds_up_the_others_is_named_from_the_steps_of_the_last_minute(tmp_path):
+    ranks = [RankDoing(0, "rack-1", "backward"), RankDoing(1, "rack-2", "script")]
+    (tmp_path / "ranks").mkdir()
+    for age, named in ((10.0, True), (500.0, False)):
+        steps_of(tmp_path, 0, "rack-1", 100.0, 2000.0, time.time() - age)
+        steps_of(tmp_path, 1, "rack-2", 2100.0, 0.0, time.time() - age)
+        assert why._slow(tmp_path, ranks).startswith("rack-2 (rank 1) is slow: it computes for 2100 ms") == named
+    assert not why._slow(tmp_path / "not-here", ranks)

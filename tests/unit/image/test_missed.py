@@ -136,6 +136,10 @@ def test_a_module_that_was_sent_and_is_not_found_is_no_package(tmp_path):
     assert missed.hint("ModuleNotFoundError: No module named 'models'", tmp_path, Choice()) == ""
 
 
+def test_a_module_of_muster_s_library_is_in_no_package_that_could_be_added(tmp_path):
+    assert missed.hint("ModuleNotFoundError: No module named 'muster.lightning'", tmp_path, Choice()) == ""
+
+
 @pytest.mark.parametrize(
     ("needs", "where"),
     [

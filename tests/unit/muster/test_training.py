@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import muster
 from muster.checkpoint import parts
@@ -141,6 +141,25 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path, cap
     assert "step-00000008: state.pt was altered" in capsys.readouterr().err
 
 
+def test_where_each_checkpoint_is_damaged_it_does_not_begin_again_in_silence(tmp_path):
+    train(tmp_path, 8)
+    for state in tmp_path.glob("checkpoints/*/state.pt"):
+        state.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="each checkpoint there is damaged") as refused:
+        build(tmp_path)
+    assert "step-00000004" in refused.value.message
+    assert "remove the folder, to begin at step 0" in refused.value.hint
+
+
+def test_a_loop_that_finishes_early_has_a_checkpoint_of_its_last_step(tmp_path):
+    _, training = build(tmp_path, save_every=0)
+    for _ in training.batches(data(), batch=8, steps=100):
+        if training.step == 4:
+            training.finish()
+    assert training.step == 5
+    assert build(tmp_path)[1].step == 5
+
+
 def test_numbers_are_written_with_their_step(tmp_path):
     train(tmp_path, 6)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -186,6 +205,10 @@ def test_what_cannot_work_is_refused_with_what_can(tmp_path, monkeypatch):
     _, training = build(tmp_path)
     with pytest.raises(Refused, match="no length"):
         next(training.batches(Endless(), batch=8, steps=1))
+    with pytest.raises(Refused, match="got a DataLoader"):
+        next(training.batches(DataLoader(data()), batch=8, steps=1))
+    with pytest.raises(Refused, match="micro_batches=9, and a rank has 8 samples"):
+        next(training.batches(data(), batch=8, steps=1, micro_batches=9))
     with pytest.raises(TrainError, match=r"function.*builtin_function_or_method"):
         list(muster.Training(tmp_path / "other", part=Lambda()).batches(data(), batch=8, steps=1))
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.explain.own_run import ENTRIES
 from deploy.explain.signs import SIGNS
 from deploy.preflight import Answers, Finding, PreflightRequest, judge
 from deploy.preflight.causes import CAUSES
@@ -121,7 +122,7 @@ def test_answers_survive_being_recorded():
 
 def test_every_cause_has_its_entry_and_no_entry_lacks_its_cause():
     text = (HOME / "docs/troubleshooting.md").read_text()
-    explained = {sign.cause for sign in SIGNS if sign.cause} | {"script-error", "exception"}
+    explained = {sign.cause for sign in SIGNS if sign.cause} | {"script-error", "exception", *ENTRIES.values()}
     assert set(re.findall(r"^### (\S+)$", text, re.MULTILINE)) == CAUSES | explained
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from deploy.hosts import host_findings
 from deploy.hosts import preflight as hosts_preflight
+from deploy.image.push_plan import HostImage
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import link_quality, ports
-from deploy.preflight.findings import UNKNOWN
+from deploy.preflight.findings import UNKNOWN, WARNING, Finding
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS
 
@@ -388,6 +389,29 @@ def test_an_engine_in_another_network_than_the_login_is_named_for_its_host():
     (finding,) = host_findings.networks(every, seen)
     assert (finding.cause, finding.hosts) == ("bridge-network", ("b",))
     assert "a network of its own: with --network host a container sees eth0" in finding.text
+
+
+def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_one_to_all():
+    held = {host: HostImage("sha256:1", ("lab:1",), layers, "") for host, layers in (("a", ("x", "y")), ("b", ("x",)))}
+    (finding,) = host_findings.differing("lab:1", held, TWO)
+    assert (finding.cause, finding.level) == ("image-differs", WARNING)
+
+
+def test_a_container_without_netlink_is_not_said_to_be_behind_address_translation():
+    verdict = judge(of_two(answers(change={"b": {"interfaces": {}}})))
+    assert (verdict.cause, verdict.hosts) == ("interface-missing", ("b",))
+    assert "address translation" not in " ".join(finding.text for finding in verdict.findings)
+
+
+def test_a_slow_look_up_of_names_is_a_warning_and_the_likely_cause_where_the_rehearsal_fails():
+    name = answers().facts["b"]["hostname"]
+    seen = of_two(answers(change={"b": {"names": {name: {"error": "timeout"}}}}))
+    seen = dataclasses.replace(seen, request=PreflightRequest(interfaces=dict.fromkeys(TWO, "eth0")))
+    (warning,) = [finding for finding in judge(seen).findings if finding.cause == "name-unresolvable"]
+    assert warning.level == WARNING
+    failed = Finding("proof-failed", "proof", TWO, "b does not come", (), "", "", UNKNOWN)
+    verdict = judge(seen, [failed])
+    assert (verdict.cause, verdict.hosts, verdict.first.level) == ("name-unresolvable", ("b",), UNKNOWN)
 
 
 def test_a_folder_of_claims_that_is_closed_stops_a_run():

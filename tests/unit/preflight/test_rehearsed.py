@@ -60,6 +60,13 @@ BUS = "RuntimeError: worker is killed by signal: Bus error"
             rank("see the run's folder", error="RuntimeError: the engine does not see the host's folder"),
             "mount-missing",
         ),
+        (
+            rank(
+                "see the run's folder",
+                error="PermissionError: [Errno 13] Permission denied: '/muster/run/here' [no right to write there]",
+            ),
+            "mount-closed",
+        ),
     ],
 )
 def test_what_fails_is_a_fault_of_its_host_with_the_cause_that_was_looked_at_as_well(failed, cause):

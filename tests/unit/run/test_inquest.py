@@ -126,6 +126,62 @@ def test_several_hosts_without_power_are_one_verdict_and_this_machine_offline_is
     assert not inquest.findings(run_of(*away, node("n2", "unseen"), stuck(2)), 130.0)
 
 
+def test_of_several_lost_hosts_the_first_silent_one_is_the_culprit_and_no_silence_is_exaggerated() -> None:
+    finding = first(node("n2", "unseen", 60.0), node("n1", "unseen", 120.0), stuck(0))
+    assert (finding.node, finding.rank) == ("n2", 2)
+    assert "they have not answered for 14 s or longer, and rank 0 waits for them" in finding.message
+
+
+def test_a_host_whose_engine_alone_is_silent_is_no_suspect_and_the_one_that_fell_silent_is() -> None:
+    # watch.py gives no trouble to a node that lives without its engine.
+    finding = first(node("n2"), node("n1", "unseen", 120.0), stuck(0), stuck(2))
+    assert (finding.node, finding.message) == (
+        "n1",
+        "n1 (rank 1) is lost: it has not answered for 14 s, and ranks 0, 2 wait for it",
+    )
+
+
+def test_a_node_that_shows_no_life_below_a_silent_engine_is_lost_in_other_words() -> None:
+    silence = "n1 (rank 1) is lost: its Docker engine does not answer, its node has written nothing for 29 s"
+    lifeless, victim = node("n1", "lifeless", 121.0), ended(2, 1, 101.0, GONE, True)
+    assert first(lifeless, victim).message == f"{silence}, and rank 2 lost it"
+    earlier = ended(2, 1, 90.0, GONE, True)
+    assert not inquest.findings(run_of(earlier, lifeless), 130.0), "rank 2 lost another one: this one still wrote"
+    assert first(lifeless, stuck(0), stuck(2)).message == f"{silence}, and ranks 0, 2 wait for it"
+
+
+def test_a_node_that_ended_with_the_others_below_a_silent_engine_is_what_they_started_again_without() -> None:
+    ends = [ended(number, 1, 101.0, GONE, True) for number in (1, 2)]
+    known = [node("n1", t=2.0), node("n2", t=2.0)]
+    finding = first(*known, *ends, node("n2", t=102.0, restarts=1), node("n1", "lifeless", 121.0))
+    assert (finding.node, finding.message.rpartition(", and ")[2]) == ("n1", "n2 started again without it")
+
+
+def test_a_rank_that_is_stopped_answers_no_look_and_stays_named_as_stopped() -> None:
+    findings = inquest.findings(run_of(stuck(1, "stopped"), stuck(1, "unseen", 110.0), stuck(0), stuck(2)), 130.0)
+    assert [finding.cause for finding in findings] == [Cause.STOPPED]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [("paused", "n1 is no longer paused, after 20 s"), ("unseen", "n1 answers again")],
+)
+def test_the_end_of_a_pause_or_a_silence_is_told_where_its_beginning_was(trouble: str, words: str) -> None:
+    state = State(("n0", "n1", "n2"))
+    for event in (*(rank("began", number, 1.0) for number in range(3)), node("n1", trouble), stuck(0), stuck(2)):
+        state.apply(event)
+    state.inquire(101.0)
+    state.inquire(115.0)
+    state.apply(node("n1", t=120.0))
+    assert state.story[-1].text == words
+    state.inquire(120.5)
+    state.apply(node("n1", trouble, t=121.0))
+    state.inquire(122.0)
+    before = len(state.story)
+    state.apply(node("n1", t=123.0))
+    assert len(state.story) - before == (trouble == "paused"), "a short silence was not told of, and so its end is not"
+
+
 def test_a_node_that_reaches_nobody_is_named_where_it_has_to_send_to_one_only() -> None:
     def called(number: int, cut: int, silent: tuple[int, ...], answering: tuple[int, ...]) -> dict[str, Any]:
         ends = {name: links(number, *of)["unanswered"] for name, of in (("silent", silent), ("answering", answering))}
@@ -400,3 +456,11 @@ def test_a_run_that_trained_alone_to_its_end_has_that_cause() -> None:
 
 def test_ranks_that_nobody_observes_raise_no_alarm_however_long_they_are_silent() -> None:
     assert inquest.findings(run_of(), 10_000.0) == []
+
+
+def test_a_node_that_is_started_again_is_named_with_the_signal_that_ended_it_where_that_is_known() -> None:
+    for code, words in ((137, "n1 was killed by SIGKILL: restarting it"), (None, "n1 restarts"), (1, "n1 restarts")):
+        state = State(("n0", "n1", "n2"))
+        state.apply(node("n1"))
+        state.apply({**node("n1", t=101.0, restarts=1), "code": code})
+        assert state.story[-1].text == words

@@ -3,10 +3,12 @@
 import shlex
 
 import pytest
+from invoke.exceptions import Exit
 
+from deploy.cli import export
 from deploy.cli.export import _count
 from deploy.core.errors import UsageError
-from deploy.run import environment
+from deploy.run import environment, sbatch_options
 from deploy.run.compose_file import SENT_AT, compose_file
 from deploy.run.sbatch import SlurmJob, batch_script
 
@@ -23,6 +25,81 @@ def test_the_signal_of_the_time_limit_comes_to_the_script_in_time_and_output_is_
 def test_options_of_the_user_come_last_and_win():
     options = batch_script(SlurmJob("t", 1, ("a",), options=("--no-requeue",))).splitlines()
     assert options.index("#SBATCH --no-requeue") > options.index("#SBATCH --requeue")
+
+
+def test_a_value_stands_beside_its_option_however_it_was_typed():
+    words = shlex.split("-p a100 --time 4:00:00 --exclusive --mem=4g -c8 --comment 'a b'")
+    options = batch_script(SlurmJob("t", 1, ("a",), options=tuple(words))).splitlines()
+    wanted = ["-p a100", "--time 4:00:00", "--exclusive", "--mem=4g", "-c8", "--comment 'a b'"]
+    assert [line.removeprefix("#SBATCH ") for line in options if line.startswith("#SBATCH")][-6:] == wanted
+
+
+@pytest.mark.parametrize("words", ["a100", "-p a100 b", "--mem=4g b", "--exclusive user", "-pa100 b"])
+def test_a_word_that_belongs_to_no_option_is_refused_by_name(words):
+    stray = words.split()[-1]
+    with pytest.raises(UsageError, match=f"--slurm {stray}: it belongs to no option"):
+        sbatch_options.refuse("--slurm", words.split(), 0)
+
+
+@pytest.mark.parametrize("option", ["--nodes=2", "-N 2", "--ntasks-per-node=8", "--signal=TERM@9", "--requeue", "-o x"])
+def test_an_option_that_the_batch_script_sets_itself_is_refused_with_what_to_do(option):
+    name = option.partition("=")[0].split()[0]
+    with pytest.raises(UsageError, match=f"--slurm {name}: not in a run of Muster") as refused:
+        sbatch_options.refuse("--slurm", ["--mem=4g", *option.split()], 0)
+    assert refused.value.hint
+
+
+def test_gpus_are_counted_in_one_place_and_a_requeue_may_be_taken_away():
+    with pytest.raises(UsageError, match="--gpus-per-node"):
+        sbatch_options.refuse("--slurm", ["--gpus-per-node=8"], 8)
+    sbatch_options.refuse("--slurm", ["--gpus-per-node=8", "--no-requeue"], 0)
+
+
+def test_a_quote_that_does_not_end_is_refused():
+    with pytest.raises(UsageError, match="--slurm -p 'a"):
+        sbatch_options.words_of("--slurm", "-p 'a")
+
+
+def test_a_job_that_asks_for_no_cpus_says_so_in_its_file_and_to_whoever_makes_it():
+    for options in ((), ("--mem=4g",)):
+        assert "--cpus-per-task=N" in batch_script(SlurmJob("t", 1, ("a",), options=options))
+        assert "add --cpus-per-task=N to --slurm" in sbatch_options.note_of_cpus("--slurm", options)
+    for options in (("-c", "8"), ("--cpus-per-task=8",), ("--cpus-per-gpu", "8"), ("--exclusive",)):
+        assert "--cpus-per-task=N" not in batch_script(SlurmJob("t", 1, ("a",), options=options))
+        assert not sbatch_options.note_of_cpus("--slurm", options)
+
+
+def exported(monkeypatch, capsys, **options):
+    """The exit code of `fab export` with these options, its standard output and its messages."""
+    monkeypatch.setattr("sys.argv", ["fab", "export"])
+    with pytest.raises(Exit) as ended:
+        export.export.body(None, **options)
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_a_job_of_muster_s_own_trainer_has_its_name(monkeypatch, capsys):
+    code, text, note = exported(monkeypatch, capsys, nodes="2", args="--recipe text")
+    assert code == 0
+    assert "#SBATCH --job-name=muster-trainer\n" in text
+    assert "--cpus-per-task=N" in note
+
+
+@pytest.mark.parametrize(
+    "options", [{"script": "trian.py"}, {"each": "trian.py --rank 0"}, {"script": "bash trian.sh"}]
+)
+@pytest.mark.parametrize("to", ["sbatch", "compose"])
+def test_a_script_that_the_job_s_folder_lacks_is_refused(monkeypatch, capsys, tmp_path, to, options):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    code, text, message = exported(monkeypatch, capsys, to=to, **options)
+    assert (code, text) == (2, "")
+    assert "no such file" in message
+    assert ("did you mean train.py?" in message) == (options != {"script": "bash trian.sh"})
+
+
+def test_a_job_of_another_folder_may_have_its_script_there(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert exported(monkeypatch, capsys, script="train.py", slurm="--chdir /scratch -c 8")[0] == 0
 
 
 @pytest.mark.parametrize("container", ["", "pyxis", "apptainer"])

@@ -40,10 +40,36 @@ def test_ranks_of_a_tensor_parallel_group_are_neighbours_and_share_their_samples
 def test_a_wrong_text_is_refused_with_an_example(text, word):
     with pytest.raises(Refused, match=word) as refused:
         sizes(text)
-    assert refused.value.hint
+    assert "docs/parallel.md" in refused.value.hint or parse(mesh_of(refused.value.hint), 6)
+
+
+def mesh_of(hint):
+    """The mesh that a hint offers."""
+    return hint.removeprefix("--mesh ").split()[0]
 
 
 @pytest.mark.parametrize(("text", "world"), [("dp_shard=3", 4), ("dp_shard=4", 2), ("dp_shard=-1,dp_replicate=3", 4)])
 def test_sizes_that_do_not_multiply_to_the_world_are_refused(text, world):
     with pytest.raises(Refused, match=f"but the run has {world}"):
         parse(text, world)
+
+
+@pytest.mark.parametrize(
+    ("text", "world", "offered"),
+    [
+        ("dp_shard=3", 4, "dp_shard=-1"),
+        ("dp_replicate=2,dp_shard=4,tp=2", 8, "dp_replicate=2,dp_shard=-1,tp=2"),
+        ("dp_replicate=2,dp_shard=4,tp=2", 2, "tp=2"),
+        ("dp_replicate=2,dp_shard=4", 2, "dp_shard=-1"),
+        ("tp=4", 6, "dp_shard=-1"),
+        ("tp=4", 8, "dp_shard=-1,tp=4"),
+        ("dp_shard=-1,tp=3", 4, "dp_shard=-1"),
+        ("dp_replicate=3", 4, "dp_replicate=-1"),
+        ("dp_shard=2", 1, "dp_shard=-1"),
+    ],
+)
+def test_the_hint_is_a_mesh_for_the_ranks_at_hand_and_keeps_what_divides_them(text, world, offered):
+    with pytest.raises(Refused) as refused:
+        parse(text, world)
+    assert refused.value.hint == f"--mesh {offered}"
+    assert parse(offered, world)

@@ -205,6 +205,32 @@ def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
 
 
 @pytest.mark.parametrize(
+    ("error", "own", "remedy"),
+    [
+        ("KeyError: 'OMPI_COMM_WORLD_RANK'", "", "--style mpi gives each rank OMPI_COMM_WORLD_RANK"),
+        ("KeyError: 'SLURM_PROCID'", "", "--style slurm gives each rank SLURM_PROCID"),
+        ("KeyError: 'SLURM_ARRAY_TASK_ID'", "", ""),
+        ("KeyError: 'loss'", "", ""),
+        ("AttributeError: module 'muster' has no attribute 'Training'", "muster.py", "its own muster.py"),
+        ("ImportError: cannot import name 'Training' from 'muster' (/x/muster.py)", "lib/muster.py", "lib/muster.py"),
+        (
+            "ModuleNotFoundError: No module named 'muster.lightning'; 'muster' is not a package",
+            "muster.py",
+            "rename it",
+        ),
+        ("AttributeError: module 'muster' has no attribute 'Trainign'", "", ""),
+        ("ModuleNotFoundError: No module named 'musterers'", "muster.py", ""),
+    ],
+)
+def test_an_error_that_comes_from_how_a_script_was_started_has_its_remedy_in_the_hint(error, own, remedy):
+    verdict = why_failed(
+        LastWords((error,), error), "ended with code 1", "train.py", "a", Life(0, 0, 0, 3, 500, 1.0, 2.0, 1), own
+    )
+    assert remedy in verdict.hint
+    assert bool(remedy) is (";" in verdict.hint)
+
+
+@pytest.mark.parametrize(
     ("command", "files", "named"),
     [
         ("train.py --lr 1", ["muster.py"], "muster.py"),

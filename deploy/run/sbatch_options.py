@@ -1,0 +1,96 @@
+"""The user's own options for sbatch: each beside its value, and none that Muster's batch script sets. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from ..core.errors import UsageError
+
+# They take no value, or only one in the same word (`--exclusive=user`): the next word is not theirs.
+_WITHOUT_VALUE = frozenset(
+    {"--contiguous", "--exclusive", "--get-user-env", "--hold", "-H", "--nice", "--no-kill", "-k", "--no-requeue"}
+    | {"--overcommit", "-O", "--oversubscribe", "-s", "--propagate", "--quiet", "-Q", "--reboot", "--spread-job"}
+    | {"--use-min-nodes", "--verbose", "-v"}
+)
+# Each of them asks for CPUs, or for whole nodes.
+_FOR_CPUS = frozenset(("--cpus-per-task", "-c", "--cpus-per-gpu", "--mincpus", "--exclusive"))
+# What the batch script sets, or what would make several jobs, or none, of one run; and what to do instead.
+_OWN = {
+    **dict.fromkeys(("--job-name", "-J"), "--run names the run and its job"),
+    **dict.fromkeys(("--nodes", "-N"), "Muster's own --nodes says how many"),
+    **dict.fromkeys(("--ntasks", "-n", "--ntasks-per-node"), "one task a node; --nproc says how many ranks it starts"),
+    **dict.fromkeys(("--array", "-a"), "a run is one job: start it once for each"),
+    **dict.fromkeys(("--output", "-o", "--open-mode"), "it is slurm-JOB.out of the folder; the file has its line"),
+    **dict.fromkeys(("--wait", "-W", "--parsable", "--wrap", "--test-only"), "leave it out"),
+    "--signal": "the ranks stop 90 s before the limit: leave it out",
+    "--requeue": "the job has it: leave it out; --no-requeue takes it away",
+}
+
+
+def words_of(option: str, text: str) -> tuple[str, ...]:
+    """The words of `text`, the value of Muster's `option`. Raises UsageError for a quote that does not end."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as fault:
+        raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault
+
+
+def directives(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """One entry for each option, with its value beside it: `-p a100 --mem=4g` is `-p a100` and `--mem=4g`.
+
+    A word that belongs to no option is an entry of its own.
+    """
+    made: list[tuple[str, ...]] = []
+    for word in words:
+        if not word.startswith("-") and made and _waits_for_value(made[-1]):
+            made[-1] = (*made[-1], word)
+        else:
+            made.append((word,))
+    return made
+
+
+def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] | None = None) -> None:
+    """Raise UsageError for a word of Muster's `option` that belongs to no option of sbatch, or that the job has itself.
+
+    `gpus`: those that Muster's --gpus asks for. `own`: options that the job has besides, with what to do instead.
+    """
+    refused = {**_OWN, **({"--gpus-per-node": "--gpus says it: give one of the two"} if gpus else {}), **(own or {})}
+    if ":" in words:
+        raise UsageError(f"{option}: a job of several parts (:) is not one run", "start each part by itself")
+    for first, *_ in directives(words):
+        name = _name(first)
+        if name in refused:
+            raise UsageError(f"{option} {name}: not in a run of Muster", refused[name])
+        if not first.startswith("-"):
+            raise UsageError(f"{option} {first}: it belongs to no option of sbatch", f'{option}="--partition=a100"')
+
+
+def names_of(words: Sequence[str]) -> frozenset[str]:
+    """The options among the words, without their values."""
+    return frozenset(_name(first) for first, *_ in directives(words))
+
+
+def asks_for_cpus(words: Sequence[str]) -> bool:
+    """Whether one of the options says how many CPUs a node's only task gets."""
+    return bool(names_of(words) & _FOR_CPUS)
+
+
+def note_of_cpus(option: str, words: Sequence[str]) -> str:
+    """A sentence for a job that asks for no CPUs, with what to add to Muster's `option`; else empty."""
+    if asks_for_cpus(words):
+        return ""
+    few = "no option asks for CPUs: many clusters then give all ranks of a node, and their loaders, one CPU"
+    return f"{few}; add --cpus-per-task=N to {option}, the CPUs of a node"
+
+
+def _waits_for_value(directive: Sequence[str]) -> bool:
+    """Whether the next word may be the value of this option."""
+    first = directive[0]
+    if len(directive) > 1 or first in _WITHOUT_VALUE:
+        return False
+    return "=" not in first if first.startswith("--") else first.startswith("-") and len(first) == 2
+
+
+def _name(word: str) -> str:
+    return word.partition("=")[0] if word.startswith("--") else word[:2] if word.startswith("-") else word

@@ -1,0 +1,72 @@
+"""When a follower takes a host for lost: by what SSH brings and what its node writes, not by its Docker engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.host.logs import is_of_dead_engine
+from deploy.hosts.signs import LIVES_S, Misses, Signs, engine_words, is_lost
+
+WELL = Signs(0.3, 0.3, 2.0)
+# Its engine died a minute ago.
+TRAINS_ON = Signs(0.3, 60.0, 2.0)
+STANDS = Signs(0.3, 60.0, 58.0)
+NO_POWER = Signs(15.0, 60.0, 16.0)
+ONLY_SSH_FAILS = Signs(30.0, 30.0, 30.0)
+ANOTHER_HAS_ENDED = Misses(stood_s=20.0, ended=True, awaited=False, patience_s=600.0)
+
+
+@pytest.mark.parametrize(
+    ("signs", "trouble", "silent_s"),
+    [
+        (WELL, "", 0.3),
+        (Signs(0.3, 0.3, 300.0), "", 0.3),
+        (TRAINS_ON, "", 0.3),
+        (STANDS, "lifeless", 58.0),
+        (NO_POWER, "unseen", 15.0),
+        (Signs(117.0, 117.0, 117.0), "unseen", 117.0),
+    ],
+)
+def test_silence_counts_from_the_last_sign_of_the_node_and_not_from_its_engine(signs, trouble, silent_s) -> None:
+    assert (signs.trouble, signs.silent_s) == (trouble, silent_s)
+
+
+def test_a_host_whose_engine_alone_is_silent_is_not_lost_whoever_has_ended() -> None:
+    assert not is_lost(TRAINS_ON, [WELL], ANOTHER_HAS_ENDED)
+    assert is_lost(STANDS, [WELL], ANOTHER_HAS_ENDED)
+    assert is_lost(NO_POWER, [WELL], ANOTHER_HAS_ENDED)
+
+
+def test_while_the_ranks_train_no_host_is_lost() -> None:
+    trains = Misses(stood_s=0.4, ended=True, awaited=False, patience_s=600.0)
+    assert not is_lost(ONLY_SSH_FAILS, [WELL], trains)
+    assert is_lost(ONLY_SSH_FAILS, [WELL], ANOTHER_HAS_ENDED)
+
+
+def test_a_host_that_the_ranks_wait_for_is_lost_when_their_patience_ends_and_never_if_no_host_answers() -> None:
+    waits = Misses(stood_s=700.0, ended=False, awaited=True, patience_s=600.0)
+    assert not is_lost(ONLY_SSH_FAILS, [WELL], waits)
+    gone = Signs(601.0, 601.0, 601.0)
+    assert is_lost(gone, [WELL, gone], waits)
+    assert not is_lost(gone, [gone], waits)
+    assert not is_lost(Signs(0.3, 900.0, 2.0), [WELL], waits), "what they wait for is something else"
+
+
+def test_the_words_about_an_engine_say_whether_the_rank_trains_on() -> None:
+    assert engine_words(TRAINS_ON, 1).startswith("the Docker engine there does not answer; rank 1 trains on")
+    assert "its node lives on" in engine_words(TRAINS_ON, None)
+    assert engine_words(STANDS, 1) == "the Docker engine there does not answer; asking again"
+    assert engine_words(Signs(0.3, 5.0, LIVES_S + 1), 1) == engine_words(STANDS, 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "unexpected EOF",
+        'error during connect: Get "http://%2Fvar%2Frun%2Fdocker.sock/v1.45/containers/x/json": EOF',
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+    ],
+)
+def test_what_docker_says_of_a_dead_engine_is_not_shown_as_words_of_the_node(words) -> None:
+    assert is_of_dead_engine(words)
+    assert not is_of_dead_engine("Error response from daemon: configured logging driver does not support reading")

@@ -1,0 +1,19 @@
+"""The options of a run's next start, on the hosts that are left."""
+
+import pytest
+
+from deploy.run.onward import options
+
+
+@pytest.mark.parametrize(
+    ("again", "planned", "left", "expected"),
+    [
+        ("--min-nodes 2 --spare d", 3, 3, "--min-nodes 2 --spare d"),
+        ("--folder code --min-nodes 2 --image my:1", 3, 2, "--folder code --image my:1"),
+        ("--min-nodes 2", 4, 3, "--min-nodes 2"),
+        ("--min-nodes 3", 4, 3, "--min-nodes 2"),
+        ("--min-nodes 3 --arbiter d --spare e", 5, 4, "--min-nodes 3"),
+    ],
+)
+def test_a_start_on_fewer_hosts_asks_for_no_more_nodes_than_it_can_lose(again, planned, left, expected):
+    assert options(again, planned, left) == expected

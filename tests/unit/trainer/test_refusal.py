@@ -1,0 +1,26 @@
+"""A run that cannot work is refused in words that a plain torchrun lets through."""
+
+import os
+import subprocess
+import sys
+
+MESH = [sys.executable, "-m", "trainer", "--mesh", "dp_shard=2,tp=2"]
+
+
+def rank(number):
+    """A rank of two, as torchrun starts it."""
+    place = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
+    return subprocess.Popen(MESH, env={**ours, **place}, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_rank_without_words_outlives_the_one_that_prints_them():
+    second, first = rank("1"), rank("0")
+    try:
+        words = first.communicate(timeout=60)[1]
+        assert (first.returncode, second.poll()) == (2, None)
+        assert "--mesh dp_shard=2,tp=2: 4 ranks, but the run has 2" in words
+    finally:
+        second.kill()
+        second.communicate()
