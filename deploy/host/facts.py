@@ -122,7 +122,8 @@ class HostFacts:
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
     path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
     `claims_closed`: the folder of claims that nobody may write to; empty: all may. `claims_full`: its disk is full.
-    `network`: the login's namespace. `lacks`: commands of every host that this one does not have.
+    `no_timer`: why a login cannot wait for a lock; empty: it can. `network`: the login's namespace. `lacks`: commands
+    of every host that this one does not have.
     `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead.
     """
 
@@ -146,6 +147,7 @@ class HostFacts:
     home_writable: bool = True
     claims_closed: str = ""
     claims_full: bool = False
+    no_timer: str = ""
     network: str = ""
     iproute: bool = True
     iproute_words: str = ""
@@ -201,6 +203,7 @@ def parse(answer: str, now: float) -> HostFacts:
         home_writable="home-readonly" not in rows,
         claims_closed=field("claims-closed", fields.text(4096), ""),
         claims_full="claims-full" in rows,
+        no_timer=field("no-timer", fields.words(500), ""),
         network=field("network", fields.text(100), ""),
         closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,

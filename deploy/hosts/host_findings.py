@@ -98,6 +98,10 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             text = f"{host}: /var/tmp is full: a run cannot say there which GPUs it has"
             fix = f"on {host}: df -h /var/tmp; sudo du -xh /var/tmp | sort -h | tail"
             yield Finding("disk-full", "resources", (host,), text, (), "`No space left on device`: no start", fix)
+        if facts.no_timer:
+            text = f"{host}: a login there cannot wait for a lock: {facts.no_timer}"
+            fix = f"on {host}: ulimit -i must not be 0: look for it in ~/.bashrc, and for sigpending in /etc/security"
+            yield Finding("process-limits", "resources", (host,), text, (), "`cannot set up timer`: no start", fix)
         if facts.home_writable and facts.inodes is not None and facts.inodes < _INODES_LEAST:
             text = f"{host}: only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left"
             fix = f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go"

@@ -427,6 +427,14 @@ def test_a_full_folder_of_claims_stops_a_run():
     assert "/var/tmp" in finding.text
 
 
+def test_a_login_that_gets_no_timer_cannot_take_the_lock_of_a_run():
+    (finding,) = host_findings.homes(
+        {"a": FACTS, "b": dataclasses.replace(FACTS, no_timer="flock: cannot set up timer")}
+    )
+    assert (finding.cause, finding.hosts) == ("process-limits", ("b",))
+    assert "flock: cannot set up timer" in finding.text
+
+
 def test_what_is_silent_only_since_the_rehearsal_is_not_said_to_be_sure():
     seen = of_two(answers(outcome=lambda s, t, k: "dropped"))
     sure = judge(seen)
