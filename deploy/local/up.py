@@ -33,7 +33,7 @@ from ..run import alone, code, environment, folders, follow, launch, locks, reco
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.folders import display_path
-from ..run.outcome import Result
+from ..run.outcome import Result, may_have_written
 from ..run.progress import State
 from . import backends, plan, script, witness
 from . import gpus as local_gpus
@@ -358,8 +358,7 @@ def _warn_full(run_dir: Path, console: Console) -> None:
 
 def _with_resume_hint(result: Result, run_dir: Path, state: State) -> Result:
     """The result of a script that was stopped, with the command that continues from the files that it wrote."""
-    wrote = any(files for files, _ in state.files_left.values())
-    if result.verdict != "stopped" or result.hint or not state.script or not wrote:
+    if result.verdict != "stopped" or result.hint or not state.script or not may_have_written(state):
         return result
     command = " ".join(filter(None, (f"{FAB} up --resume {run_dir.name}", record.own(run_dir).get("again"))))
     return replace(result, hint=f"continue with what it wrote: {command}")
