@@ -23,13 +23,16 @@ def _last(path: Path, node: str, since: float) -> int:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         for line in reversed(file.read().split(b"\n")):
             if b'"step"' in line and (event := _event(line)).get("kind") == "step":
-                mine = event.get("node") == node and event.get("t", 0.0) >= since
-                return int(event.get("step") or 0) if mine else 0
+                t, reached = event.get("t"), event.get("step")
+                # The script may write to this file, too: what is no number is none of ours.
+                if isinstance(t, int | float) and isinstance(reached, int) and event.get("node") == node:
+                    return reached if t >= since else 0
+                return 0
     return 0
 
 
 def _event(line: bytes) -> dict[str, Any]:
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         value = json.loads(line)
         return value if isinstance(value, dict) else {}
     return {}

@@ -28,3 +28,14 @@ def test_where_no_rank_has_told_of_a_step_it_is_0(tmp_path: Path) -> None:
     (tmp_path / "ranks").mkdir()
     (tmp_path / "ranks/rank-0.jsonl").write_bytes(b'{"kind": "step"\n[1, "step"]\n\xff"step"\n')
     assert reached.step(tmp_path, "a", 0.0) == 0
+
+
+def test_what_a_script_writes_into_the_file_is_no_step(tmp_path: Path) -> None:
+    write(tmp_path, 0, "a", (10.0, 62))
+    lines = (
+        '{"kind": "step", "step": [], "t": 10.0, "node": "a"}',
+        '{"kind": "step", "step": 3, "t": "x", "node": "a"}',
+    )
+    for line in (*lines, '"step"' + "[" * 200_000):
+        (tmp_path / "ranks/rank-0.jsonl").write_text(line + "\n")
+        assert reached.step(tmp_path, "a", 0.0) == 0
