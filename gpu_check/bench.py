@@ -61,6 +61,10 @@ class Bench:
         # By the bus, as nvidia-smi counts. Otherwise CUDA puts the fastest first.
         return {"CUDA_VISIBLE_DEVICES": visible or "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
+    def apart(self, host: str) -> dict[str, str]:
+        """Variables with which NCCL takes a process on the first GPU for one on a host of this name."""
+        return {**self.one_gpu(), **_SOCKETS, "NCCL_HOSTID": host} if self.gpus else {}
+
     def hosts(
         self,
         name: str,

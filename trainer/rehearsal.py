@@ -22,7 +22,6 @@ import socket
 import sys
 import threading
 import time
-from ipaddress import ip_address
 
 # A rank that waits for others gives up before this process gives it up: its own words say more.
 ALONE_S, WAIT_S, GRACE_S = 60.0, 30.0, 10.0
@@ -37,6 +36,8 @@ TELLING = re.compile(
     r"No device found|libibverbs|NVLS multicast|CCL version|NCCL_(?:IB_DISABLE|NET) set|optimal provider|"
     r"output empty|Selected Provider|GPU Direct RDMA|disabling GDR|NET : Using|getinfo\(\) call failed| WARN "
 )
+# An IP literal: no name has a colon, or digits and dots alone.
+ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 PR_SET_PDEATHSIG = 1
 
 
@@ -120,7 +121,7 @@ def meet(plan, local, wait_s):
     host, _, port = plan["endpoint"].rpartition(":")
     host, first = host.strip("[]"), plan["node"] == 0 and local == 0
     more = {}
-    if first and is_address(host):
+    if first and ADDRESS.fullmatch(host):
         # At the run's own address, and at no other.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
@@ -142,14 +143,6 @@ def meet(plan, local, wait_s):
         except Exception:
             raise RuntimeError("node %d did not come within %g s" % (node, wait_s)) from None
     return store, sum(counts[: plan["node"]]) + local, sum(counts)
-
-
-def is_address(name):
-    """Whether this is an IP literal."""
-    try:
-        return bool(ip_address(name.partition("%")[0]))
-    except ValueError:
-        return False
 
 
 def add_up(data, world):
@@ -364,11 +357,19 @@ def phase(children, name, limit_s):
 LISTENS = []
 
 
-def plan_of(asked, environment):
-    """What this node does: by the question, and by the variables that a node of the run has."""
+def sees_gpus():
+    """Whether torch sees GPUs. A child looks: a process that has looked can fork no rank that uses them."""
     import torch
 
-    backend = asked.get("backend") or ("nccl" if torch.cuda.is_available() else "gloo")
+    child = os.fork()
+    if not child:
+        os._exit(0 if torch.cuda.is_available() else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def plan_of(asked, environment):
+    """What this node does: by the question, and by the variables that a node of the run has."""
+    backend = asked.get("backend") or ("nccl" if sees_gpus() else "gloo")
     ranks = environment.get("MUSTER_LAUNCHER_RANKS") or environment.get("PET_NPROC_PER_NODE") or "1"
     return {
         "backend": backend,

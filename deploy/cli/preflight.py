@@ -31,6 +31,7 @@ from .command import HOSTS, command
 COLLECTIVES = ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
 MOST_SIZE = 16 << 30
+LEAST_BURN_S, MOST_BURN_S = 5, 3600
 _LOADED = time.monotonic()
 
 
@@ -55,6 +56,7 @@ _LOADED = time.monotonic()
         "collectives": "what to predict and rehearse: gloo, nccl, or auto: nccl if hosts have GPUs (default: auto)",
         "nc": "also print what `nc -vz` would say, from each host to each",
         "bandwidth": "measure the bandwidth of every pair, and print it",
+        "burn": "load all GPUs for this many seconds and measure each (default: 0, which leaves it out)",
         "quick": "leave out the rehearsal at the end",
         "strict": "end with code 1 if there are warnings",
         "json": "write the verdict as one JSON object to standard output",
@@ -79,6 +81,7 @@ def preflight(
     collectives: str = "auto",
     nc: bool = False,
     bandwidth: bool = False,
+    burn: str = "",
     quick: bool = False,
     strict: bool = False,
     json: bool = False,
@@ -95,16 +98,16 @@ def preflight(
             raise UsageError("--hosts must follow the task's name", f"for example: {FAB} preflight --hosts a,b")
         renamed.refuse_ground(sys.argv[1:], ground, backend)
         request = _request(style, endpoint, port, collectives)
-        long = _size(size)
+        long, burnt_s = _size(size), _burn(burn)
         if python and style == MUSTER:
             raise UsageError(f"--python {python}: {FAB} deploy starts the image's Python", "--style torchrun|slurm|mpi")
         for option, name in files.items():
             _refuse_unwritable(option, name)
         if backend or workers:
             plain = "" if style == MUSTER else f"--style {style}"
-            _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" if bandwidth else "")
+            _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" * bandwidth, "--burn" * bool(burn))
         with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
-            asked = PreflightOptions(request, not quick, bandwidth, long, python or "python3", say)
+            asked = PreflightOptions(request, not quick, bandwidth, long, python or "python3", say, burn=burnt_s)
             if backend or workers:
                 answers, verdict = preflight_here.preflight(workers, backend or "auto", request, not quick, say)
             else:
@@ -144,6 +147,13 @@ def _size(text: str) -> int:
     if size is None or not 4 <= size <= MOST_SIZE:
         raise UsageError(f"--size {text}: not a size up to {MOST_SIZE >> 30}g", "--size 200m")
     return size
+
+
+def _burn(text: str) -> int:
+    """--burn in seconds. Raises UsageError for what is no number of them, and beyond an hour."""
+    if text and not (text.isdecimal() and LEAST_BURN_S <= int(text) <= MOST_BURN_S):
+        raise UsageError(f"--burn {text}: not a number of seconds from {LEAST_BURN_S} to {MOST_BURN_S}", "--burn 60")
+    return int(text or 0)
 
 
 def _refuse_both(*for_hosts: str) -> None:

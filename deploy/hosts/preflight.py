@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,10 @@ from ..core.errors import DeployError, Refused
 from ..core.program import FAB
 from ..core.results import HostsFailed
 from ..core.text import in_seconds
-from ..engine import images as engine_images
 from ..host import commands as host_commands
 from ..host import run_user
 from ..host.facts import HostFacts
-from ..image.model import base_of
-from ..image.push_plan import HostImage, stands_on
-from ..preflight import Answers, Finding, PreflightRequest, Verdict, judge, refusals
+from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, judge, refusals
 from ..preflight.checks import software
 from ..preflight.findings import UNKNOWN, WARNING
 from ..preflight.probe import rehearsal as talk
@@ -32,9 +29,10 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
 from ..ssh.session import Session, SshFault, open_all
-from . import container, host_findings, meeting, observe, plan, probes, rehearsal
+from . import burn, container, host_findings, meeting, observe, plan, probes, rehearsal
 from . import options as deploy_options
 from .container import NodeContainer, Work
+from .presence import ImagePresence, presence_of
 
 _SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "host-unreachable", "arp-unanswered")
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
@@ -54,26 +52,12 @@ class ReachedHosts:
 
 
 @dataclass(frozen=True)
-class ImagePresence:
-    """An image, and what each host has under its name; `everywhere`: all hosts have the same image.
-
-    `broken`: the words of engines that have an image of these names, and cannot say what it is. `other_base`: the image
-    of the hosts is not on the base that this machine has under that name.
-    """
-
-    image: str
-    by_host: Mapping[str, HostImage]
-    everywhere: bool
-    broken: Mapping[str, str] = field(default_factory=dict)
-    other_base: bool = False
-
-
-@dataclass(frozen=True)
 class PreflightOptions:
     """What one preflight does. `proof`: a rehearsal at the end. `measure`: the rate of every pair as well.
 
-    `choose`: whether it looks for the best network. `long`: bytes of the rehearsal's long all_reduce. `python`: the
-    hosts' Python that other launchers start the ranks with. `say` gets the name of each phase, from any thread.
+    `choose`: whether it looks for the best network. `long`: bytes of the rehearsal's long all_reduce. `burn`: the
+    seconds for which it loads the GPUs at the end. `python`: the hosts' Python that other launchers start the ranks
+    with. `say` gets the name of each phase, from any thread.
     """
 
     request: PreflightRequest
@@ -83,6 +67,7 @@ class PreflightOptions:
     python: str = "python3"
     say: Callable[[str], None] = lambda phase: None
     choose: bool = True
+    burn: int = 0
 
 
 def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[Answers, Verdict]:
@@ -105,7 +90,9 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         # Ranks of another launcher run in an image only if the user names one.
         bare = not (needed or image or cluster.job.image)
         images = _names(name, cluster.job.folder or Path())
-        presence = ImagePresence("", {}, False) if bare else _presence(hosts, images, other_base=True)
+        presence = (
+            ImagePresence("", {}, False) if bare else presence_of(hosts.sessions, hosts.facts, images, other_base=True)
+        )
         return on_hosts(replace(hosts, findings=(*findings, *_of_images(hosts, presence))), presence, options)
 
 
@@ -179,7 +166,22 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
             # What let the first calls through may have closed since: a limit of bytes, of connections, of time.
             later, second = _called_again(hosts, presence, options)
             return (answers, verdict) if second.ok else (later, since_rehearsal(second))
-    return answers, verdict
+    return answers, _burned(hosts, presence, options, answers, verdict) if options.burn else verdict
+
+
+def _burned(
+    hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions, answers: Answers, verdict: Verdict
+) -> Verdict:
+    """The verdict with what a burn of the GPUs adds to it, or with why there was none."""
+    other = options.request.style != MUSTER
+    if not verdict.ok or not (presence.everywhere or other):
+        why = "first mend what keeps the run from training" if not verdict.ok else "not all hosts have this image yet"
+        return replace(verdict, burned=(f"left out: {why}",))
+    if presence.everywhere:
+        outcomes = burn.burn(hosts.sessions, _nodes(hosts, presence.image, answers), options.burn, options.say)
+    else:
+        outcomes = burn.bare(hosts.sessions, options.python, options.burn, options.say)
+    return burned.added(verdict, outcomes, burn.new_lines(hosts.sessions, hosts.facts))
 
 
 def _passed(verdict: Verdict, doubts: Sequence[Finding]) -> Verdict:
@@ -329,7 +331,7 @@ def gate(
     after_push = planned is not None
     with console.waiting("preflight") as say:
         presence, request = (
-            _presence(hosts, images),
+            presence_of(hosts.sessions, hosts.facts, images),
             PreflightRequest(backend="auto", interfaces=planned or {}, ports=ports),
         )
         options = PreflightOptions(request, choose=not after_push, say=say)
@@ -380,29 +382,6 @@ def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, 
 def _names(image: str, folder: Path) -> list[str]:
     """The names that an image may have on the hosts: those of a push, with the folder and without, and its own."""
     return [*(deploy_options.tag_of(image, pushed_folder) for pushed_folder in (folder, None)), image]
-
-
-def _presence(hosts: ReachedHosts, images: Sequence[str], other_base: bool = False) -> ImagePresence:
-    """The first image that is the same on all hosts. If there is none: the last one, which is the base of the others.
-
-    An image that an earlier push built on another base does not count; with `other_base` it does where no other does.
-    """
-    inspected = engine_images.inspect(images[-1])
-    base = base_of(images[-1], inspected) if inspected else None
-    with_engine = [session for session in hosts.sessions if session.host.name in hosts.facts]
-    broken: dict[str, str] = {}
-    second = None
-    for image in images:
-        by_host, unreadable = probes.images(with_engine, image)
-        broken |= unreadable
-        identical = len({(held.layers, held.mark) for held in by_host.values()}) == 1
-        on_base = all(base is None or stands_on(base, held) for held in by_host.values())
-        everywhere = identical and set(by_host) == set(hosts.facts)
-        if everywhere and on_base:
-            return ImagePresence(image, by_host, True, broken)
-        if everywhere and other_base:
-            second = second or ImagePresence(image, by_host, True, other_base=True)
-    return replace(second, broken=broken) if second else ImagePresence(image, by_host, False, broken)
 
 
 def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> PreflightRequest:

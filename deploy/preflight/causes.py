@@ -9,7 +9,7 @@ CAUSES = frozenset(
     data-ports-dropped data-ports-rejected disk-full docker-down docker-missing docker-permission docker-refused
     docker-silent docker-wrapped driver-old duplicate-address duplicate-mac endpoint-foreign endpoint-loopback
     endpoint-nobody endpoint-twice endpoint-unresolvable engine-rootless fabric-manager fabric-unused family-mixed
-    few-ports folder-readonly gpu-arch gpu-busy gpu-driver gpu-faulty gpu-hidden gpu-lost gpu-missing
+    few-ports folder-readonly gpu-arch gpu-busy gpu-driver gpu-faulty gpu-hidden gpu-lost gpu-missing gpu-peers
     gpu-persistence gpu-prohibited gpu-runtime gpu-silent gpu-slow gpu-xid gpus-differ gpus-shared home-readonly
     host-unreachable image-differs image-missing image-without-python inodes-full interface-down interface-loopback
     interface-missing interface-no-address interface-slow ipv6-blackhole leftovers link-delay link-local link-loss
@@ -21,5 +21,5 @@ CAUSES = frozenset(
     rendezvous-rejected same-hostname settings-differ shm-small ssh ssh-host-key-changed ssh-host-key-unknown
     ssh-key ssh-lost ssh-name ssh-refused ssh-sessions ssh-shell ssh-silent ssh-slow ssh-timeout torch-differs
     torch-without-cuda wrong-machine
-    """.split()  # noqa: SIM905 (129 quoted words would say less)
+    """.split()  # noqa: SIM905 (130 quoted words would say less)
 )

@@ -51,7 +51,7 @@ class Finding:
 class Verdict:
     """All findings in order; the first fault is the cause. `groups`: outcome of each group of checks.
 
-    rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none.
+    rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none. burned: a line for each GPU.
     Where not all is well: differ: what differs between the hosts; unexplained: failed calls that no finding explains.
     """
 
@@ -65,6 +65,7 @@ class Verdict:
     differ: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
     network: str = ""
+    burned: tuple[str, ...] = ()
 
     @property
     def faults(self) -> list[Finding]:
@@ -156,6 +157,7 @@ class Verdict:
             "differ": list(self.differ),
             "unexplained": list(self.unexplained),
             "network": self.network,
+            "burned": list(self.burned),
         }
 
 

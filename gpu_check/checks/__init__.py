@@ -8,6 +8,7 @@ from types import ModuleType
 # The longest check comes last: it gets the remaining time.
 ORDER = (
     "facts",
+    "preflight",
     "hosts",
     "kill",
     "link",

@@ -1,4 +1,4 @@
-"""The probe as text, the command that starts it, and the form of a conversation with it."""
+"""The programs that hosts run, as text, the command that starts it, and the form of a conversation with it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class ProbeStream(Protocol):
         """End it, whatever it does. Calling it again does nothing."""
 
 
-def text() -> bytes:
-    """The probe in one piece: each file that it imports stands in the place of its first import."""
+def text(program: Path = _HERE / "probe.py") -> bytes:
+    """A program in one piece: each file that it imports from its folder stands in the place of its first import."""
     files = set[str]()
 
     def included(name: str) -> str:
         files.add(name)
         return _IMPORT.sub(
-            lambda match: "" if match[1] in files else included(match[1]), (_HERE / f"{name}.py").read_text()
+            lambda match: "" if match[1] in files else included(match[1]), (program.parent / f"{name}.py").read_text()
         )
 
-    return included("probe").encode()
+    return included(program.stem).encode()
 
 
 def command(size: int) -> list[str]:

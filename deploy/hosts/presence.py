@@ -1,0 +1,53 @@
+"""Which of a run's images the hosts have already, and whether it is the same on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..engine import images as engine_images
+from ..host.facts import HostFacts
+from ..image.model import base_of
+from ..image.push_plan import HostImage, stands_on
+from ..ssh.session import Session
+from . import probes
+
+
+@dataclass(frozen=True)
+class ImagePresence:
+    """An image, and what each host has under its name; `everywhere`: all hosts have the same image.
+
+    `broken`: the words of engines that have an image of these names, and cannot say what it is. `other_base`: the image
+    of the hosts is not on the base that this machine has under that name.
+    """
+
+    image: str
+    by_host: Mapping[str, HostImage]
+    everywhere: bool
+    broken: Mapping[str, str] = field(default_factory=dict)
+    other_base: bool = False
+
+
+def presence_of(
+    sessions: Sequence[Session], facts: Mapping[str, HostFacts], images: Sequence[str], other_base: bool = False
+) -> ImagePresence:
+    """The first image that is the same on all hosts. If there is none: the last one, which is the base of the others.
+
+    An image that an earlier push built on another base does not count; with `other_base` it does where no other does.
+    """
+    inspected = engine_images.inspect(images[-1])
+    base = base_of(images[-1], inspected) if inspected else None
+    with_engine = [session for session in sessions if session.host.name in facts]
+    broken: dict[str, str] = {}
+    second = None
+    for image in images:
+        by_host, unreadable = probes.images(with_engine, image)
+        broken |= unreadable
+        identical = len({(held.layers, held.mark) for held in by_host.values()}) == 1
+        on_base = all(base is None or stands_on(base, held) for held in by_host.values())
+        everywhere = identical and set(by_host) == set(facts)
+        if everywhere and on_base:
+            return ImagePresence(image, by_host, True, broken)
+        if everywhere and other_base:
+            second = second or ImagePresence(image, by_host, True, other_base=True)
+    return replace(second, broken=broken) if second else ImagePresence(image, by_host, False, broken)

@@ -1,0 +1,102 @@
+"""What preflight does on a host with GPUs, here: its look at them, its rehearsal of two hosts, its burn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from deploy.local.probe import LocalProbe
+from deploy.preflight import PreflightRequest, burned, probe_answers
+from deploy.preflight import judge as preflight_judge
+from deploy.preflight.probe import rehearsal, text
+from deploy.preflight.probe.conversation import examine
+from deploy.preflight.rehearsed import Scene, findings, summary
+
+from ..bench import Bench
+from ..finding import Finding, judge, untried
+from ..network import Place
+from ..nodes import HOME, environment, free_port
+
+TITLE, LIMIT_S = "preflight: its look, its rehearsal and its burn", 80
+_BURN_S, _START_S = 8, 60.0
+_HOSTS = ("host-0", "host-1")
+
+
+def run(bench: Bench) -> Iterator[Finding]:
+    """The three parts, one after the other."""
+    with ExitStack() as stack:
+        yield _look(_started(stack, _HOSTS, text.text()), bench)
+    with ExitStack() as stack:
+        yield _rehearsal(_started(stack, _HOSTS, rehearsal.program()), bench)
+    with ExitStack() as stack:
+        program = text.text(HOME / "trainer" / "burn.py")
+        yield from _burn(_started(stack, _HOSTS[:1], program)[0], bench)
+
+
+def _started(stack: ExitStack, names: Sequence[str], program: bytes) -> list[LocalProbe]:
+    """A process of this Python for each host, which runs the program as a host's container does."""
+    probes = [LocalProbe(name, [sys.executable], environment({}), program) for name in names]
+    for probe in probes:
+        stack.callback(probe.close)
+    return probes
+
+
+def _look(probes: Sequence[LocalProbe], bench: Bench) -> Finding:
+    """Its rules find nothing wrong with these GPUs, and it has read all of them."""
+    bench.say("preflight looks")
+    answers = examine(probes, PreflightRequest(endpoint="127.0.0.1", port=free_port(), backend=bench.backend))  # type: ignore[arg-type]
+    verdict = preflight_judge(answers)
+    wrong = [finding.text for finding in verdict.findings if finding.group in ("gpus", "software")]
+    facts = answers.facts.get(_HOSTS[0], {})
+    rows, driver = (facts.get("gpus") or {}).get("rows", []), facts.get("cuda") or {}
+    good = not wrong and (not bench.gpus or (driver.get("code") == 0 and len(rows) >= 1))
+    measured = "; ".join(wrong) or f"{len(rows)} GPUs, CUDA {driver.get('version', '-')}"
+    return judge("preflight's look at the GPUs", good, measured, "no finding")
+
+
+def _rehearsal(probes: Sequence[LocalProbe], bench: Bench) -> Finding:
+    """Two hosts meet, compute and sum; the log of NCCL says how."""
+    bench.say("preflight rehearses")
+    place, port = Place(), free_port()
+    endpoint = f"{place.address}:{port}"
+    questions = {name: _question(bench, endpoint, number, place) for number, name in enumerate(_HOSTS)}
+    outcomes = rehearsal.rehearse(probes, questions)
+    scene = Scene(_HOSTS, bench.backend, endpoint, dict.fromkeys(_HOSTS, "."), {})
+    wrong = [finding.text for finding in findings(outcomes, scene)]
+    shown = summary(outcomes, rehearsal.LONG)
+    good = not wrong and (not bench.gpus or "NCCL" in shown)
+    return judge("preflight's rehearsal of two hosts", good, "; ".join(wrong) or shown, "they meet, and NCCL says how")
+
+
+def _question(bench: Bench, endpoint: str, number: int, place: Place) -> Mapping[str, Any]:
+    variables = {
+        "PET_NNODES": str(len(_HOSTS)),
+        "PET_NODE_RANK": str(number),
+        "PET_RDZV_ENDPOINT": endpoint,
+        "PET_NPROC_PER_NODE": "1",
+        "GLOO_SOCKET_IFNAME": place.interface,
+        "NCCL_SOCKET_IFNAME": f"={place.interface}",
+        "MUSTER_RUN_DIR": str(bench.folder),
+        **bench.apart(f"rehearsal-{number}"),
+    }
+    return {"backend": bench.backend, "environment": variables}
+
+
+def _burn(probe: LocalProbe, bench: Bench) -> Iterator[Finding]:
+    """All GPUs under load: nothing comes out wrong, and each has its numbers."""
+    bench.say(f"preflight burns the GPUs for {_BURN_S} s")
+    probe.send({"seconds": _BURN_S, **({} if bench.gpus else {"device": "cpu"})})
+    answer = probe_answers.read("burn", probe.read(_BURN_S + _START_S))
+    outcomes = {"this machine": burned.Burned(answer)}
+    wrong = [finding.text for finding in burned.findings(outcomes) if bench.gpus or finding.cause != "gpu-slow"]
+    lines = list(burned.lines(outcomes))
+    good = not wrong and len(lines) == (bench.gpus or 2)
+    yield judge("preflight's burn", good, "; ".join([*wrong, *lines]), "a line for each GPU, and no finding")
+    if not bench.gpus:
+        yield untried("preflight's burn: heat, power, clocks", "no GPU")
+        return
+    watched = answer["gpus"][0]["watched"]
+    read = [name for name in ("celsius", "mhz", "watts") if watched.get(name, -1) > 0]
+    yield judge("preflight's burn: heat, power, clocks", len(read) == 3, ", ".join(read), "celsius, mhz, watts")
