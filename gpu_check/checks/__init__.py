@@ -18,6 +18,7 @@ ORDER = (
     "precision",
     "memory",
     "watching",
+    "mesh",
     "throughput",
     "orphans",
 )
