@@ -39,7 +39,8 @@ class Run:
     """The nodes of one start in `folder`, from entering to leaving the `with`.
 
     `arguments` are the agent's; with `module` they are that module's, under torch's own torchrun. `places` has each
-    node's host, `variables` what each node gets beside its own, `own` what node i alone gets.
+    node's host, `variables` what each node gets beside its own, `own` what node i alone gets. `restarts`: so often
+    the nodes may start their ranks again; None: never for a script, as everywhere, and RANK_RESTARTS for the trainer.
     """
 
     def __init__(
@@ -52,14 +53,15 @@ class Run:
         variables: Variables | None = None,
         own: Callable[[int], Variables] = lambda _: {},
         module: str = "",
+        restarts: int | None = None,
     ) -> None:
         self.folder, self._places = folder, places
         starter = ["torch.distributed.run", "-m", module] if module else ["trainer.node.agent"]
         self._command = [sys.executable, "-m", *starter, *arguments]
         for part in ("nodes", "outcome", "ranks", "logs"):
             (folder / part).mkdir(parents=True, exist_ok=True)
-        # As everywhere, torchrun does not restart a script.
-        restarts = 0 if module or arguments[:1] == ["--script"] else RANK_RESTARTS
+        if restarts is None:
+            restarts = 0 if module or arguments[:1] == ["--script"] else RANK_RESTARTS
         meeting = Rendezvous(f"{places[0].address}:{free_port()}", f"{folder.name}-{start}")
         threads = max(1, min(4, len(os.sched_getaffinity(0)) // (len(places) * ranks)))
         self._environments: list[dict[str, str]] = []

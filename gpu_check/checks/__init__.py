@@ -19,6 +19,7 @@ ORDER = (
     "precision",
     "memory",
     "watching",
+    "mesh",
     "throughput",
     "orphans",
 )

@@ -66,6 +66,25 @@ def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_pa
         assert f"] {check['check']}: {check['title']}" in err, "each check says that it runs"
 
 
+def test_models_that_ranks_have_cut_train_on_the_cpu_as_one_process_does(tmp_path, temporary):
+    file = tmp_path / "gpu-check.json"
+    run = started(file, temporary, "--only", "mesh")
+    out, err = run.communicate(timeout=200)
+    assert run.returncode == 0, out + err
+    (check,) = json.loads(file.read_text())["checks"]
+    states = {finding["what"]: finding["state"] for finding in check["findings"]}
+    assert [what for what, state in states.items() if state == MET] == [
+        "FSDP2, a rank killed: training goes on",
+        "FSDP2 on 2 ranks",
+        "tensor parallel on 2 ranks",
+        "FSDP2, a rank killed",
+        "pipeline of 2 ranks",
+        "FSDP2's checkpoint continues in one process",
+        "FSDP2's checkpoint continues with tensor parallel",
+    ]
+    assert states["FSDP2: peak memory beside DDP"] == NOT_TRIED
+
+
 def test_a_check_that_hangs_is_killed_whole_and_the_next_goes_on(tmp_path):
     (tmp_path / "machine.json").write_text(json.dumps({"torch": {"gpus": []}, "packages": {}}))
     hung, after = Schedule(tmp_path, 60.0, lambda _: None).run([HANGS, "orphans"])

@@ -7,7 +7,7 @@ import pytest
 from gpu_check import finding, turns
 from gpu_check.__main__ import main
 from gpu_check.bench import Bench
-from gpu_check.checks import ORDER, facts, hosts, module, orphans, precision, telemetry
+from gpu_check.checks import ORDER, facts, hosts, mesh, module, orphans, precision, telemetry
 from gpu_check.finding import MET, NOT_MET, NOT_TRIED, Done, Finding, judge, untried
 
 
@@ -117,6 +117,14 @@ def test_torch_from_2_8_on_is_new_enough(version, good):
 def test_a_ratio_is_too_low_only_where_most_turns_say_so():
     assert turns.clearly_below([0.8, 0.82, 0.81, 0.85], 0.95)
     assert not turns.clearly_below([0.8, 0.99, 1.0, 1.02], 0.95)
+
+
+@pytest.mark.parametrize(
+    ("losses", "far"), [({1: 4.0, 2: 2.0}, 0.0), ({1: 4.0, 2: 2.5}, 0.25), ({1: 4.0}, float("inf")), ({}, float("inf"))]
+)
+def test_losses_are_compared_step_by_step_and_none_may_be_missing(losses, far):
+    assert mesh.apart(losses, {1: 4.0, 2: 2.0}) == far
+    assert mesh.apart({}, {}) == float("inf")
 
 
 def bench(tmp_path, gpus=0, nccl=None, compilers=(), triton=False):

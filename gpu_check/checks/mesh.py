@@ -1,0 +1,196 @@
+"""Models cut over two ranks: FSDP2, tensor parallel, pipeline. Do they train as one process does, also after a kill?
+
+Scripts with `muster.Training`, as users write them, the example of a pipeline, and the trainer's own meshes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from ..bench import Bench
+from ..finding import NOT_MET, Finding, judge, untried
+from ..network import Place
+from ..nodes import HOME, Late, Run, lines
+
+TITLE, LIMIT_S = "models cut over ranks", 150
+STEPS, KEPT_EVERY, KILL_AFTER, RESUMED_FROM = 20, 5, 12, 10
+APART, MOST_RATIO = 1e-5, 0.65
+# WIDTH and LAYERS of the script's model. The large one has 85 M weights: 1.4 GB with gradients and moments.
+SMALL_ON_GPU, SMALL_ON_CPU, LARGE = ("128", "2"), ("32", "2"), ("768", "12")
+# What is compared is fp32. Some images of NVIDIA's turn TF32 on.
+_EXACT = {"NVIDIA_TF32_OVERRIDE": "0"}
+# So that the kill hits the run in the middle, and a checkpoint is whole by then.
+_PAUSE_S = "0.15"
+_TRAINER_STEPS, _LARGE_STEPS = 10, 3
+_START_S, _END_S = 60.0, 80.0
+_PIPELINE = str(HOME / "examples" / "parallel" / "pipeline.py")
+_PRINTED = re.compile(r"step (\d+) +loss ([\d.]+)")
+
+Losses = Mapping[int, float]
+
+
+def run(bench: Bench) -> Iterator[Finding]:
+    """Two rounds of runs side by side: the second needs a checkpoint of the first."""
+    with ExitStack() as stack:
+        one, fsdp = _script(bench, stack, "one", "one"), _script(bench, stack, "fsdp", "fsdp")
+        tensor = _script(bench, stack, "tensor", "tp")
+        killed = _script(bench, stack, "killed", "fsdp", pause=_PAUSE_S, restarts=3)
+        whole, pipeline = (_pipeline(bench, stack, count) for count in (1, 2))
+        yield from _kill(bench, killed)
+        one.finish(_END_S)
+        yield from _same("FSDP2 on 2 ranks", fsdp, noted(one))
+        yield from _same("tensor parallel on 2 ranks", tensor, noted(one))
+        yield from _same("FSDP2, a rank killed", killed, noted(one))
+        whole.finish(_END_S)
+        yield from _same("pipeline of 2 ranks", pipeline, printed(whole))
+    with ExitStack() as stack:
+        large = [_script(bench, stack, f"large-{plan}", plan, LARGE) for plan in ("fsdp", "ddp")] if bench.gpus else []
+        trained = {mesh: _trainer(bench, stack, mesh) for mesh in ("", "dp_shard=2", "tp=2")} if bench.gpus else {}
+        yield from _elsewhere(bench, stack, fsdp, noted(one))
+        yield _memory(*large) if large else untried("FSDP2: peak memory beside DDP", "no GPU")
+        yield from _trained(trained)
+
+
+def _elsewhere(bench: Bench, stack: ExitStack, saved: Run, losses: Losses) -> Iterator[Finding]:
+    """A checkpoint in the middle of a run with FSDP2 continues in one process, and with tensor parallelism."""
+    step = f"training/checkpoints/step-{RESUMED_FROM:08}"
+    if not (saved.folder / step).exists():
+        yield judge("FSDP2's checkpoint continues", False, f"there is no {step}", "a checkpoint")
+        return
+    runs = {}
+    for words, plan in (("in one process", "one"), ("with tensor parallel", "tp")):
+        shutil.copytree(saved.folder / step, bench.folder / f"resumed-{plan}" / step)
+        runs[words] = _script(bench, stack, f"resumed-{plan}", plan)
+    rest = {number: loss for number, loss in losses.items() if number > RESUMED_FROM}
+    for words, run in runs.items():
+        yield from _same(f"FSDP2's checkpoint continues {words}", run, rest)
+
+
+def _trained(runs: dict[str, Run]) -> Iterator[Finding]:
+    """The trainer on meshes beside the trainer in one process."""
+    if not runs:
+        yield untried("the trainer with --mesh", "no GPU; on CPUs `make test` tries it")
+        return
+    alone = runs.pop("")
+    alone.finish(_END_S)
+    for mesh, run in runs.items():
+        yield from _same(f"the trainer with --mesh {mesh}", run, logged(alone))
+
+
+def _script(
+    bench: Bench,
+    stack: ExitStack,
+    name: str,
+    plan: str,
+    size: tuple[str, str] | None = None,
+    pause: str = "0",
+    **more: Any,
+) -> Run:
+    """A run of our script; the large model trains a few steps without a checkpoint, whose writing takes seconds."""
+    small = SMALL_ON_GPU if bench.gpus else SMALL_ON_CPU
+    steps = (str(_LARGE_STEPS), "0") if size else (str(STEPS), str(KEPT_EVERY))
+    arguments = bench.script("cut", bench.backend, plan, *steps, *(size or small), pause)
+    return stack.enter_context(
+        bench.hosts(name, arguments, [Place()] * (1 if plan == "one" else 2), variables=_EXACT, **more)
+    )
+
+
+def _pipeline(bench: Bench, stack: ExitStack, count: int) -> Run:
+    """The example of a pipeline, which is plain torch: `muster.Training` saves no such model."""
+    arguments = ["--script", _PIPELINE, "--steps", str(STEPS)]
+    return stack.enter_context(bench.hosts(f"pipeline-{count}", arguments, [Place()] * count, variables=_EXACT))
+
+
+def _trainer(bench: Bench, stack: ExitStack, mesh: str) -> Run:
+    """The trainer on recipe `text`, which has a plan for tensor parallelism."""
+    options = ["--precision", "fp32", "--eval-every", "0", "--log-every", "1", "--checkpoint-every", "0"]
+    arguments = ["--recipe", "text", "--steps", str(_TRAINER_STEPS), *options, *(["--mesh", mesh] if mesh else [])]
+    name = f"trainer-{mesh.partition('=')[0] or 'one'}"
+    return stack.enter_context(bench.hosts(name, arguments, [Place()] * (2 if mesh else 1), variables=_EXACT))
+
+
+def _kill(bench: Bench, run: Run) -> Iterator[Finding]:
+    """Kill rank 1 with SIGKILL in the middle, and wait until training goes on."""
+    try:
+        run.wait(lambda: len(noted(run)) >= KILL_AFTER, f"step {KILL_AFTER}", _START_S)
+        victim = int(begun(run, 1)[-1]["pid"])
+        bench.say(f"rank 1 (process {victim}) of two with FSDP2 is killed")
+        moment = time.time()
+        os.kill(victim, signal.SIGKILL)
+        back = run.wait(lambda: _again(run), "training to go on", _START_S)
+    except Late as fault:
+        yield Finding("FSDP2, a rank killed: training goes on", NOT_MET, str(fault), words=fault.words)
+        return
+    seconds, step = back["t"] - moment, begun(run, 0)[1]["step"]
+    yield judge(
+        "FSDP2, a rank killed: training goes on", step >= KEPT_EVERY, f"{seconds:.1f} s later, from step {step}",
+        f"from step >= {KEPT_EVERY}", seconds=round(seconds, 2), step=step,
+    )  # fmt: skip
+
+
+def _again(run: Run) -> dict[str, Any] | None:
+    """The first loss after rank 0 has begun a second time."""
+    starts = begun(run, 0)
+    since = starts[1]["t"] if len(starts) > 1 else float("inf")
+    return next((line for line in lines(run.folder / "losses.jsonl") if line["t"] > since), None)
+
+
+def _same(what: str, run: Run, expected: Losses) -> Iterator[Finding]:
+    """Whether a run ends well and has the losses of one process."""
+    try:
+        run.finish(_END_S)
+    except Late as fault:
+        yield Finding(what, NOT_MET, str(fault), words=fault.words)
+        return
+    losses = noted(run) or logged(run) or printed(run)
+    far = apart(losses, expected)
+    ends = f"loss {losses[min(losses)]:.4f} to {losses[max(losses)]:.4f}" if losses else "no loss"
+    text = f"{len(losses)} of {len(expected)} steps, {ends}, at most {far:.1e} apart"
+    yield judge(what, far <= APART, text, f"<= {APART:.0e} from one process", apart=far)
+
+
+def _memory(fsdp: Run, ddp: Run) -> Finding:
+    """The larger rank's peak, as torch counts it for each process, of the same model cut and whole."""
+    what = "FSDP2: peak memory beside DDP"
+    try:
+        for run in (fsdp, ddp):
+            run.finish(_END_S)
+    except Late as fault:
+        return Finding(what, NOT_MET, str(fault), words=fault.words)
+    mine, other = (max(rank["peak_mb"] for rank in run.seen()) for run in (fsdp, ddp))
+    measured = f"{mine:.0f} MB a rank, DDP {other:.0f} MB: {mine / other:.2f}x"
+    return judge(what, mine <= MOST_RATIO * other, measured, f"<= {MOST_RATIO}x", fsdp_mb=mine, ddp_mb=other)
+
+
+def apart(losses: Losses, expected: Losses) -> float:
+    """The largest relative difference of a loss; infinite if a step is missing, or there is none."""
+    if not expected or losses.keys() != expected.keys():
+        return float("inf")
+    return max(abs(losses[step] - loss) / abs(loss) for step, loss in expected.items())
+
+
+def begun(run: Run, rank: int) -> list[dict[str, Any]]:
+    """Each start of a rank of our script, oldest first."""
+    return lines(run.folder / f"begun-{rank}.jsonl")
+
+
+def noted(run: Run) -> Losses:
+    """The loss of each step of our script; of a step that was repeated, the last one."""
+    return {line["step"]: line["loss"] for line in lines(run.folder / "losses.jsonl")}
+
+
+def logged(run: Run) -> Losses:
+    """The loss of each step of the trainer."""
+    return {line["step"]: line["loss"] for line in run.metrics()}
+
+
+def printed(run: Run) -> Losses:
+    """The losses that the pipeline prints."""
+    return {int(step): float(loss) for step, loss in _PRINTED.findall(run.logs())}
