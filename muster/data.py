@@ -86,7 +86,9 @@ def batches(
     """
     if isinstance(dataset, TensorDataset) and collate is None:
         for batch_indices in indices:
-            yield dataset[torch.tensor(batch_indices)]
+            batch = dataset[torch.tensor(batch_indices)]
+            # A copy from memory that is not pinned waits for all that the GPU has to do.
+            yield tuple(part.pin_memory() for part in batch) if pin else batch
         return
     loader = DataLoader(
         dataset,

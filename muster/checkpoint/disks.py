@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import torch.distributed as dist
+
 from .. import exchange
 
 
@@ -15,18 +17,21 @@ def savers(lowest: Sequence[int], most: int) -> list[int]:
     return [0, *(rank for rank, first in enumerate(lowest) if rank and rank == first)][:most]
 
 
-def lowest_on_each(folder: Path) -> list[int]:
-    """By rank, the lowest rank that sees the same `folder`; -1 for one that cannot write there. All ranks call this."""
-    rank, world = exchange.rank_and_world()
-    mark = exchange.broadcast(f".rank-{secrets.token_hex(8)}-" if rank == 0 else "")
+def lowest_on_each(folder: Path, group: dist.ProcessGroup | None = None) -> list[int]:
+    """By rank, the lowest rank that sees the same `folder`; -1 for one that cannot write there. All ranks call this.
+
+    `group` is as in exchange.py.
+    """
+    rank, world = exchange.rank_and_world(group)
+    mark = exchange.broadcast(f".rank-{secrets.token_hex(8)}-" if rank == 0 else "", group=group)
     own, lowest = folder / f"{mark}{rank}", -1
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         own.touch()
-    exchange.gather(rank)  # all have left their marks
+    exchange.gather(rank, group)  # all have left their marks
     if own.exists():
         lowest = next(other for other in range(world) if (folder / f"{mark}{other}").exists())
-    everyone: list[int] = exchange.broadcast(exchange.gather(lowest))  # all have looked
+    everyone: list[int] = exchange.broadcast(exchange.gather(lowest, group), group=group)  # all have looked
     with suppress(OSError):
         own.unlink(missing_ok=True)
     return everyone

@@ -35,7 +35,7 @@ class Joint:
         self._rank, self._world = exchange.rank_and_world()
         self._host = os.environ.get("MUSTER_NODE") or socket.gethostname()
         self._group = dist.new_group(backend="gloo", timeout=_PATIENCE)
-        self.leads = lowest_on_each(folder)[self._rank] in (self._rank, -1)
+        self.leads = lowest_on_each(folder, self._group)[self._rank] in (self._rank, -1)
 
     def write(
         self, folder: Path, step: int, part: dict[str, Any], metric: float | None, summary: dict[str, Any]

@@ -59,6 +59,7 @@ from .limit import Limit
 from .node import Node
 from .parent_death import die_with_parent
 
+_DUMP_WAIT, _DUMP_WAIT_MS = "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "2500"
 _RESOLVE_SECONDS = 60.0
 
 
@@ -317,8 +318,11 @@ def torchrun_environment(
     torchrun gives rank 0 to the agent whose `--local-addr` sorts first as text (`sorted(state.participants)` in torch's
     dynamic_rendezvous), and only that one's address is ever connected to. So the master passes its IP literal and
     the others labels, which sort behind any IP literal and among themselves by node rank. Raises TrainError.
+
+    A rank whose NCCL has timed out waits before it ends, four times as long as _DUMP_WAIT says: one minute by default
+    (torch's ProcessGroupNCCL.cpp, Watchdog::runLoop). The ranks that wait for its end would wait with it.
     """
-    made = {**environment, "MUSTER_NODE": name}
+    made = {_DUMP_WAIT: _DUMP_WAIT_MS, **environment, "MUSTER_NODE": name}
     if plan:  # the nodes agree on who is first (group.py)
         made.pop("PET_NODE_RANK", None)
         return made | group.variables(plan, name, int(environment.get("PET_NPROC_PER_NODE") or 1))

@@ -9,14 +9,17 @@ import torch
 
 
 class DeviceTimer:
-    """Sets marks in the device's own order of work and measures the milliseconds between two of them."""
+    """Sets marks in the device's own order of work and measures the milliseconds between two of them.
+
+    on_gpu: marks are made when the GPU comes to them, which may be later.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._on_gpu = device.type == "cuda"
+        self.on_gpu = device.type == "cuda"
 
     def mark(self) -> Any:
         """A mark at this moment: seconds on a CPU, an event in the current stream on a GPU."""
-        if not self._on_gpu:
+        if not self.on_gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
         event.record()
@@ -24,4 +27,4 @@ class DeviceTimer:
 
     def ms(self, begin: Any, end: Any) -> float:
         """Milliseconds from one mark to another. On a GPU both must be past: synchronize with the device first."""
-        return float(begin.elapsed_time(end)) if self._on_gpu else (end - begin) * 1e3
+        return float(begin.elapsed_time(end)) if self.on_gpu else (end - begin) * 1e3

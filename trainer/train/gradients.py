@@ -41,9 +41,9 @@ def scale(parameters: Iterable[nn.Parameter], norm: float, limit: float) -> None
             (gradient.to_local() if isinstance(gradient, DTensor) else gradient).mul_(factor)
 
 
-def clip(parameters: Iterable[nn.Parameter], limit: float) -> float:
-    """Clip gradients that every rank has whole, and return the norm that they had."""
-    return float(nn.utils.clip_grad_norm_(parameters, limit))
+def clip(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
+    """Clip gradients that every rank has whole, and return the norm that they had: a number that may still be ahead."""
+    return nn.utils.clip_grad_norm_(parameters, limit)
 
 
 def fit_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -50,7 +50,7 @@ class Meter:
                 epoch=round(step * self._batch / self._samples, 4),
                 loss=steps[-1].loss,
                 lr=lr,
-                grad_norm=steps[-1].grad_norm,
+                grad_norm=float(steps[-1].grad_norm),
                 samples_per_s=round(count * self._batch / seconds, 1),
             )
 

@@ -28,16 +28,20 @@ from .gradients import clip, fit_optimizer, scale, squares
 from .process_group import Group
 from .strategy import build_on, choose
 from .strategy.units import recompute
+from .totals import Totals
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass
 class Step:
-    """The result of one optimizer step: `loss` is the mean of the global batch, times are this rank's milliseconds."""
+    """The result of one optimizer step: `loss` is the mean of the global batch, times are this rank's milliseconds.
+
+    On a GPU `grad_norm` may still be ahead, and `compute_ms` and `wait_ms` are those of the step before.
+    """
 
     loss: float
-    grad_norm: float
+    grad_norm: float | Tensor
     not_finite: bool
     stop_asked: bool
     data_ms: float
@@ -74,6 +78,8 @@ class Stepper:
         self._timer = DeviceTimer(group.device)
         self._last_gradient_at = self._timer.mark()
         self._update_span: list[tuple[Any, Any]] = []
+        self._past: tuple[list[tuple[Any, Any]], tuple[Any, Any]] | None = None
+        self._totals = Totals(group.device)
         # True from the first change of the state in a step until the loop has counted that step.
         self.updating = False
         self.bad_loss: float | None = None
@@ -155,8 +161,9 @@ class Stepper:
             loss = self._loss(batch)
             losses.append(loss.detach().float() * (share / self.mesh.tp))  # the ranks of a tp group have the same loss
             if last and not self._norm_of_all:
-                totals = torch.stack((torch.stack(losses).sum(), loss.new_tensor(stop_asked, dtype=torch.float32)))
-                work = dist.all_reduce(totals, async_op=True)  # its message travels while backward computes
+                # Filled on the device: a number from the host would wait there for the forward pass.
+                stop = torch.full((), float(stop_asked), device=self.group.device)
+                self._totals.send(torch.stack((torch.stack(losses).sum(), stop)))
             if last and self._strategy.buffers:
                 self._strategy.buffers.send()
             self.scaler.scale(loss * (share * self.mesh.data_world)).backward()  # the strategy takes the ranks' mean
@@ -165,30 +172,36 @@ class Stepper:
             self.scaler.unscale_(self.optimizer)
             totals = self._totals_with_norm(losses, stop_asked)
             dist.all_reduce(totals)
-        else:
-            work.wait()
         if self._strategy.buffers:
             self._strategy.buffers.wait()
         reduced = mark()
-        loss_mean, stops, *norm_squared = totals.tolist()  # on a GPU this waits for all that was marked so far
+        loss_mean, stops, *norm_squared = totals.tolist() if self._norm_of_all else self._totals.receive()
         finite = math.isfinite(loss_mean)
         if not finite:
             self.bad_loss = next((value for value in map(float, losses) if not math.isfinite(value)), None)
         norm = self._update(*map(math.sqrt, norm_squared)) if finite else math.nan
         self._update_span = [(reduced, mark())]  # on a GPU its end is still ahead: it counts with the next step
-        compute_ms = sum(self._timer.ms(*span) for span in spans)
-        wait_ms = self._timer.ms(self._last_gradient_at, reduced)
+        compute_ms, wait_ms = self._times(spans, (self._last_gradient_at, reduced))
         return Step(loss_mean, norm, not finite, stops > 0, data_s * 1e3, compute_ms, wait_ms)
+
+    def _times(self, computed: list[tuple[Any, Any]], waited: tuple[Any, Any]) -> tuple[float, float]:
+        """Milliseconds of the spans; on a GPU of those one step ago, since this step's are still ahead."""
+        if self._timer.on_gpu:
+            if not self._past:
+                torch.cuda.synchronize(self.group.device)
+                self._past = (computed, waited)
+            (computed, waited), self._past = self._past, (computed, waited)
+        return sum(self._timer.ms(*span) for span in computed), self._timer.ms(*waited)
 
     def _totals_with_norm(self, losses: list[Tensor], stop_asked: bool) -> Tensor:
         norm = squares(self._parameters)
-        return torch.stack((torch.stack(losses).sum().double(), norm.new_tensor(stop_asked), norm))
+        return torch.stack((torch.stack(losses).sum().double(), norm.new_full((), float(stop_asked)), norm))
 
-    def _update(self, norm: float = math.nan) -> float:
+    def _update(self, norm: float | Tensor = math.nan) -> float | Tensor:
         """Clip and step. `norm` is that of gradients of which each rank has parts."""
         self.updating = True
         if self._norm_of_all:
-            scale(self._parameters, norm, self.config.clip)
+            scale(self._parameters, float(norm), self.config.clip)
         elif self.config.clip:
             self.scaler.unscale_(self.optimizer)
             norm = clip(self._parameters, self.config.clip)
