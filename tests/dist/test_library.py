@@ -123,3 +123,46 @@ def test_a_signal_to_one_rank_ends_all_after_the_same_step(start, tmp_path):
     steps = [[line for line in path.read_text().splitlines() if line.startswith("step ")][-1] for path in ranks.said]
     assert steps[0] == steps[1]
     assert (tmp_path / f"training/checkpoints/step-{int(steps[0].split()[1]):08d}").is_dir()
+
+
+# torch's default group takes no CPU tensors, as after init_process_group("nccl"): torch's fake backend stands in there.
+FOR_GPUS_ALONE = """
+import sys, torch, torch.distributed as dist
+import torch.testing._internal.distributed.fake_pg
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import TensorDataset
+import muster
+
+dist.init_process_group("cuda:fake")
+mesh = DeviceMesh.from_group(dist.new_group(backend="gloo"), "cpu")
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8)
+if sys.argv[1] == "cut":
+    fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+training = muster.Training(save_every=2, model=model, optimizer=optimizer)
+sys.stdout.write(f"from {training.step}\\n")
+for (batch,) in training.batches(TensorDataset(torch.ones(16, 8)), batch=8, epochs=2):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+sys.stdout.write(f"to {training.step}\\n")
+"""
+
+
+@pytest.mark.parametrize("model", ["whole", "cut"])
+def test_a_group_that_takes_no_cpu_tensors_is_enough(tmp_path, model):
+    (tmp_path / "train.py").write_text(FOR_GPUS_ALONE)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+
+    def started():
+        command = [*torchrun, str(free_port()), "train.py", model]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment(PYTHONPATH=str(HOME)), capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert sorted(started()) == ["0", "0", "4", "4", "from", "from", "to", "to"]
+    assert sorted(started()) == ["4", "4", "4", "4", "from", "from", "to", "to"]
