@@ -121,9 +121,9 @@ def measure_copies(say, kind):
     for device in devices:
         size = COPIED if device.type == "cuda" else SMALL["copied"]
         pinned = torch.ones(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        there = torch.empty(size, dtype=torch.uint8, device=device)
-        to = rate_of(lambda: there.copy_(pinned, non_blocking=True), size, COPY_S, device)  # noqa: B023
-        back = rate_of(lambda: pinned.copy_(there, non_blocking=True), size, COPY_S, device)  # noqa: B023
+        on_gpu = torch.empty(size, dtype=torch.uint8, device=device)
+        to = rate_of(lambda: on_gpu.copy_(pinned, non_blocking=True), size, COPY_S, device)  # noqa: B023
+        back = rate_of(lambda: pinned.copy_(on_gpu, non_blocking=True), size, COPY_S, device)  # noqa: B023
         under = smi(NOW).get(identity(device)["uuid"], {})
         lanes = {name: number(under, name) for name in ("gen", "width")}
         gpus.append(dict(identity(device), to=to, back=back, peers={}, wrong_peers=[], **lanes))

@@ -59,6 +59,7 @@ DOORS = {
         "trainer/recipe",
         "trainer/verdict",
         "trainer/rehearsal",
+        "trainer/burn",
     },
 }
 # Words that leave open what a thing is.
