@@ -50,7 +50,10 @@ def command(lab, fault, place, script=HERE / "reduce.py"):
     line = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(count), "--nproc-per-node", "1"]
     every = {"LAB_HOSTS": str(count), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     if fault.style == MUSTER:
-        return [*line, *script], {**every, **_as_muster(host, place, meet, at), **host.environment}
+        variables = {**every, **_as_muster(host, place, meet, at), **host.environment}
+        variables["PYTHONPATH"] = ":".join(filter(None, [host.environment.get("PYTHONPATH"), str(HERE.parent)]))
+        # As trainer/node/agent.py starts it.
+        return [sys.executable, "-u", "-P", "-m", "trainer.elastic.torchrun", *line[3:], *script], variables
     if fault.rendezvous == "static":
         line += ["--node-rank", str(place), "--master-addr", meet, "--master-port", str(PORT)]
         return [*line, *script], {**every, **host.environment}

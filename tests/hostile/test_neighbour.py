@@ -20,6 +20,7 @@ from muster import exchange
 from muster.errors import Refused
 from tests.dist.conftest import HOME, Nodes
 from trainer.elastic import rendezvous, rendezvous_state
+from trainer.elastic.local_times import LocalTimes
 from trainer.node import meeting
 
 
@@ -111,7 +112,7 @@ def states(payload):
     state = pickle.dumps(dynamic_rendezvous._RendezvousState())
     yield from (payload, base64.b64encode(payload), state, b"", b"\xff", b"null", b"[]", b"{}", b"9" * 9999)
     yield from (b"[" * 100_000, b" " * (2 << 20), b'{"round": 1e999}')
-    good = json.loads(rendezvous_state.to_json(state))
+    good = json.loads(rendezvous_state.to_json(state, LocalTimes(1.0)))
     for name in good:
         for odd in (
             "x",
@@ -130,7 +131,7 @@ def test_whatever_lies_where_a_state_belongs_is_refused_in_words(payload):
     assert len(tried) > 60
     for stored in tried:
         with pytest.raises(RendezvousStateError, match="somebody else wrote"):
-            rendezvous_state.to_pickle(stored)
+            rendezvous_state.to_pickle(stored, LocalTimes(1.0))
 
 
 def test_a_state_comes_back_as_it_was():
@@ -138,8 +139,11 @@ def test_a_state_comes_back_as_it_was():
     state.round, state.complete, state.deadline = 2, True, datetime.now(UTC)
     state.participants[node], state.last_heartbeats[node] = 4, datetime.now(UTC)
     state.wait_list.add(dynamic_rendezvous._NodeDesc("node-00001", 8, 0))
-    back = pickle.loads(rendezvous_state.to_pickle(rendezvous_state.to_json(pickle.dumps(state))))
-    assert vars(back) == vars(state)
+    written = rendezvous_state.to_json(pickle.dumps(state), LocalTimes(1.0))
+    times = LocalTimes(1.0)
+    back = pickle.loads(rendezvous_state.to_pickle(written, times))
+    assert rendezvous_state.to_json(pickle.dumps(back), times) == written
+    assert {**vars(back), "deadline": 0, "last_heartbeats": 0} == {**vars(state), "deadline": 0, "last_heartbeats": 0}
 
 
 def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):

@@ -14,7 +14,7 @@ from lab.waiting import until
 HOME = Path(__file__).resolve().parents[2]
 QUICK = ("rendezvous_port_dropped", "only_the_rendezvous_port_open_rejecting", "tunnel_swallows_large_packets",
          "debian_name_is_127_0_1_1_on_another_in_192_168", "interface_named_that_is_not_there", "rendezvous_port_taken",
-         "clock_a_minute_behind", "names_of_different_families", "two_cards_of_one_hardware_address",
+         "clock_a_minute_behind_plain", "names_of_different_families", "two_cards_of_one_hardware_address",
          "loopback_is_down")  # fmt: skip
 
 
@@ -46,6 +46,16 @@ def test_real_torchrun_trains_in_the_laboratory_and_fails_where_a_port_is_refuse
         failed = job.run(lab, broken, tmp_path / "broken")
     assert failed.outcome == job.FAILS
     assert any("eth9" in text for text in failed.texts.values())
+
+
+def test_a_run_of_musters_trains_where_clocks_are_an_hour_apart_and_preflight_only_warns(laboratory, tmp_path):
+    apart = fault.catalogue()["clock_of_the_first_an_hour_ahead"]
+    with network.Lab(2) as lab:
+        fault.inject(fault.case(apart, 2), lab)
+        assert job.run(lab, apart, tmp_path, deadline_s=100).outcome == job.FINE
+        verdict, _ = trial.preflight(lab, apart)
+    assert verdict.ok
+    assert [finding.cause for finding in verdict.warnings] == ["clock-skew"]
 
 
 def test_a_laboratory_leaves_nothing_and_touches_nothing_of_the_machines(laboratory):

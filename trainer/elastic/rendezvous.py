@@ -28,6 +28,7 @@ from ..node import meeting
 from ..node.link import LinkLost
 from ..node.share import Sharing
 from . import rendezvous_state, stores
+from .local_times import LocalTimes
 from .standing import Standing
 
 # If this is 1, torchrun uses torch's own rendezvous.
@@ -40,6 +41,8 @@ _SHARE_ATTEMPTS = 5
 _SHARE_HINT = "can the hosts reach each other's ports? a folder that the hosts share needs none of this: --mount"
 _STORE_SECONDS = 300
 _RESOLVE_SECONDS = 60.0
+# torch's default.
+_LAST_CALL_S = 30
 
 
 def install(listener: socket.socket | None = None, sharing: Sharing | None = None) -> None:
@@ -63,8 +66,8 @@ def install(listener: socket.socket | None = None, sharing: Sharing | None = Non
 class _Backend(dynamic_rendezvous.RendezvousBackend):
     """torch's own backend, but the state in the store is JSON. Other data there raises RendezvousStateError."""
 
-    def __init__(self, store: Store, run_id: str) -> None:
-        self._store = c10d_rendezvous_backend.C10dRendezvousBackend(store, run_id)
+    def __init__(self, store: Store, run_id: str, times: LocalTimes) -> None:
+        self._store, self._times = c10d_rendezvous_backend.C10dRendezvousBackend(store, run_id), times
 
     @property
     def name(self) -> str:
@@ -74,12 +77,12 @@ class _Backend(dynamic_rendezvous.RendezvousBackend):
     def get_state(self) -> tuple[bytes, Any] | None:
         """The state as torch pickles it, and its token."""
         answer = self._store.get_state()
-        return (rendezvous_state.to_pickle(answer[0]), answer[1]) if answer else None
+        return (rendezvous_state.to_pickle(answer[0], self._times), answer[1]) if answer else None
 
     def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
         """Store `state` if `token` is current. Returns the stored state, its token, and whether it is `state`."""
-        answer = self._store.set_state(rendezvous_state.to_json(state), token)
-        return (rendezvous_state.to_pickle(answer[0]), *answer[1:]) if answer else None
+        answer = self._store.set_state(rendezvous_state.to_json(state, self._times), token)
+        return (rendezvous_state.to_pickle(answer[0], self._times), *answer[1:]) if answer else None
 
 
 class _Dynamic(torch_rendezvous.RendezvousHandler):
@@ -200,5 +203,6 @@ def _dynamic(
                 listener = meeting.listen(address, port)
     own_address = address if listener else meeting.this_end(address, port)
     store = stores.open_store(listener, address, port, parameters.get_as_int("read_timeout", 60) or 60)
-    backend = _Backend(store, parameters.run_id)
+    times = LocalTimes(parameters.get_as_int("last_call_timeout", _LAST_CALL_S) or _LAST_CALL_S)
+    backend = _Backend(store, parameters.run_id, times)
     return _Dynamic(dynamic_rendezvous.create_handler(store, backend, parameters), own_address, sharing)

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous
 
+from .local_times import LocalTimes
+
 _MOST_BYTES = 1 << 20
 _FIELDS = {
     *("round", "complete", "deadline", "closed"),
@@ -24,13 +26,14 @@ def is_supported() -> bool:
         return False
 
 
-def to_json(state: bytes) -> bytes:
-    """The JSON for the store, from a `state` that torch has just pickled in this process."""
-    fields = vars(pickle.loads(state))
-    return json.dumps({name: _plain(value) for name, value in fields.items()}).encode()
+def to_json(pickled: bytes, times: LocalTimes) -> bytes:
+    """The JSON for the store, from a state that torch has just pickled in this process."""
+    state = pickle.loads(pickled)
+    times.write(state)
+    return json.dumps({name: _plain(value) for name, value in vars(state).items()}).encode()
 
 
-def to_pickle(stored: bytes) -> bytes:
+def to_pickle(stored: bytes, times: LocalTimes) -> bytes:
     """The pickle that torch expects, from the JSON in the store.
 
     Raises RendezvousStateError for anything that is not the state of a rendezvous: only a stranger writes that.
@@ -40,6 +43,7 @@ def to_pickle(stored: bytes) -> bytes:
             raise ValueError(f"{len(stored)} bytes")
         state = dynamic_rendezvous._RendezvousState()
         vars(state).update(_fields(_typed(dict, json.loads(stored))))
+        times.read(state)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as fault:
         raise RendezvousStateError(
             "somebody else wrote into the rendezvous of this run: the data there is not the state of a rendezvous "

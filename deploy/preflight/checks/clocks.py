@@ -33,14 +33,17 @@ def check(answers: Answers) -> Iterator[Finding]:
         if abs(s) >= WARN_S
     )
     fatal = bool(late) and answers.request.rendezvous == "c10d"
+    symptom = (
+        "one node silently trains alone and ends with 0; the others print `Failed to recv, got 0 bytes`; or all train, "
+        "and the agents hang at the end"
+    )
     yield Finding(
         "clock-skew",
         "clocks",
         odd or tuple(late or far),
         f"clocks differ: {listed(shown)}",
         shown,
-        "one node silently trains alone and ends with 0; the others print `Failed to recv, got 0 bytes`; or all train, "
-        "and the agents hang at the end",
+        symptom if fatal else "training works; times in logs of different hosts do not fit together",
         f"on {listed(odd or tuple(late or far))}: sudo timedatectl set-ntp true (or: sudo chronyc makestep)",
         "fault" if fatal else WARNING,
     )
