@@ -72,11 +72,23 @@ def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Findi
         inside = answers.facts.get(host, {}).get("namespace", "")
         if inside and facts.network and inside != facts.network:
             cards = [name for name, card in answers.facts[host]["interfaces"].items() if not card["loopback"]]
+            if not facts.addresses:
+                yield _jail(host, cards)
+                continue
             text = f"{host}: its engine has a network of its own: with --network host a container sees {listed(cards)}"
             text += f", and not the host's {listed(sorted({entry.interface for entry in facts.addresses}))}"
             fix = f"on {host}: sudo systemctl restart docker; docker context ls (a rootless engine has such a network)"
             symptom = "the container has addresses that no other host can reach"
             yield Finding("bridge-network", "interfaces", (host,), text, (), symptom, fix)
+
+
+def _jail(host: str, cards: Sequence[str]) -> Finding:
+    """The finding of a host whose logins have no network, and whose engine has one."""
+    text = f"{host}: a login there is in a network namespace without any network: it sees no card, its engine "
+    text += f"sees {listed(cards)}"
+    fix = f"on {host}: look for ForceCommand in sshd's configuration, and for firejail or unshare in the login shell"
+    symptom = "`ip route get` shows no way: the run does not start there"
+    return Finding("ssh-shell", "hosts", (host,), text, (), symptom, fix)
 
 
 def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:

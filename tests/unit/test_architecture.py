@@ -58,7 +58,7 @@ DOORS = {
         "trainer/recipes/*",
         "trainer/recipe",
         "trainer/verdict",
-        "trainer/rehearsal",
+        "trainer/rehearsal*",
         "trainer/burn",
     },
 }

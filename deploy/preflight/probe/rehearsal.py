@@ -12,6 +12,7 @@ from typing import Any
 from ...core.errors import DeployError
 from .. import probe_answers
 from ..rehearsed import VICTIM, Outcome
+from . import text
 from .text import ProbeStream
 
 # A slow engine needs 25 s to start a container, and a cold disk a minute to read torch.
@@ -23,7 +24,7 @@ LONG = 20_000_000
 
 def program() -> bytes:
     """The program that the hosts run, as text. It lies in the other half: a node can run it as well."""
-    return (Path(__file__).resolve().parents[3] / "trainer" / "rehearsal.py").read_bytes()
+    return text.text(Path(__file__).resolve().parents[3] / "trainer" / "rehearsal.py")
 
 
 def rehearse(

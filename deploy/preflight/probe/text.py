@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 _HERE = Path(__file__).parent
-_IMPORT = re.compile(r"^from \.(\w+) import .*$", re.MULTILINE)
+_IMPORT = re.compile(r"^from \.(\w+) import (?:\([^)]*\)|.*)$", re.MULTILINE)
 
 
 class ProbeStream(Protocol):

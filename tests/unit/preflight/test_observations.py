@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from deploy.host.facts import Address
 from deploy.hosts import host_findings
 from deploy.hosts import preflight as hosts_preflight
 from deploy.image.push_plan import HostImage
@@ -385,10 +386,18 @@ def test_hosts_of_which_every_call_is_answered_at_once_are_not_called_often():
 
 def test_an_engine_in_another_network_than_the_login_is_named_for_its_host():
     seen = answers(change={"a": {"namespace": "net:[1]"}, "b": {"namespace": "net:[2]"}})
-    every = {host: dataclasses.replace(FACTS, network="net:[1]") for host in TWO}
+    addresses = (Address("eth0", "10.0.0.1", 24),)
+    every = {host: dataclasses.replace(FACTS, network="net:[1]", addresses=addresses) for host in TWO}
     (finding,) = host_findings.networks(every, seen)
     assert (finding.cause, finding.hosts) == ("bridge-network", ("b",))
     assert "a network of its own: with --network host a container sees eth0" in finding.text
+
+
+def test_a_login_without_a_network_beside_an_engine_with_one_is_the_logins_fault():
+    seen = answers(change={"a": {"namespace": "net:[1]"}, "b": {"namespace": "net:[2]"}})
+    (finding,) = host_findings.networks({"b": dataclasses.replace(FACTS, network="net:[1]", addresses=())}, seen)
+    assert (finding.cause, finding.hosts) == ("ssh-shell", ("b",))
+    assert "a network namespace without any network: it sees no card, its engine sees eth0" in finding.text
 
 
 def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_one_to_all():

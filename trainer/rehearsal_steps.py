@@ -1,0 +1,144 @@
+"""What a rank of a rehearsal tries, step by step. Python 3.8 can read this file: it goes to hosts as text."""
+
+import datetime
+import os
+import re
+import socket
+import threading
+import time
+
+# A rank's threads: torch's, one for each processor in each of two pools, and its libraries'.
+THREADS = min(64, 2 * len(os.sched_getaffinity(0)) + 16)
+WORKERS, FILE_SIZE = 2, 1 << 20
+# An IP literal: no name has a colon, or digits and dots alone.
+ADDRESS = re.compile(r"[0-9.]+|.*:.*")
+
+
+class Batches:
+    """A data set whose batches have 4 MB: they go through shared memory, as a real loader's do."""
+
+    def __len__(self):
+        return 4 * WORKERS
+
+    def __getitem__(self, index):
+        import torch
+
+        return torch.full((1 << 20,), float(index))
+
+
+def try_threads():
+    """Start as many threads as a rank with libraries has."""
+    go, started = threading.Event(), []
+    try:
+        for _ in range(THREADS):
+            started.append(threading.Thread(target=go.wait, daemon=True))
+            started[-1].start()
+    finally:
+        go.set()
+    for thread in started:
+        thread.join()
+
+
+def try_view(path):
+    """See what the host has put into the run's folder: its engine may have other folders under the same names."""
+    try:
+        os.stat(path)
+    except FileNotFoundError as fault:
+        raise RuntimeError("the engine does not see the host's folder: %s is not there" % path) from fault
+
+
+def try_folder(folder):
+    """Write a file as a checkpoint is written: under another name, synced, renamed; then remove it."""
+    part = os.path.join(folder, ".muster-rehearsal-%s" % os.urandom(6).hex())
+    whole = part + ".whole"
+    try:
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            data = memoryview(bytes(FILE_SIZE))
+            while data:
+                data = data[os.write(file, data) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(part, whole)
+    finally:
+        for path in (part, whole):
+            if os.path.lexists(path):
+                os.unlink(path)
+
+
+def try_script(folder):
+    """Write a Python file and read it again, as a script that was sent there is read."""
+    path, text = os.path.join(folder, ".muster-rehearsal-%s.py" % os.urandom(6).hex()), "answer = 42"
+    try:
+        with open(path, "w") as file:
+            file.write(text)
+        with open(path) as file:
+            if file.read() != text:
+                raise RuntimeError("a Python file there has other text than was written into it")
+    finally:
+        if os.path.lexists(path):
+            os.unlink(path)
+
+
+def try_loader():
+    """Load data with workers, which hand it over in shared memory."""
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(Batches(), batch_size=1, num_workers=WORKERS, multiprocessing_context="fork", timeout=30)
+    total = sum(float(batch[0, 0]) for batch in loader)
+    if total != sum(range(len(Batches()))):
+        raise RuntimeError("the data loader's workers handed over other numbers than they read")
+
+
+def try_device(local):
+    """A product of two matrices on the rank's own GPU."""
+    import torch
+
+    torch.cuda.set_device(local)
+    ones = torch.ones(512, 512, device="cuda")
+    if not bool((ones @ ones == 512).all()):
+        raise RuntimeError("GPU %d computes a wrong product" % local)
+
+
+def meet(plan, local, wait_s):
+    """The store where all ranks meet, this rank's number and the number of all."""
+    import torch.distributed as dist
+
+    host, _, port = plan["endpoint"].rpartition(":")
+    host, first = host.strip("[]"), plan["node"] == 0 and local == 0
+    more = {}
+    if first and ADDRESS.fullmatch(host):
+        # At the run's own address, and at no other.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, int(port)))
+        except OSError as failed:
+            raise OSError(failed.errno, "%s: %s" % (plan["endpoint"], failed.strerror)) from None
+        listening.listen(512)
+        more = {"master_listen_fd": listening.detach()}
+    limit = datetime.timedelta(seconds=wait_s)
+    store = dist.TCPStore(host, int(port), is_master=first, timeout=limit, wait_for_workers=False, **more)
+    if local == 0:
+        store.set("ranks-%d" % plan["node"], str(plan["ranks"]))
+    counts = []
+    for node in range(plan["nodes"]):
+        try:
+            counts.append(int(store.get("ranks-%d" % node)))
+        except Exception:
+            raise RuntimeError("node %d did not come within %g s" % (node, wait_s)) from None
+    return store, sum(counts[: plan["node"]]) + local, sum(counts)
+
+
+def add_up(data, world):
+    """One all_reduce of ones, and a look at the sum; returns its seconds."""
+    import torch.distributed as dist
+
+    data.fill_(1)
+    began = time.monotonic()
+    dist.all_reduce(data)
+    if not bool((data == world).all()):
+        raise RuntimeError("all_reduce gave a wrong sum")
+    return time.monotonic() - began
