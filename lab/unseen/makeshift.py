@@ -97,11 +97,13 @@ def helper(text: str) -> str:
 engine("default-ulimits: a stack of 64 GB, a guide's number of bytes taken for kilobytes", {"default-ulimits": {
     "stack": {"Name": "stack", "Hard": 67108864 * 1024, "Soft": 67108864 * 1024}}}, "process-limits", "proof-failed",
        says=r"\bstacks?\b|threads?\b|RLIMIT_STACK|ulimit|temporarily")  # fmt: skip
-engine("NVIDIA's runtime waits for a driver that never answers", {"runtimes": {"nvidia": {"path": "/opt/waits"}},
-       "default-runtime": "nvidia"}, "docker-silent", before="printf '#!/bin/sh\\ncase \" $* \" in *\" create \"*) "
-       "sleep 1789;; esac\\nexec runc \"$@\"\\n' >/opt/waits; chmod 755 /opt/waits", after="pkill -fx 'sleep 1789'; rm "
-       "/opt/waits", says=r"runtime|(container|docker|engine)\b.*(hang|hung|not (end|finish|start|answer)|timed out)",
-       )  # fmt: skip
+# The engine waits at its end for what it starts, so that what waits is ended first.
+_WAITS = SAME.replace("{", '{"runtimes": {"nvidia": {"path": "/opt/waits"}}, "default-runtime": "nvidia", ', 1)
+row("NVIDIA's runtime waits for a driver that never answers", "printf '#!/bin/sh\\ncase \" $* \" in *\" create \"*) "
+    "exec sleep 1789;; esac\\nexec runc \"$@\"\\n' >/opt/waits; chmod 755 /opt/waits; "
+    f"{ENGINE.replace('{}', _WAITS)}{ANSWERS}", f"rm /opt/waits; for n in $(seq 15); do pkill -fx 'sleep 1789'; sleep "
+    f"0.2; done; {ANEW}", "docker-silent",
+    says=r"runtime|(container|docker|engine)\b.*(hang|hung|not (end|finish|start|answer)|timed out)")  # fmt: skip
 environment("users reach the engine through a web server, which passes on no upgrade of a connection", helper(_PROXY),
             "DOCKER_HOST=unix:///run/front.sock", f"{_STOP}; rm /run/front.sock /opt/makeshift.py", "docker-refused",
             "docker-silent", says=r"upgrade|attach|hijack|\b400\b|bad request|front\.sock|proxy")  # fmt: skip
