@@ -10,6 +10,7 @@ python -m benchmarks.preflight_unseen --rack NAME --list inherited [--score]  th
 python -m benchmarks.preflight_unseen --rack NAME --list borrowed [--score]   the sixth list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list sublet [--score]     the seventh list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list salvaged [--score]   the eighth list, drawn apart
+python -m benchmarks.preflight_unseen --rack NAME --list makeshift [--score]   the ninth list, drawn apart
 
 The rack has an even number of hosts, each with the image that --image names. A line of JSON a row is appended to
 the file that --into names.
@@ -33,12 +34,12 @@ from typing import Any
 from deploy.preflight.findings import FAULT, UNKNOWN
 from lab.drawn import score
 from lab.rack import HOME, Rack
-from lab.unseen import borrowed, campus, faults, homelab, inherited, oddities, rented, salvaged, sublet
+from lab.unseen import borrowed, campus, faults, homelab, inherited, makeshift, oddities, rented, salvaged, sublet
 from lab.unseen.row import ROWS, SEED, Row, of_score, to_look_at
 
 FAB, STEPS = Path(sys.executable).with_name("fab"), HOME / "lab/drawn/steps.py"
 DEADLINE_S, PATIENCE_S = 75, 20
-LISTS = (faults, oddities, rented, campus, homelab, inherited, borrowed, sublet, salvaged)
+LISTS = (faults, oddities, rented, campus, homelab, inherited, borrowed, sublet, salvaged, makeshift)
 # What --list may say: the rows, and the seed that they are drawn with. The modules of the first list fill ROWS.
 DRAWN = {
     "first": (ROWS, SEED),
@@ -49,6 +50,7 @@ DRAWN = {
     "borrowed": (borrowed.BORROWED, borrowed.SEED),
     "sublet": (sublet.SUBLET, sublet.SEED),
     "salvaged": (salvaged.SALVAGED, salvaged.SEED),
+    "makeshift": (makeshift.MAKESHIFT, makeshift.SEED),
 }
 
 
