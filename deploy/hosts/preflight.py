@@ -173,9 +173,7 @@ def _burned(
     hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions, answers: Answers, verdict: Verdict
 ) -> Verdict:
     """The verdict with what a burn of the GPUs adds to it, or with why there was none."""
-    other = options.request.style != MUSTER
-    if not verdict.ok or not (presence.everywhere or other):
-        why = "first mend what keeps the run from training" if not verdict.ok else "not all hosts have this image yet"
+    if why := burned.obstacle(verdict, presence.everywhere or options.request.style != MUSTER):
         return replace(verdict, burned=(f"left out: {why}",))
     if presence.everywhere:
         outcomes = burn.burn(hosts.sessions, _nodes(hosts, presence.image, answers), options.burn, options.say)

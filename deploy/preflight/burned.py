@@ -50,6 +50,16 @@ class Burned:
         return gpus
 
 
+def obstacle(verdict: Verdict, can_start: bool) -> str:
+    """Why the GPUs are not burned; empty if they are. A burn beside a run would take its memory and its time."""
+    busy = [finding.text for finding in verdict.findings if finding.cause == "gpu-busy"]
+    if busy:
+        return busy[0]
+    if not verdict.ok:
+        return "first mend what keeps the run from training"
+    return "" if can_start else "not all hosts have this image yet"
+
+
 def added(verdict: Verdict, outcomes: Mapping[str, Burned], kernel: Mapping[str, Sequence[str]]) -> Verdict:
     """The verdict with the outcomes of a burn. `kernel`: the lines that the drivers wrote meanwhile, by host."""
     every = [*findings(outcomes), *_xids(kernel)]

@@ -9,7 +9,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.preflight import burned, probe_answers
 from deploy.preflight.burned import Burned
-from deploy.preflight.findings import FAULT, UNKNOWN, WARNING, Verdict
+from deploy.preflight.findings import FAULT, UNKNOWN, WARNING, Finding, Verdict
 
 # What an H200 answered in 24 s, in November 2026: at its power limit, and sound.
 H200 = json.loads((Path(__file__).parent / "burn_h200.json").read_text())
@@ -97,6 +97,14 @@ def test_a_verdict_gets_the_worst_of_a_burn_and_what_the_driver_wrote_meanwhile(
     assert after.groups == {"gpus": FAULT, "links": "ok"}
     assert len(after.burned) == 1
     assert burned.added(before, hosts(gpu()), {}).groups["gpus"] == "ok"
+
+
+def test_gpus_that_somebody_uses_are_not_burned():
+    busy = Finding("gpu-busy", "gpus", ("a",), "a: GPU 0 has 20 GB of 80 GB in use", level=WARNING)
+    assert burned.obstacle(Verdict((busy,)), True) == busy.text
+    assert burned.obstacle(Verdict((Finding("disk-full", "resources", ("a",), "full"),)), True)
+    assert burned.obstacle(Verdict(()), False)
+    assert burned.obstacle(Verdict(()), True) == ""
 
 
 @pytest.mark.parametrize("wrong", [{"peers": {"a": 1.0}}, {"to": -1.0}, {"kind": "; rm"}])
