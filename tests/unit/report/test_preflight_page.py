@@ -52,6 +52,14 @@ def rated(seen, slow):
     return dataclasses.replace(seen, links=(*seen.links, *more))
 
 
+def test_a_burn_has_a_line_for_each_gpu_and_what_a_host_calls_it_stays_words():
+    line = "a GPU 0 <b>H200</b>: 665 TFLOP/s"
+    text = preflight.build(answers(), dataclasses.replace(judge(answers()), burned=(line,)))
+    assert line in Reader(text).text["li"]
+    assert "<b>H200" not in text
+    assert "under load" not in page(answers())
+
+
 def test_a_fault_is_told_with_its_evidence_its_symptom_and_its_fix_to_copy():
     seen = answers(outcome=lambda s, t, k: "dropped" if (k, t) == ("data", "b") else "ok")
     verdict, reader = judge(seen), Reader(page(seen))
