@@ -169,14 +169,22 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
 
 
 def _suspects(findings: list[Finding]) -> list[Finding]:
-    """The findings; a slow look-up of names, alone a warning, is the likely cause where the rehearsal failed."""
+    """The findings; warnings that explain what else was seen are causes.
+
+    A slow look-up of names is the likely cause where the rehearsal failed. Large packets that vanish one way are what
+    cuts a connection of the same pair.
+    """
     failing = {host for finding in findings if finding.cause == "proof-failed" for host in finding.hosts}
-    return [
-        replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
-        if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}
-        else finding
-        for finding in findings
-    ]
+    cut = {frozenset(cell) for finding in findings if finding.cause == "connection-cut" for cell in finding.cells}
+
+    def looked_at(finding: Finding) -> Finding:
+        if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}:
+            return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
+        if finding.cause == "mtu-blackhole" and cut & {frozenset(cell) for cell in finding.cells}:
+            return replace(finding, level=FAULT, symptom=mtu.SYMPTOM)
+        return finding
+
+    return [looked_at(finding) for finding in findings]
 
 
 def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ...]:

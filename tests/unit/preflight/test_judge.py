@@ -11,6 +11,7 @@ from deploy.explain.signs import SIGNS
 from deploy.preflight import Answers, Finding, PreflightRequest, judge
 from deploy.preflight.causes import CAUSES
 from deploy.preflight.checks import software
+from deploy.preflight.findings import WARNING
 from lab.answers import HOSTS, answers, facts
 
 HOME = Path(__file__).resolve().parents[3]
@@ -96,6 +97,16 @@ def test_a_clock_that_is_late_is_a_fault_and_one_that_is_a_little_off_is_none():
 def test_a_payload_that_stalls_is_the_packet_size():
     verdict = judge(answers(outcome=lambda s, t, k: "stall-send" if k == "data" and "b" in (s, t) else "ok"))
     assert (verdict.cause, verdict.hosts) == ("mtu-blackhole", ("b",))
+
+
+def test_large_packets_that_vanish_are_what_cuts_a_connection_of_the_same_pair():
+    seen = answers()
+    cells = (("a", "b"),)
+    cut = Finding("connection-cut", "links", ("a", "b"), "it stops half-way", cells=cells)
+    large = Finding("mtu-blackhole", "mtu", ("b",), "large packets get lost", level=WARNING, cells=(("b", "a"),))
+    verdict = judge(seen, [cut, large])
+    assert (verdict.cause, verdict.first.follows) == ("mtu-blackhole", ("it stops half-way",))
+    assert judge(seen, [cut, dataclasses.replace(large, cells=(("b", "c"),))]).cause == "connection-cut"
 
 
 def test_a_host_without_an_answer_never_passes():
