@@ -99,6 +99,8 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             why = f": {facts.closed_why}" if facts.closed_why else ""
             text = f"{host}: {place} cannot be written to, or is not a folder{why}"
             fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
+            if "read-only file system" in facts.closed_why.lower():
+                fix = f"on {host}: findmnt -T {quote(place)}; sudo dmesg | tail   (the kernel closes a disk with errors)"
             symptom = "`mkdir: cannot create directory`: the run does not start there"
             yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
         if facts.claims_closed:

@@ -20,7 +20,9 @@ for folder in "$HOME/.muster/runs" "$HOME/.muster"; do
     until [ -e "${folder:-/}" ] || [ -L "$folder" ]; do folder=${folder%/*}; done
     { [ -d "$folder" ] && [ -w "$folder" ] && [ -x "$folder" ]; } || {
         echo "home-readonly $folder"
-        echo "home-words $(LC_ALL=C stat -- "$folder/." 2>&1 >/dev/null | head -n 1)"
+        why=$(LC_ALL=C stat -- "$folder/." 2>&1 >/dev/null | head -n 1)
+        # What can be looked at says only to somebody who writes why it is closed. It is, so nothing is made.
+        echo "home-words ${why:-$(LC_ALL=C mkdir -- "$folder/.muster-look" 2>&1 | head -n 1)}"
         break
     }
 done

@@ -13,6 +13,7 @@ from deploy.core.errors import DeployError
 from deploy.host import commands
 from deploy.host import facts as host_facts
 from deploy.host.facts import Address, Gpu, Route
+from deploy.hosts import host_findings
 
 LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":24,"scope":"%s"}]}]'
 ENGINE = 'engine {"Server": {"Version": "26.1.5"}}'
@@ -190,6 +191,21 @@ def test_what_the_system_says_of_a_closed_folder_is_quoted(tmp_path):
     done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=home)
     rows = [line for line in done.stdout.splitlines() if line.startswith("home-")]
     assert host_facts.parse(answer(*rows), time.time()).closed_why == "Too many levels of symbolic links"
+
+
+def test_a_file_system_that_is_read_only_is_told_as_that(tmp_path):
+    (tmp_path / ".muster").mkdir()
+    mount = 'mount --bind "$HOME" "$HOME" && mount -o remount,bind,ro "$HOME" && exec "$@"'
+    argv = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", *commands.look()]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, "HOME": str(tmp_path)})
+    if "home " not in done.stdout:
+        pytest.skip(f"nobody may mount here: {done.stderr[-200:]}")
+    rows = [line for line in done.stdout.splitlines() if line.startswith("home-")]
+    facts = host_facts.parse(answer(*rows), time.time())
+    assert (facts.closed, facts.closed_why) == (f"{tmp_path}/.muster", "Read-only file system")
+    (told,) = host_findings.homes({"b": facts})
+    assert told.text.endswith(".muster cannot be written to, or is not a folder: Read-only file system")
+    assert f"findmnt -T {tmp_path}/.muster" in told.fix
 
 
 def test_a_client_that_hangs_in_a_plugin_is_a_silent_engine(tmp_path):
