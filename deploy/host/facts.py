@@ -124,7 +124,7 @@ class HostFacts:
     `claims_closed`: the folder of claims that nobody may write to; empty: all may. `claims_full`: its disk is full.
     `no_timer`: why a login cannot wait for a lock; empty: it can. `network`: the login's namespace. `lacks`: commands
     of every host that this one does not have.
-    `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead.
+    `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead; `iproute_at`: which `ip`.
     """
 
     home: str
@@ -151,6 +151,7 @@ class HostFacts:
     network: str = ""
     iproute: bool = True
     iproute_words: str = ""
+    iproute_at: str = ""
     lacks: tuple[str, ...] = ()
     user: str = ""
     room: int | None = None
@@ -208,6 +209,7 @@ def parse(answer: str, now: float) -> HostFacts:
         closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
         iproute_words=field("no-iproute2", fields.words(500), ""),
+        iproute_at=field("ip", fields.words(4096), ""),
         lacks=tuple(field("lacks", fields.text(200, "[a-z0-9 ]*"), "").split()),
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
         inodes=None if (inodes := field("inodes", digits(0, 1 << 62), -1)) < 0 else inodes,

@@ -19,6 +19,8 @@ from ..ssh.session import SshFault
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100
+# Where the packages of distributions put commands.
+_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/run/current-system/", "/nix/")
 
 
 def engine(host: str, fault: DeployError) -> Finding:
@@ -126,9 +128,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             symptom = "a run that lacks its variables or files, or does not start there"
             yield Finding("command-missing", "hosts", (host,), text, (), symptom, fix)
         if not facts.iproute:
-            text = f"{host}: its `ip` command lists no addresses: {facts.iproute_words or 'it said nothing'}"
-            fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
-            yield Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
+            yield _no_ip(host, facts)
         if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:
             text = f"{host}: only {binary(facts.room)} free in {facts.home}/.muster"
             symptom, fix = (
@@ -136,6 +136,17 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
                 f"on {host}: df -h {facts.home}/.muster; {FAB} clean --hosts {host} shows what takes room",
             )
             yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
+
+
+def _no_ip(host: str, facts: HostFacts) -> Finding:
+    """The finding of a host whose `ip` lists no addresses. One outside of the system's folders is somebody's own."""
+    at = facts.iproute_at if facts.iproute_at.startswith("/") else ""
+    which = f" ({at})" if at else ""
+    text = f"{host}: its `ip` command{which} lists no addresses: {facts.iproute_words or 'it said nothing'}"
+    fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
+    if at and not at.startswith(_SYSTEM):
+        fix = f"on {host}: type -a ip; mv {quote(at)} {quote(f'{at}.other')}   (iproute2's own has to come first in PATH)"
+    return Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
 
 
 def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:

@@ -55,6 +55,11 @@ $limit nvidia-smi --query-gpu=index,name,memory.total,uuid --format=csv,noheader
     $limit nvidia-smi --query-gpu=$column --format=csv,noheader 2>/dev/null | sort -u | sed "s/^/$column /"
 done
 addresses=$(ip -j addr 2>/dev/null) || echo "no-iproute2 $(ip -j addr 2>&1 | tail -n 1)"
+# Another command of that name may end well, and say other things.
+case $addresses in '' | '['* | '{'*) ;; *)
+    echo "no-iproute2 $(printf '%s\n' "$addresses" | tail -n 1)"; addresses= ;;
+esac
+echo "ip $(command -v ip)"
 printf '%s\n' "addresses $(printf %s "$addresses" | tr -d '\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 command -v docker >/dev/null || {

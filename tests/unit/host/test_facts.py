@@ -208,6 +208,22 @@ def test_a_file_system_that_is_read_only_is_told_as_that(tmp_path):
     assert f"findmnt -T {tmp_path}/.muster" in told.fix
 
 
+@pytest.mark.parametrize(
+    ("prints", "words"), [("echo 203.0.113.7", "203.0.113.7"), ("echo []", ""), ("", ""), ("echo no; exit 1", "no")]
+)
+def test_an_ip_of_somebodys_own_is_named_with_its_path(tmp_path, prints, words):
+    (tmp_path / "ip").write_text(f"#!/bin/sh\n{prints}\n")
+    (tmp_path / "ip").chmod(0o755)
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=path)
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("no-iproute2", "ip ", "addresses"))]
+    facts = host_facts.parse(answer(*rows), time.time())
+    assert (facts.iproute, facts.iproute_words, facts.addresses) == (not words, words, ())
+    for told in host_findings.homes({"b": facts}):
+        assert (told.cause, told.text) == ("no-iproute2", f"b: its `ip` command ({tmp_path}/ip) lists no addresses: {words}")
+        assert told.fix.startswith(f"on b: type -a ip; mv {tmp_path}/ip ")
+
+
 def test_a_client_that_hangs_in_a_plugin_is_a_silent_engine(tmp_path):
     docker = tmp_path / "docker"
     docker.write_text('#!/bin/sh\n[ "$1" != info ] || exec sleep 60\necho \'{"Server": {"Version": "1"}}\'\n')
