@@ -29,8 +29,18 @@ _KILOBYTES, _MOST_ID, _MOST_KERNEL = digits(0, 1 << 50), (1 << 32) - 1, 500
 # The used fields of `docker version`, `ip -j addr` and `ip -j route get`. Old versions of ip also write `{}`.
 _VERSION = record({}, {"Server": fields.either(fields.nothing, record({"Version": text(100)}))})
 _ENTRY = record(
-    {}, {"scope": text(20), "local": fields.address, "prefixlen": whole(0, 128), "deprecated": flag, "family": text(20)}
+    {},
+    {
+        "scope": text(20),
+        "local": fields.address,
+        "prefixlen": whole(0, 128),
+        "deprecated": flag,
+        "family": text(20),
+        "valid_life_time": whole(0, 1 << 32),
+    },
 )
+# What the kernel says of an address that stays.
+_FOREVER = (1 << 32) - 1
 _LINKS = array(record({}, {"ifname": interface, "addr_info": array(_ENTRY)}), 10_000)
 _ROUTES = array(record({}, {"dev": interface, "prefsrc": fields.address}), 100)
 _STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64)})
@@ -59,11 +69,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Address:
-    """An address of a host, with its interface and the length of its network's prefix."""
+    """An address of a host, with its interface and the length of its network's prefix.
+
+    `ends_s`: so many seconds later the kernel takes it away; None: it stays.
+    """
 
     interface: str
     address: str
     prefix: int
+    ends_s: int | None = None
 
     def shares_network(self, other: Address) -> bool:
         """Whether a packet reaches the other address without a gateway."""
@@ -285,7 +299,8 @@ def _address(interface: str, entry: Mapping[str, Any]) -> Address:
     local, prefix = entry["local"], entry.get("prefixlen", 0)
     if ":" not in local and prefix > 32:
         raise BadAnswer(f"the prefix of {local}", "0 to 32", prefix)
-    return Address(interface, local, prefix)
+    lasts = entry.get("valid_life_time", _FOREVER)
+    return Address(interface, local, prefix, None if lasts == _FOREVER else lasts)
 
 
 def parse_route(text: str) -> Route | None:

@@ -9,7 +9,7 @@ from ..config.values import Mount
 from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError
 from ..core.program import FAB
-from ..core.text import binary
+from ..core.text import binary, in_seconds
 from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
@@ -19,6 +19,8 @@ from ..ssh.session import SshFault
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100
+# A client of DHCP asks again at half of the lease, and leases of a few minutes are rare.
+_LEASE_LEAST_S = 120
 # Where the packages of distributions put commands.
 _SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/run/current-system/", "/nix/")
 
@@ -136,6 +138,26 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
                 f"on {host}: df -h {facts.home}/.muster; {FAB} clean --hosts {host} shows what takes room",
             )
             yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
+
+
+def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
+    """Warnings where the kernel will soon take away the address of the run, or the one at which SSH reaches the host.
+
+    Only a client of DHCP, or a router that tells its prefix again, gives it more time. Nobody can see whether they will.
+    """
+    for host, facts in every.items():
+        used = {facts.reached_at}
+        if host in answers.hosts_with_facts:
+            used.add(answers.plan.data[host].address)
+        for entry in facts.addresses:
+            if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
+                continue
+            text = f"{host}: {entry.interface} loses its address {entry.address} in {in_seconds(entry.ends_s)}, unless "
+            text += "its DHCP client (or a router, for IPv6) renews it"
+            fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
+            fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
+            symptom = "all nodes hang when the address is gone"
+            yield Finding("interface-no-address", "interfaces", (host,), text, (), symptom, fix, WARNING)
 
 
 def _no_ip(host: str, facts: HostFacts) -> Finding:

@@ -148,12 +148,13 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     answers = replace(
         answers, links=tuple(link for link in answers.links if not {link.source, link.target} & elsewhere)
     )
+    leases = host_findings.leases(hosts.facts, answers)
     of_hosts = (
         (*host_findings.architectures(hosts.facts), *host_findings.homes(hosts.facts), *apart)
         if request.style == MUSTER
         else ()
     )
-    findings = [*hosts.findings, *of_hosts, *host_findings.mounts(answers, mounts), *outdated]
+    findings = [*hosts.findings, *of_hosts, *leases, *host_findings.mounts(answers, mounts), *outdated]
     verdict = judge(answers, findings)
     doubts = [finding for finding in verdict.findings if is_left_to_rehearsal(finding, answers)]
     if doubts and len(doubts) == len([*verdict.faults, *verdict.unknown]) and options.proof:

@@ -1,10 +1,11 @@
 """Observations that look alike from outside, each kept apart, and who is a suspect."""
 
 import dataclasses
+import json
 
 import pytest
 
-from deploy.host.facts import Address
+from deploy.host.facts import Address, parse_addresses
 from deploy.hosts import host_findings
 from deploy.hosts import preflight as hosts_preflight
 from deploy.image.push_plan import HostImage
@@ -462,3 +463,19 @@ def test_what_is_silent_only_since_the_rehearsal_is_not_said_to_be_sure():
     assert (sure.cause, late.cause, late.level) == ("host-unreachable", "host-unreachable", UNKNOWN)
     assert "before the rehearsal they answered" in late.text
     assert "limit of bytes" in late.text
+
+
+@pytest.mark.parametrize(("lasts", "address", "told"), [
+    (24, "10.0.0.2", True), (119, "10.0.0.2", True), (120, "10.0.0.2", False), (4294967295, "10.0.0.2", False),
+    (24, "10.9.9.9", False),
+])  # fmt: skip
+def test_an_address_that_the_kernel_will_soon_take_away_is_a_warning(lasts, address, told):
+    entry = {"family": "inet", "local": address, "prefixlen": 24, "scope": "global", "valid_life_time": lasts}
+    addresses = parse_addresses(json.dumps([{"ifname": "eth0", "addr_info": [entry]}]))
+    facts = {"b": dataclasses.replace(FACTS, addresses=addresses)}
+    findings = list(host_findings.leases(facts, answers()))
+    assert [(each.cause, each.level, each.hosts) for each in findings] == told * [
+        ("interface-no-address", WARNING, ("b",))
+    ]
+    if told:
+        assert f"b: eth0 loses its address 10.0.0.2 in {lasts} s" in findings[0].text
