@@ -56,6 +56,13 @@ class DockerFault(DeployError):
 
 _NOTHING = r"(?!)"
 # The file for which there was no room. A host chooses these words, and somebody types the command.
+# What the engine could not do with which path of the host, as Go's programs say it.
+_FAILED_AT = re.compile(
+    r"\b(open|read|write|mkdir|stat|lstat|unlink|rename|chmod|chown|readlink|readdirent|symlink|remove|fork/exec) "
+    r"(/[\w./:@+-]{1,200}): (is a directory|not a directory|no such file|file exists|permission denied|operation not "
+    r"permitted|read-only file system|input/output error|too many levels|stale file|structure needs cleaning)",
+    re.IGNORECASE,
+)
 _NO_ROOM_AT = re.compile(r"(/[\w./-]{1,200})/[\w.-]{1,200}: (?:no space left on device|disk quota)", re.IGNORECASE)
 
 
@@ -184,7 +191,18 @@ def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
     cause = read(output) or named(otherwise)
     if cause.name == "disk-full" and (place := _NO_ROOM_AT.search(output)):
         return f"on {host or 'that host'}: df -h {place[1]}; df -i {place[1]}; docker system df"
+    # A runtime's paths are those of the container.
+    failed = None if "OCI runtime" in output else next(reversed([*_FAILED_AT.finditer(output)]), None)
+    if cause.name == "docker-refused" and failed:
+        gone = "   (a link to a disk that is not mounted?)" if failed[3].lower() == "no such file" else ""
+        return f"on {host or 'that host'}: sudo ls -ld {_looked_at(failed)}; journalctl -u docker | tail{gone}"
     return cause.hint(host)
+
+
+def _looked_at(failed: re.Match[str]) -> str:
+    """The path to look at: of a folder that cannot be made, the one above it."""
+    path = failed[2].rstrip("/")
+    return path.rpartition("/")[0] or "/" if failed[1].lower() == "mkdir" else path
 
 
 def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
