@@ -47,11 +47,14 @@ class Cause(NamedTuple):
 
 
 class DockerFault(DeployError):
-    """Docker refused something on a host. `cause` says why, as its last `words` show it."""
+    """Docker refused something on a host. `cause` says why, as its last `words` show it.
 
-    def __init__(self, cause: Cause, message: str, hint: str, words: str = "") -> None:
+    `at`: what sends the client elsewhere than to the host's own engine; empty: nothing.
+    """
+
+    def __init__(self, cause: Cause, message: str, hint: str, words: str = "", at: str = "") -> None:
         super().__init__(message, hint)
-        self.cause, self.words = cause, words
+        self.cause, self.words, self.at = cause, words, at
 
 
 _NOTHING = r"(?!)"
@@ -205,9 +208,20 @@ def _looked_at(failed: re.Match[str]) -> str:
     return path.rpartition("/")[0] or "/" if failed[1].lower() == "mkdir" else path
 
 
-def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
-    """Docker's words as a fault; if they show no cause, `otherwise` is the cause."""
+def elsewhere(at: str, host: str = "") -> str:
+    """The next command where a client was sent to another engine: by `DOCKER_HOST=URL` or `context NAME`."""
+    variable = at.partition("=")[0] if "=" in at else ""
+    mend = f"unset {variable}; grep -n {variable} ~/.bashrc ~/.profile /etc/environment" if variable else (
+        "docker context use default; docker context ls"
+    )  # fmt: skip
+    return f"on {host or 'that host'}: {mend}   (its client has {at}), or start the engine to which that leads"
+
+
+def fault(output: str, otherwise: str = "docker-refused", host: str = "", at: str = "") -> DockerFault:
+    """Docker's words as a fault; if they show no cause, `otherwise` is the cause. `at`: as DockerFault has it."""
     cause = read(output) or named(otherwise)
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
     quoted = cause.name in _QUOTED
-    return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, hint(output, host, otherwise), last)
+    at = at if cause.name in ("docker-down", "docker-silent") else ""
+    next_command = elsewhere(at, host) if at else hint(output, host, otherwise)
+    return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, next_command, last, at)

@@ -138,6 +138,7 @@ class HostFacts:
     `claims_closed`: the folder of claims that nobody may write to; empty: all may. `claims_full`: its disk is full.
     `no_timer`: why a login cannot wait for a lock; empty: it can. `network`: the login's namespace. `lacks`: commands
     of every host that this one does not have.
+    `engine_at`: what sends its client to another engine than the host's own, as DockerFault has it; empty: nothing.
     `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead; `iproute_at`: which `ip`.
     """
 
@@ -177,6 +178,7 @@ class HostFacts:
     capabilities: tuple[tuple[int, int], ...] = ()
     called_at: str = ""
     closed: str = ""
+    engine_at: str = ""
     closed_why: str = ""
     inodes: int | None = None
 
@@ -220,6 +222,7 @@ def parse(answer: str, now: float) -> HostFacts:
         claims_full="claims-full" in rows,
         no_timer=field("no-timer", fields.words(500), ""),
         network=field("network", fields.text(100), ""),
+        engine_at=field("engine-at", fields.words(500), ""),
         closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
         iproute_words=field("no-iproute2", fields.words(500), ""),
@@ -242,7 +245,8 @@ def _engine(rows: Mapping[str, list[str]]) -> str:
     """The engine's version."""
     version = rows.get("engine", [""])[0]
     if not version:
-        raise engine_fault(rows.get("engine-error", [""])[0][:_MOST_KERNEL])
+        at = fields.default(fields.words(500), "")(rows.get("engine-at", [""])[0], "engine-at")
+        raise engine_fault(rows.get("engine-error", [""])[0][:_MOST_KERNEL], at)
     server = _VERSION(fields.document(version, "docker version"), "docker version").get("Server")
     if not server:
         raise engine_fault(version[:_MOST_KERNEL])
@@ -264,10 +268,14 @@ def _kilobytes(kilobytes: int) -> int | None:
     return None if kilobytes < 0 else kilobytes * 1024
 
 
-def engine_fault(last_words: str) -> DockerFault:
-    """Why a host's engine does not answer, from the last line of its `docker version`."""
+def engine_fault(last_words: str, at: str = "") -> DockerFault:
+    """Why a host's engine does not answer, from the last line of its `docker version`.
+
+    `at`: what sends its client to another engine than the host's own, as docker_faults.elsewhere takes it.
+    """
     crashed = re.match(r"runtime(?:/cgo)?: |fatal error: |panic: ", last_words)
-    return docker_faults.fault(last_words or "it said nothing", "docker-refused" if crashed else "docker-down")
+    words = last_words or "it said nothing"
+    return docker_faults.fault(words, "docker-refused" if crashed else "docker-down", at=at)
 
 
 def parse_gpu(row: str) -> Gpu | None:

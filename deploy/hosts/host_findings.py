@@ -31,6 +31,8 @@ def engine(host: str, fault: DeployError) -> Finding:
     if isinstance(fault, DockerFault):
         if not fault.words or fault.cause.name == "docker-missing":
             return refusals.of_fault(host, fault.cause.name, text, fault.cause.hint(host))
+        if fault.at:
+            return refusals.elsewhere(host, fault.cause.name, fault.words, fault.at)
         return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)
     if isinstance(fault, SshFault):
         return refusals.of_fault(host, refusals.ssh(fault.kind), text, hint)
@@ -104,7 +106,9 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             text = f"{host}: {place} cannot be written to, or is not a folder{why}"
             fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
             if "read-only file system" in facts.closed_why.lower():
-                fix = f"on {host}: findmnt -T {quote(place)}; sudo dmesg | tail   (the kernel closes a disk with errors)"
+                fix = (
+                    f"on {host}: findmnt -T {quote(place)}; sudo dmesg | tail   (the kernel closes a disk with errors)"
+                )
             symptom = "`mkdir: cannot create directory`: the run does not start there"
             yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
         if facts.claims_closed:
@@ -143,7 +147,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
 def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
     """Warnings where the kernel will soon take away the address of the run, or the one at which SSH reaches the host.
 
-    Only a client of DHCP, or a router that tells its prefix again, gives it more time. Nobody can see whether they will.
+    Only a client of DHCP, or a router that tells its prefix again, gives it more time: nobody sees whether they will.
     """
     for host, facts in every.items():
         used = {facts.reached_at}
@@ -167,7 +171,9 @@ def _no_ip(host: str, facts: HostFacts) -> Finding:
     text = f"{host}: its `ip` command{which} lists no addresses: {facts.iproute_words or 'it said nothing'}"
     fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
     if at and not at.startswith(_SYSTEM):
-        fix = f"on {host}: type -a ip; mv {quote(at)} {quote(f'{at}.other')}   (iproute2's own has to come first in PATH)"
+        fix = (
+            f"on {host}: type -a ip; mv {quote(at)} {quote(f'{at}.other')}   (iproute2's own has to come first in PATH)"
+        )
     return Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
 
 

@@ -82,6 +82,14 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
     return alternatives.unsure(replace(finding, text=cause.what), seen)
 
 
+def elsewhere(host: str, cause: str, words: str, at: str) -> Finding:
+    """An engine that does not answer, where something sends the client to another one than the host's (`at`)."""
+    text = f"its client looks for the engine elsewhere: {at}"
+    finding = Finding(cause, "hosts", (host,), text, (), NOT_STARTED, docker_faults.elsewhere(at, host))
+    likely = alternatives.unsure(finding, f"{host}: `docker version`: {words}")
+    return replace(likely, or_else=("an engine that should run where that leads, and does not",))
+
+
 def fix(cause: str, host: str) -> str:
     """The next command; empty for a cause that concerns neither an engine nor a probe."""
     if cause == "probe-died":

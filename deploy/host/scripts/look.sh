@@ -72,6 +72,11 @@ command -v docker >/dev/null || {
 }
 engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
 [ -n "$engine" ] || [ "$code" -ne 124 ] || engine="$silent within $patience s"
+# Where a client goes that does not go to the engine of this host, and who sends it there.
+goes=${DOCKER_HOST:+DOCKER_HOST=$DOCKER_HOST}
+: "${goes:=${DOCKER_CONTEXT:+DOCKER_CONTEXT=$DOCKER_CONTEXT}}"
+: "${goes:=$(sed -n 's/.*"currentContext": *"\([^"]*\)".*/context \1/p' "${DOCKER_CONFIG:-$HOME/.docker}/config.json" 2>/dev/null)}"
+case $goes in '' | *unix:///var/run/docker.sock | *unix:///run/docker.sock | *[\ =]default) ;; *) echo "engine-at $goes" ;; esac
 # A client that crashes says why above its stacks, or between them.
 [ "$code" -eq 0 ] || {
     why=$(echo "$engine" | grep -m 1 -E 'pthread_create failed|new OS thread|newosproc') ||
