@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # its package needs paramiko, which gpu-check does without
 NOT_STARTED = "the run does not start there"
 # Kinds of SSH faults in which the server gives no reason.
 _INFERRED, _NO_KEY = ("ssh-lost", "ssh-sessions", "ssh-shell"), "accepts none of your keys"
+# A loader's own words have one meaning.
+_NO_LIBRARY = " lacks the library "
 # How our own scripts begin what they have looked at themselves.
 _OURS = ("this docker ", "this engine ", "no answer within", "docker: not found")
 
@@ -44,6 +46,7 @@ SSH: dict[Kind, str] = {
     "flood": "ssh-shell",
     "no-shell": "ssh-shell",
     "no-sh": "ssh-shell",
+    "no-library": "ssh-shell",
 }
 
 
@@ -58,7 +61,7 @@ def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     finding = Finding(slug, "hosts", (host,), text, (), NOT_STARTED, hint or fix(slug, host))
     # A time limit of ours shows no fault.
     late = "sent nothing for" in text or slug in ("ssh-slow", "docker-silent")
-    inferred = slug in _INFERRED or (slug == "ssh-key" and _NO_KEY in text)
+    inferred = (slug in _INFERRED and _NO_LIBRARY not in text) or (slug == "ssh-key" and _NO_KEY in text)
     return alternatives.unsure(finding) if late or inferred else finding
 
 

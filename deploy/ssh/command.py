@@ -39,6 +39,13 @@ AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
 # How much we keep of the end of a stream that `tell` or `take` consumes.
 _TAIL = 64 * 1024
 _MOST_LAST_WORDS = 200
+# How the loaders of glibc and of musl say that a program cannot start.
+_PLAIN = r"[\w./+-]{1,200}"
+_NO_LIBRARY = re.compile(
+    rf"(?P<program>{_PLAIN}): error while loading shared libraries: (?P<library>{_PLAIN})"
+    rf"|Error loading shared library (?P<library2>{_PLAIN}):.{{0,200}}\(needed by (?P<program2>{_PLAIN})\)"
+    rf"|(?P<program3>{_PLAIN}): (?P<library3>{_PLAIN}): version `[^']{{1,60}}' not found"
+)
 # We ask for a byte every 10 s; after this many seconds without any byte the link is dead.
 PULSE_S, DEAD_AFTER_S = 10.0, 30.0
 # While much is sent. A host's window of 2 MB lasts as long as that at 1 GB/s.
@@ -328,6 +335,9 @@ def _no_shell(where: Where, code: int, output: bytes) -> None:
     # What the login prints first is a greeting: the reason comes last.
     last_words = text if len(text) <= _MOST_LAST_WORDS else f"... {text[-_MOST_LAST_WORDS:]}"
     detail = f": it ended with code {code} and said {repr(last_words) if text else 'nothing'}"
+    if lacks := _NO_LIBRARY.search(text):
+        words = {name.rstrip("23"): value for name, value in lacks.groupdict().items() if value}
+        raise fault("no-library", where, detail, **words)
     raise fault("no-sh" if code == NOT_FOUND else "no-shell", where, detail)
 
 
