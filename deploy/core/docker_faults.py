@@ -117,9 +117,9 @@ CAUSES = (
          "on {host}: free -h; ps aux --sort -rss | head",
          only=_NOTHING),
     _row("process-limits", r"failed to create new OS thread|pthread_create failed|newosproc|cannot fork|"
-         r"fork: resource temporarily unavailable",
+         r"fork: resource temporarily unavailable|can't start new thread",
          "the limit of processes is too low",
-         "on {host}: ulimit -u; systemctl show user-$(id -u).slice docker -p TasksMax",
+         "on {host}: ulimit -u; ulimit -s; systemctl show user-$(id -u).slice docker -p TasksMax",
          only=_NOTHING),
     _row("docker-silent", r"no answer within \d+ s", "the Docker engine does not answer",
          "on {host}: sudo systemctl restart docker",
