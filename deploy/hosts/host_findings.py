@@ -50,13 +50,24 @@ def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
         yield Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix)
 
 
-def differing(image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str]) -> Iterator[Finding]:
-    """A warning if hosts have different images under one name: a deploy sends one image to all."""
+def odd_images(by_host: Mapping[str, HostImage]) -> tuple[str, ...]:
+    """The hosts that have another image under its name than most."""
     layers = {host: " ".join(held.layers) for host, held in by_host.items()}
-    if len(set(layers.values())) > 1:
-        odd = odd_ones(layers)
+    return odd_ones(layers) if len(set(layers.values())) > 1 else ()
+
+
+def differing(
+    image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str], without: Mapping[str, str]
+) -> Iterator[Finding]:
+    """A warning if hosts have different images under one name: a deploy sends one image to all.
+
+    `without`: the words of those in which `import torch` fails, by host.
+    """
+    if odd := odd_images(by_host):
         have = "has" if len(odd) == 1 else "have"
         text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
+        text += "".join(f"; `import torch` fails in that of {host}: {words}" for host, words in without.items())
+        text += f"; `{FAB} deploy` does not train in it, and sends another" if without else ""
         fix = f"`{FAB} deploy` sends one image to all, and so does {FAB} push --hosts {','.join(hosts)}"
         yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix, WARNING)
 

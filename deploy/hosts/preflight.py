@@ -93,13 +93,18 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         presence = (
             ImagePresence("", {}, False) if bare else presence_of(hosts.sessions, hosts.facts, images, other_base=True)
         )
-        return on_hosts(replace(hosts, findings=(*findings, *_of_images(hosts, presence))), presence, options)
+        of_images = _of_images(hosts, presence, options)
+        return on_hosts(replace(hosts, findings=(*findings, *of_images)), presence, options)
 
 
-def _of_images(hosts: ReachedHosts, presence: ImagePresence) -> Iterator[Finding]:
+def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> Iterator[Finding]:
     """What is to say of the images that the hosts have under one name."""
     names = [host.name for host in hosts.cluster.hosts]
-    yield from host_findings.differing(presence.image, presence.by_host, names)
+    # Where images differ there is no rehearsal, which would show it.
+    odd = host_findings.odd_images(presence.by_host) if options.proof else ()
+    tried = [session for session in hosts.sessions if session.host.name in odd]
+    without = probes.without_torch(tried, hosts.facts, hosts.cluster.job, presence.image)
+    yield from host_findings.differing(presence.image, presence.by_host, names, without)
     if presence.other_base:
         yield host_findings.other_base(presence.image, names)
     for host, words in presence.broken.items():

@@ -110,6 +110,7 @@ def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], bac
         {node.host: node.environment.get("GLOO_SOCKET_IFNAME", "") for node in nodes},
         {node.host: node.memory for node in nodes},
         frozenset(node.host for node in nodes if facts[node.host].rdma),
+        nodes[0].image,
     )
 
 
