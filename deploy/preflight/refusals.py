@@ -43,6 +43,7 @@ SSH: dict[Kind, str] = {
     "sessions": "ssh-sessions",
     "lost": "ssh-lost",
     "slow": "ssh-slow",
+    "hung": "folder-silent",
     "flood": "ssh-shell",
     "no-shell": "ssh-shell",
     "no-sh": "ssh-shell",

@@ -249,14 +249,15 @@ def begin(transport: Transport, where: Where, command: str) -> Channel:
     return channel
 
 
-def wrapped(marker: str, argv: Sequence[str], end: bool = True) -> str:
-    """The command line for `argv`: on both streams, its output begins after a line `marker`, and ends before the next.
+def wrapped(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh") -> str:
+    """The `sh -c` line for `argv`: on both streams, its output begins after a line `marker`, and ends before the next.
 
     The user's login shell reads it first, whatever that is: it sees one line, in which sh alone decodes the rest.
+    `shell`: by which name or path it calls sh.
     """
-    line = shlex.join(["sh", "-c", _WITH_END if end else _SCRIPT, marker, *argv])
+    line = shlex.join([shell, "-c", _WITH_END if end else _SCRIPT, marker, *argv])
     encoded = _READ_BY_SHELLS.sub(lambda match: f"\\0{ord(match[0]):03o}", line)
-    return f"""sh -c 'eval "$(printf %b "$1")"' sh '{encoded}'"""
+    return f"""{shell} -c 'eval "$(printf %b "$1")"' sh '{encoded}'"""
 
 
 def shown(argv: Sequence[str], most: int = 80) -> str:

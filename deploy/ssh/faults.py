@@ -31,6 +31,7 @@ Kind = Literal[
     "no-library",
     "sessions",
     "slow",
+    "hung",
     "flood",
     "lost",
     "protocol",
@@ -135,6 +136,7 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "{detail}",
         "it may still be running there; `{ssh} {target} uptime` shows whether the machine is busy",
     ),
+    "hung": ("{detail}", "on {host}: {fix}"),
     "flood": (
         "it sent {detail}; Muster stopped reading",
         "log in and see what answers there: `{ssh} {target}`",
