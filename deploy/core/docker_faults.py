@@ -66,6 +66,7 @@ _FAILED_AT = re.compile(
     r"permitted|read-only file system|input/output error|too many levels|stale file|structure needs cleaning)",
     re.IGNORECASE,
 )
+_NO_UPGRADE = re.compile(r"unable to upgrade to \w{1,20}, received \d{3}")
 _NO_ROOM_AT = re.compile(r"(/[\w./-]{1,200})/[\w.-]{1,200}: (?:no space left on device|disk quota)", re.IGNORECASE)
 
 
@@ -144,7 +145,7 @@ CAUSES = (
     _row("docker-permission", r"permission denied.{0,80}docker (?:daemon|api)|docker\.sock: connect: permission denied",
          "permission denied on the Docker socket", "on {host}: sudo usermod -aG docker $USER, then log in again",
          in_logs=True),
-    _row("docker-refused", r"error response from daemon|OCI runtime", "Docker refuses",
+    _row("docker-refused", rf"error response from daemon|OCI runtime|{_NO_UPGRADE.pattern}", "Docker refuses",
          "on {host}: docker info; journalctl -u docker | tail", only=_NOTHING),
 )  # fmt: skip
 _QUOTED = (
@@ -174,6 +175,11 @@ def lacks_container(output: str) -> bool:
     return "no such container" in output.lower()
 
 
+def gives_no_connection(output: str) -> bool:
+    """Whether the client says that nobody made its request a connection to a container, as attach and exec need it."""
+    return bool(_NO_UPGRADE.search(output))
+
+
 def disk_is_full(output: str) -> bool:
     """Whether a program in a container, or the engine, says that the disk is full."""
     return bool(named("disk-full").words.search(output))
@@ -194,6 +200,10 @@ def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
     cause = read(output) or named(otherwise)
     if cause.name == "disk-full" and (place := _NO_ROOM_AT.search(output)):
         return f"on {host or 'that host'}: df -h {place[1]}; df -i {place[1]}; docker system df"
+    if cause.name == "docker-refused" and gives_no_connection(output):
+        look = "docker context ls; echo $DOCKER_HOST"
+        own = "let the client use the engine's own socket, or let the proxy pass on Upgrade: tcp"
+        return f"on {host or 'that host'}: {look}   ({own})"
     # A runtime's paths are those of the container.
     failed = None if "OCI runtime" in output else next(reversed([*_FAILED_AT.finditer(output)]), None)
     if cause.name == "docker-refused" and failed:

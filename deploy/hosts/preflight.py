@@ -29,7 +29,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
 from ..ssh.session import Session, SshFault, open_all
-from . import burn, container, host_findings, meeting, observe, plan, probes, rehearsal
+from . import burn, container, host_findings, meeting, observe, plan, probes, rehearsal, unattached
 from . import options as deploy_options
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of
@@ -122,9 +122,24 @@ def _without_made(cluster: Cluster) -> Cluster:
 
 
 def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
-    """Run preflight over open sessions and known facts, as a deploy has them."""
+    """Run preflight over open sessions and known facts, as a deploy has them.
+
+    Outside of the image if not all hosts have it, or if one gives no connection to a container.
+    """
+    answers, verdict = _looked(hosts, presence, options)
+    closed = unattached.hosts_of(answers) if presence.everywhere else {}
+    if not closed:
+        return answers, verdict
+    unattached.remove([session for session in hosts.sessions if session.host.name in closed])
+    warnings = [unattached.finding(host, words, hosts.facts[host]) for host, words in closed.items()]
+    presence = replace(presence, everywhere=False, shut=unattached.why(closed))
+    return _looked(replace(hosts, findings=(*hosts.findings, *warnings)), presence, options)
+
+
+def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
     inside = presence.everywhere
-    request = _completed(options.request, hosts, inside)
+    where = f"on the hosts themselves: {presence.shut}" if presence.shut else OUTSIDE
+    request = _completed(options.request, hosts, INSIDE if inside else where)
     options.say("starting the probes")
     image = presence.image if inside else ""
     started = probes.probes(hosts.sessions, hosts.facts, hosts.cluster.job, image, python=options.python)
@@ -180,7 +195,7 @@ def _burned(
 ) -> Verdict:
     """The verdict with what a burn of the GPUs adds to it, or with why there was none."""
     if why := burned.obstacle(verdict, presence.everywhere or options.request.style != MUSTER):
-        return replace(verdict, burned=(f"left out: {why}",))
+        return replace(verdict, burned=(f"left out: {(verdict.ok and presence.shut) or why}",))
     if presence.everywhere:
         outcomes = burn.burn(hosts.sessions, _nodes(hosts, presence.image, answers), options.burn, options.say)
     else:
@@ -251,7 +266,7 @@ def _rehearsed(
         return verdict
     other = options.request.style != MUSTER
     if not presence.everywhere and not other:
-        return replace(verdict, not_rehearsed=NOT_YET)
+        return replace(verdict, not_rehearsed=presence.shut or NOT_YET)
     options.say("rehearsing")
     if presence.everywhere:
         try:
@@ -356,7 +371,8 @@ def gate(
         for text in (*filter(None, [verdict.network]), *(finding.text for finding in verdict.findings)):
             console.note(f"preflight: {text}")
         unseen = [host for finding in problems for host in finding.hosts]
-        return {**result, "ran": presence.image if presence.everywhere else "", "unseen": unseen, "ignored": []}
+        ran = presence.image if presence.everywhere and answers.request.where == INSIDE else ""
+        return {**result, "ran": ran, "unseen": unseen, "ignored": []}
     for line in preflight_text.lines_of(verdict, answers.request.backend):
         console.note(line)
     if not force:
@@ -388,10 +404,12 @@ def _names(image: str, folder: Path) -> list[str]:
     return [*(deploy_options.tag_of(image, pushed_folder) for pushed_folder in (folder, None)), image]
 
 
-def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> PreflightRequest:
+def _completed(request: PreflightRequest, hosts: ReachedHosts, where: str) -> PreflightRequest:
     """The request with the endpoint and the port that a deploy would choose, and where the probes run, in words."""
     if request.style != MUSTER:
-        return replace(request, where=INSIDE if inside else f"as {request.style} starts the ranks on the hosts")
+        return replace(
+            request, where=f"as {request.style} starts the ranks on the hosts" if where == OUTSIDE else where
+        )
     facts = [hosts.facts[host.name] for host in hosts.cluster.hosts if host.name in hosts.facts]
     # What the user named is what a deploy takes, also where the probes run outside of the image.
     named = {host.name: host.interface for host in hosts.cluster.hosts if host.interface}
@@ -403,7 +421,7 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> 
             request = replace(request, endpoint=address, port=port)
         except DeployError:
             pass  # the probes find the same fault, with evidence
-    return replace(request, where=INSIDE if inside else OUTSIDE)
+    return replace(request, where=where)
 
 
 def _no_probe(fault: DeployError) -> tuple[str, str]:

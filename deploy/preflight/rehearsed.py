@@ -270,6 +270,9 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
         fix = f"on {host}: time docker run --rm IMAGE true; uptime"
         return Finding("proof-failed", "proof", (host,), text, (), "a start that takes minutes", fix, UNKNOWN)
     code, last = refusals.ended(outcome.fault) or (-1, "")
+    if docker_faults.gives_no_connection(last):  # a run starts there all the same: nobody is attached to it
+        text = f"nothing was rehearsed: {host} gives no connection to a container: {last}"
+        return Finding("no-proof", "proof", (host,), text, fix=docker_faults.hint(last, host), level=WARNING)
     if docker_faults.read(last):
         return refusals.of_words(host, "proof", refusals.how("the run's container", code), last)
     if code > SIGNALLED:
