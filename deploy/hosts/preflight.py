@@ -29,7 +29,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
 from ..ssh.session import Session, SshFault, open_all
-from . import burn, container, host_findings, meeting, observe, plan, probes, rehearsal, unattached
+from . import burn, container, host_findings, limits, meeting, observe, plan, probes, rehearsal, unattached
 from . import options as deploy_options
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of
@@ -155,7 +155,9 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     finally:
         probes.close(started)
     answers = _with_holder(_with_causes(answers, options.python), hosts.sessions)
-    answers = _with_unstarted(answers, hosts.sessions) if inside else answers
+    if inside:
+        answers = _with_unstarted(answers, hosts.sessions)
+        answers = limits.read(answers, hosts.sessions, hosts.facts, hosts.cluster.job, image)
     ours = {
         host: {**answers.control.get(host, {}), "kernel": facts.kernel, "called": facts.called_at}
         for host, facts in hosts.facts.items()

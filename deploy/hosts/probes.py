@@ -96,15 +96,18 @@ def probes(
     return on_all(sessions, start)
 
 
-def in_container(facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL) -> Sequence[str]:
+def in_container(
+    facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL, end: Sequence[str] = ()
+) -> Sequence[str]:
     """A command that runs the image's Python as training will run it, in a container that is removed at its end.
 
+    `end`: of the `docker run`, from the image on, where it is to be another program.
     Its standard input: the variables as host_commands.with_variables takes them, then the input of Python.
     """
     options = container.container_options(session.host, facts, job)
     head = (*ONCE, "--label", label, "--log-driver", "none")
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
-    return host_commands.with_variables([*head, *options, *variables, *python_of(image)])
+    return host_commands.with_variables([*head, *options, *variables, *(end or python_of(image))])
 
 
 def without_torch(sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str) -> dict[str, str]:

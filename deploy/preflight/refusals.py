@@ -63,6 +63,8 @@ def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     # A time limit of ours shows no fault.
     late = "sent nothing for" in text or slug in ("ssh-slow", "docker-silent")
     inferred = (slug in _INFERRED and _NO_LIBRARY not in text) or (slug == "ssh-key" and _NO_KEY in text)
+    if slug == "process-limits":  # a crash of the probe, beside a limit that explains it
+        return replace(alternatives.unsure(finding), or_else=("another crash of Python or of a library",))
     return alternatives.unsure(finding) if late or inferred else finding
 
 

@@ -19,6 +19,8 @@ DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 *
 OF_MEMORY = (("as", "v", 1100 * MIB, 4 * GIB), ("data", "d", 300 * MIB, 2 * GIB), ("stack", "s", 64 << 10, MIB))
 # Each thread gets a stack of that size: the system refuses one that is larger than its memory.
 STACK_MOST, STACK_USUAL = GIB, 8 * MIB
+# Python itself crashes with less than 128 KiB.
+STACK_LEAST = 256 << 10
 WORDS = {"as": "address space", "data": "data", "stack": "stack"}
 CPU_LEAST_S = 3
 # A share of a core below which training stands still for all: where the host is not busy, a limit takes the rest.
@@ -141,8 +143,7 @@ def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     if stack > STACK_MOST:
         text = f"{host}: a process may have {binary(stack)} of stack (ulimit -s), and each thread asks for as much"
         text += f": {short}" if started < wanted else "; they start now, and need not where memory is short"
-        fix = f"on {host}: grep -A4 default-ulimits /etc/docker/daemon.json   ({STACK_USUAL} bytes are usual); "
-        fix += f"or docker run --ulimit stack={STACK_USUAL}"
+        fix = stack_fix(host)
     elif started < wanted:
         user, group = has.get("nproc", [-1])[0], has.get("pids", -1)
         limits = [f"{user} for its user (ulimit -u)"] * (user >= 0) + [f"{group} in its container"] * (group >= 0)
@@ -151,6 +152,12 @@ def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     else:
         return
     yield Finding("process-limits", "resources", (host,), text, (), "`can't start new thread`", fix, level)
+
+
+def stack_fix(host: str) -> str:
+    """Where a limit of the stack comes from in a container, and what is usual."""
+    look = f"on {host}: grep -A4 default-ulimits /etc/docker/daemon.json   ({STACK_USUAL} bytes are usual)"
+    return f"{look}; or docker run --ulimit stack={STACK_USUAL}"
 
 
 def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
@@ -171,5 +178,6 @@ def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
         soft = has.get(name, [-1])[0]
         if 0 <= soft < good:
             text = f"{host}: a process may have {binary(soft)} of {WORDS[name]} (ulimit -{letter})"
-            fix, level = f"docker run --ulimit {name}=-1", FAULT if soft < least else WARNING
+            fix = stack_fix(host) if name == "stack" else f"docker run --ulimit {name}=-1"
+            level = FAULT if soft < least else WARNING
             yield Finding("process-limits", "resources", (host,), text, (), "MemoryError, or a crash (139)", fix, level)
