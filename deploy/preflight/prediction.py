@@ -184,11 +184,13 @@ def own_addresses(facts: Facts) -> set[str]:
 
 
 def interface_of(facts: Facts, address: str) -> str:
-    """Which interface has an address; empty for none."""
-    for name, entry in facts["interfaces"].items():
-        if any(address.partition("%")[0] == own for own, _ in entry["addresses"]):
-            return str(name)
-    return ""
+    """Which interface has an address, of several (kube-proxy's has those of its services) one that is up; or empty."""
+    having = [
+        (not entry["up"], number, str(name))
+        for number, (name, entry) in enumerate(facts["interfaces"].items())
+        if any(address.partition("%")[0] == own for own, _ in entry["addresses"])
+    ]
+    return min(having)[2] if having else ""
 
 
 def same_network(address: str, prefix: int, other: str) -> bool:

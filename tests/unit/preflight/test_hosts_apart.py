@@ -101,3 +101,12 @@ def test_packets_that_overtake_each_other_are_not_lost(twice, causes):
 def test_the_first_host_needs_more_open_files_than_the_others(host, files, cause):
     has = {**facts(HOSTS.index(host))["resources"], "nofile": [files, files]}
     assert judge(answers(change={host: {"resources": has}})).cause == cause
+
+
+def test_of_two_cards_with_one_address_the_one_that_is_up_counts():
+    own = answers().facts["b"]
+    both = {"kube-ipvs0": {**own["interfaces"]["eth0"], "up": False, "running": False}, **own["interfaces"]}
+    address = own["interfaces"]["eth0"]["addresses"][0][0]
+    assert prediction.interface_of({**own, "interfaces": both}, address) == "eth0"
+    down = {"kube-ipvs0": both["kube-ipvs0"]}
+    assert prediction.interface_of({**own, "interfaces": down}, address) == "kube-ipvs0"
