@@ -81,6 +81,10 @@ case $goes in '' | *unix:///var/run/docker.sock | *unix:///run/docker.sock | *[\
 [ "$code" -eq 0 ] || {
     why=$(echo "$engine" | grep -m 1 -E 'pthread_create failed|new OS thread|newosproc') ||
         why=$(echo "$engine" | grep -m 1 -E '^(runtime: [^g]|fatal error: |panic: )') || why=$(echo "$engine" | tail -n 1)
+    # What ends in a place to read on (a snap's or WSL's words) says above it what is wrong.
+    case $why in
+        'See '* | http* | 'For more'*) why=$(echo "$engine" | grep -v -e '^{' -e '^ *$' | tail -n 4 | tr '\n' ' ') ;;
+    esac
     socket=${DOCKER_HOST:-unix:///var/run/docker.sock}
     [ -n "$why" ] || why="\`docker version\` ended with code $code and said nothing"
     [ ! -d "${socket#unix://}" ] || why="${socket#unix://} is a folder, not a socket: the engine cannot listen there"

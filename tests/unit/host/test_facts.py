@@ -251,6 +251,19 @@ def test_a_folder_in_the_place_of_the_engines_socket_is_told_as_that(tmp_path):
     assert raised.value.cause.name == "docker-down"
 
 
+def test_words_that_end_in_a_place_to_read_on_are_told_with_what_is_wrong(tmp_path):
+    docker = tmp_path / "docker"
+    docker.write_text(
+        "#!/bin/sh\necho Sorry, home directories outside of /home needs configuration. >&2\n"
+        "echo See https://forum.snapcraft.io/t/11209 for details. >&2; exit 1\n"
+    )
+    docker.chmod(0o755)
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=path)
+    with pytest.raises(DockerFault, match=r"home directories outside of /home .* See https://forum"):
+        host_facts.parse(done.stdout, time.time())
+
+
 @pytest.mark.parametrize(
     ("variables", "chosen", "at", "fix"),
     [
