@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -124,10 +125,22 @@ def whole(faults):
     times = {"load": os.getloadavg()[0], 8: min(timed(8) for _ in range(3)), 64: timed(64)}
     times["dropped"] = timed(8, dropped=True)
     times["grown"] = preflight_growth.measure(quick=False)["rows"][0]
-    drawn = preflight_drawn.written()
+    drawn, lists = preflight_drawn.written(), lists_of(PAGE.read_text())
     PAGE.write_text(preflight_score.page(trials, well, times, more, later))
     preflight_drawn.write(drawn)
+    PAGE.write_text(with_lists(PAGE.read_text(), lists))
     print(f"wrote {PAGE.name}")
+
+
+def lists_of(page):
+    """What people wrote of the lists of others: it stands between the draws and the log of NCCL."""
+    return page.partition(preflight_drawn.END)[2].partition(preflight_drawn.NEXT)[0]
+
+
+def with_lists(page, lists):
+    """The page with that in its place."""
+    head, end, rest = page.partition(preflight_drawn.END)
+    return head + end + lists + preflight_drawn.NEXT + rest.partition(preflight_drawn.NEXT)[2]
 
 
 def main():
@@ -136,7 +149,7 @@ def main():
     asked.add_argument("--only", nargs="*", default=[])
     asked.add_argument("--first-look", action="store_true")
     given = asked.parse_args()
-    if lacking := network.missing():
+    if lacking := network.missing() or ("" if shutil.which("nc") else "no nc: install netcat-openbsd"):
         sys.exit(f"error: {lacking}")
     faults = list(fault.catalogue().values())
     if given.first_look:

@@ -29,6 +29,8 @@ from lab.drawn.trial import Tried, attempt, truth
 EACH, AT_ONCE = 50, 4
 PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-score.md"
 BEGIN, END = "<!-- drawn: begin -->\n", "<!-- drawn: end -->\n"
+# What follows on the page: between the two stands what people wrote of the lists of others.
+NEXT = "## NCCL's own log"
 # What the figures should reach, by the question; of draws that fail, or of those that train.
 REACH = (
     ("right cause or true observation first, right host, pair or network", score.RIGHT, True, "≥ 90 %"),
@@ -176,7 +178,7 @@ def write(text: str) -> None:
     """Put the section into the page, at its top."""
     page = PAGE.read_text()
     if BEGIN not in page:
-        page = page.replace("## Figures\n", f"{BEGIN}{END}\n## Figures\n", 1)
+        page = page.replace(NEXT, f"{BEGIN}{END}\n{NEXT}", 1)
     head, _, rest = page.partition(BEGIN)
     PAGE.write_text(f"{head}{BEGIN}{text}{END}{rest.partition(END)[2]}")
 

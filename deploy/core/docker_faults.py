@@ -47,15 +47,26 @@ class Cause(NamedTuple):
 
 
 class DockerFault(DeployError):
-    """Docker refused something on a host. `cause` says why, as its last `words` show it."""
+    """Docker refused something on a host. `cause` says why, as its last `words` show it.
 
-    def __init__(self, cause: Cause, message: str, hint: str, words: str = "") -> None:
+    `at`: what sends the client elsewhere than to the host's own engine; empty: nothing.
+    """
+
+    def __init__(self, cause: Cause, message: str, hint: str, words: str = "", at: str = "") -> None:
         super().__init__(message, hint)
-        self.cause, self.words = cause, words
+        self.cause, self.words, self.at = cause, words, at
 
 
 _NOTHING = r"(?!)"
 # The file for which there was no room. A host chooses these words, and somebody types the command.
+# What the engine could not do with which path of the host, as Go's programs say it.
+_FAILED_AT = re.compile(
+    r"\b(open|read|write|mkdir|stat|lstat|unlink|rename|chmod|chown|readlink|readdirent|symlink|remove|fork/exec) "
+    r"(/[\w./:@+-]{1,200}): (is a directory|not a directory|no such file|file exists|permission denied|operation not "
+    r"permitted|read-only file system|input/output error|too many levels|stale file|structure needs cleaning)",
+    re.IGNORECASE,
+)
+_NO_UPGRADE = re.compile(r"unable to upgrade to \w{1,20}, received \d{3}")
 _NO_ROOM_AT = re.compile(r"(/[\w./-]{1,200})/[\w.-]{1,200}: (?:no space left on device|disk quota)", re.IGNORECASE)
 
 
@@ -107,9 +118,9 @@ CAUSES = (
          "on {host}: free -h; ps aux --sort -rss | head",
          only=_NOTHING),
     _row("process-limits", r"failed to create new OS thread|pthread_create failed|newosproc|cannot fork|"
-         r"fork: resource temporarily unavailable",
+         r"fork: resource temporarily unavailable|can't start new thread",
          "the limit of processes is too low",
-         "on {host}: ulimit -u; systemctl show user-$(id -u).slice docker -p TasksMax",
+         "on {host}: ulimit -u; ulimit -s; systemctl show user-$(id -u).slice docker -p TasksMax",
          only=_NOTHING),
     _row("docker-silent", r"no answer within \d+ s", "the Docker engine does not answer",
          "on {host}: sudo systemctl restart docker",
@@ -134,7 +145,7 @@ CAUSES = (
     _row("docker-permission", r"permission denied.{0,80}docker (?:daemon|api)|docker\.sock: connect: permission denied",
          "permission denied on the Docker socket", "on {host}: sudo usermod -aG docker $USER, then log in again",
          in_logs=True),
-    _row("docker-refused", r"error response from daemon|OCI runtime", "Docker refuses",
+    _row("docker-refused", rf"error response from daemon|OCI runtime|{_NO_UPGRADE.pattern}", "Docker refuses",
          "on {host}: docker info; journalctl -u docker | tail", only=_NOTHING),
 )  # fmt: skip
 _QUOTED = (
@@ -164,6 +175,11 @@ def lacks_container(output: str) -> bool:
     return "no such container" in output.lower()
 
 
+def gives_no_connection(output: str) -> bool:
+    """Whether the client says that nobody made its request a connection to a container, as attach and exec need it."""
+    return bool(_NO_UPGRADE.search(output))
+
+
 def disk_is_full(output: str) -> bool:
     """Whether a program in a container, or the engine, says that the disk is full."""
     return bool(named("disk-full").words.search(output))
@@ -184,12 +200,38 @@ def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
     cause = read(output) or named(otherwise)
     if cause.name == "disk-full" and (place := _NO_ROOM_AT.search(output)):
         return f"on {host or 'that host'}: df -h {place[1]}; df -i {place[1]}; docker system df"
+    if cause.name == "docker-refused" and gives_no_connection(output):
+        look = "docker context ls; echo $DOCKER_HOST"
+        own = "let the client use the engine's own socket, or let the proxy pass on Upgrade: tcp"
+        return f"on {host or 'that host'}: {look}   ({own})"
+    # A runtime's paths are those of the container.
+    failed = None if "OCI runtime" in output else next(reversed([*_FAILED_AT.finditer(output)]), None)
+    if cause.name == "docker-refused" and failed:
+        gone = "   (a link to a disk that is not mounted?)" if failed[3].lower() == "no such file" else ""
+        return f"on {host or 'that host'}: sudo ls -ld {_looked_at(failed)}; journalctl -u docker | tail{gone}"
     return cause.hint(host)
 
 
-def fault(output: str, otherwise: str = "docker-refused", host: str = "") -> DockerFault:
-    """Docker's words as a fault; if they show no cause, `otherwise` is the cause."""
+def _looked_at(failed: re.Match[str]) -> str:
+    """The path to look at: of a folder that cannot be made, the one above it."""
+    path = failed[2].rstrip("/")
+    return path.rpartition("/")[0] or "/" if failed[1].lower() == "mkdir" else path
+
+
+def elsewhere(at: str, host: str = "") -> str:
+    """The next command where a client was sent to another engine: by `DOCKER_HOST=URL` or `context NAME`."""
+    variable = at.partition("=")[0] if "=" in at else ""
+    mend = f"unset {variable}; grep -n {variable} ~/.bashrc ~/.profile /etc/environment" if variable else (
+        "docker context use default; docker context ls"
+    )  # fmt: skip
+    return f"on {host or 'that host'}: {mend}   (its client has {at}), or start the engine to which that leads"
+
+
+def fault(output: str, otherwise: str = "docker-refused", host: str = "", at: str = "") -> DockerFault:
+    """Docker's words as a fault; if they show no cause, `otherwise` is the cause. `at`: as DockerFault has it."""
     cause = read(output) or named(otherwise)
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
     quoted = cause.name in _QUOTED
-    return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, hint(output, host, otherwise), last)
+    at = at if cause.name in ("docker-down", "docker-silent") else ""
+    next_command = elsewhere(at, host) if at else hint(output, host, otherwise)
+    return DockerFault(cause, f"{cause.what}: {last}" if quoted else cause.what, next_command, last, at)

@@ -29,8 +29,18 @@ _KILOBYTES, _MOST_ID, _MOST_KERNEL = digits(0, 1 << 50), (1 << 32) - 1, 500
 # The used fields of `docker version`, `ip -j addr` and `ip -j route get`. Old versions of ip also write `{}`.
 _VERSION = record({}, {"Server": fields.either(fields.nothing, record({"Version": text(100)}))})
 _ENTRY = record(
-    {}, {"scope": text(20), "local": fields.address, "prefixlen": whole(0, 128), "deprecated": flag, "family": text(20)}
+    {},
+    {
+        "scope": text(20),
+        "local": fields.address,
+        "prefixlen": whole(0, 128),
+        "deprecated": flag,
+        "family": text(20),
+        "valid_life_time": whole(0, 1 << 32),
+    },
 )
+# What the kernel says of an address that stays.
+_FOREVER = (1 << 32) - 1
 _LINKS = array(record({}, {"ifname": interface, "addr_info": array(_ENTRY)}), 10_000)
 _ROUTES = array(record({}, {"dev": interface, "prefsrc": fields.address}), 100)
 _STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64)})
@@ -59,11 +69,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Address:
-    """An address of a host, with its interface and the length of its network's prefix."""
+    """An address of a host, with its interface and the length of its network's prefix.
+
+    `ends_s`: so many seconds later the kernel takes it away; None: it stays.
+    """
 
     interface: str
     address: str
     prefix: int
+    ends_s: int | None = None
 
     def shares_network(self, other: Address) -> bool:
         """Whether a packet reaches the other address without a gateway."""
@@ -124,7 +138,8 @@ class HostFacts:
     `claims_closed`: the folder of claims that nobody may write to; empty: all may. `claims_full`: its disk is full.
     `no_timer`: why a login cannot wait for a lock; empty: it can. `network`: the login's namespace. `lacks`: commands
     of every host that this one does not have.
-    `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead.
+    `engine_at`: what sends its client to another engine than the host's own, as DockerFault has it; empty: nothing.
+    `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead; `iproute_at`: which `ip`.
     """
 
     home: str
@@ -151,6 +166,7 @@ class HostFacts:
     network: str = ""
     iproute: bool = True
     iproute_words: str = ""
+    iproute_at: str = ""
     lacks: tuple[str, ...] = ()
     user: str = ""
     room: int | None = None
@@ -162,6 +178,7 @@ class HostFacts:
     capabilities: tuple[tuple[int, int], ...] = ()
     called_at: str = ""
     closed: str = ""
+    engine_at: str = ""
     closed_why: str = ""
     inodes: int | None = None
 
@@ -205,9 +222,11 @@ def parse(answer: str, now: float) -> HostFacts:
         claims_full="claims-full" in rows,
         no_timer=field("no-timer", fields.words(500), ""),
         network=field("network", fields.text(100), ""),
+        engine_at=field("engine-at", fields.words(500), ""),
         closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
         iproute_words=field("no-iproute2", fields.words(500), ""),
+        iproute_at=field("ip", fields.words(4096), ""),
         lacks=tuple(field("lacks", fields.text(200, "[a-z0-9 ]*"), "").split()),
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
         inodes=None if (inodes := field("inodes", digits(0, 1 << 62), -1)) < 0 else inodes,
@@ -226,7 +245,8 @@ def _engine(rows: Mapping[str, list[str]]) -> str:
     """The engine's version."""
     version = rows.get("engine", [""])[0]
     if not version:
-        raise engine_fault(rows.get("engine-error", [""])[0][:_MOST_KERNEL])
+        at = fields.default(fields.words(500), "")(rows.get("engine-at", [""])[0], "engine-at")
+        raise engine_fault(rows.get("engine-error", [""])[0][:_MOST_KERNEL], at)
     server = _VERSION(fields.document(version, "docker version"), "docker version").get("Server")
     if not server:
         raise engine_fault(version[:_MOST_KERNEL])
@@ -248,10 +268,14 @@ def _kilobytes(kilobytes: int) -> int | None:
     return None if kilobytes < 0 else kilobytes * 1024
 
 
-def engine_fault(last_words: str) -> DockerFault:
-    """Why a host's engine does not answer, from the last line of its `docker version`."""
+def engine_fault(last_words: str, at: str = "") -> DockerFault:
+    """Why a host's engine does not answer, from the last line of its `docker version`.
+
+    `at`: what sends its client to another engine than the host's own, as docker_faults.elsewhere takes it.
+    """
     crashed = re.match(r"runtime(?:/cgo)?: |fatal error: |panic: ", last_words)
-    return docker_faults.fault(last_words or "it said nothing", "docker-refused" if crashed else "docker-down")
+    words = last_words or "it said nothing"
+    return docker_faults.fault(words, "docker-refused" if crashed else "docker-down", at=at)
 
 
 def parse_gpu(row: str) -> Gpu | None:
@@ -283,7 +307,8 @@ def _address(interface: str, entry: Mapping[str, Any]) -> Address:
     local, prefix = entry["local"], entry.get("prefixlen", 0)
     if ":" not in local and prefix > 32:
         raise BadAnswer(f"the prefix of {local}", "0 to 32", prefix)
-    return Address(interface, local, prefix)
+    lasts = entry.get("valid_life_time", _FOREVER)
+    return Address(interface, local, prefix, None if lasts == _FOREVER else lasts)
 
 
 def parse_route(text: str) -> Route | None:

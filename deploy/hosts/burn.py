@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..core.text import in_seconds
 from ..host import commands
 from ..host.facts import HostFacts
 from ..preflight import probe_answers
@@ -22,7 +23,7 @@ from .probes import SessionProbe
 from .rehearsal import argv_of, folder_of
 
 # A slow engine takes 25 s to start a container, and eight GPUs as long to be looked at one after the other.
-START_S, TICK_S = 180.0, 1.0
+START_S, AROUND_S, TICK_S = 180.0, 20, 1.0
 Say = Callable[[str], None]
 
 
@@ -77,7 +78,9 @@ def _asked(started: Results[SessionProbe], seconds: int, say: Say) -> dict[str, 
         for thread in asking:
             thread.start()
         while any(thread.is_alive() for thread in asking):
-            say(f"burning the GPUs, {time.monotonic() - began:.0f} s of about {seconds + 20}")
+            say(
+                f"burning the GPUs, {in_seconds(time.monotonic() - began, 0)} of about {in_seconds(seconds + AROUND_S)}"
+            )
             next(thread for thread in asking if thread.is_alive() or thread is asking[-1]).join(TICK_S)
     finally:
         probes.close(started)

@@ -9,7 +9,7 @@ from ..config.values import Mount
 from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError
 from ..core.program import FAB
-from ..core.text import binary
+from ..core.text import binary, in_seconds
 from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
@@ -19,6 +19,10 @@ from ..ssh.session import SshFault
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100
+# A client of DHCP asks again at half of the lease, and leases of a few minutes are rare.
+_LEASE_LEAST_S = 120
+# Where the packages of distributions put commands.
+_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/run/current-system/", "/nix/")
 
 
 def engine(host: str, fault: DeployError) -> Finding:
@@ -27,6 +31,8 @@ def engine(host: str, fault: DeployError) -> Finding:
     if isinstance(fault, DockerFault):
         if not fault.words or fault.cause.name == "docker-missing":
             return refusals.of_fault(host, fault.cause.name, text, fault.cause.hint(host))
+        if fault.at:
+            return refusals.elsewhere(host, fault.cause.name, fault.words, fault.at)
         return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)
     if isinstance(fault, SshFault):
         return refusals.of_fault(host, refusals.ssh(fault.kind), text, hint)
@@ -44,13 +50,24 @@ def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
         yield Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix)
 
 
-def differing(image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str]) -> Iterator[Finding]:
-    """A warning if hosts have different images under one name: a deploy sends one image to all."""
+def odd_images(by_host: Mapping[str, HostImage]) -> tuple[str, ...]:
+    """The hosts that have another image under its name than most."""
     layers = {host: " ".join(held.layers) for host, held in by_host.items()}
-    if len(set(layers.values())) > 1:
-        odd = odd_ones(layers)
+    return odd_ones(layers) if len(set(layers.values())) > 1 else ()
+
+
+def differing(
+    image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str], without: Mapping[str, str]
+) -> Iterator[Finding]:
+    """A warning if hosts have different images under one name: a deploy sends one image to all.
+
+    `without`: the words of those in which `import torch` fails, by host.
+    """
+    if odd := odd_images(by_host):
         have = "has" if len(odd) == 1 else "have"
         text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
+        text += "".join(f"; `import torch` fails in that of {host}: {words}" for host, words in without.items())
+        text += f"; `{FAB} deploy` does not train in it, and sends another" if without else ""
         fix = f"`{FAB} deploy` sends one image to all, and so does {FAB} push --hosts {','.join(hosts)}"
         yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix, WARNING)
 
@@ -99,6 +116,10 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             why = f": {facts.closed_why}" if facts.closed_why else ""
             text = f"{host}: {place} cannot be written to, or is not a folder{why}"
             fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
+            if "read-only file system" in facts.closed_why.lower():
+                fix = (
+                    f"on {host}: findmnt -T {quote(place)}; sudo dmesg | tail   (the kernel closes a disk with errors)"
+                )
             symptom = "`mkdir: cannot create directory`: the run does not start there"
             yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
         if facts.claims_closed:
@@ -124,9 +145,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             symptom = "a run that lacks its variables or files, or does not start there"
             yield Finding("command-missing", "hosts", (host,), text, (), symptom, fix)
         if not facts.iproute:
-            text = f"{host}: its `ip` command lists no addresses: {facts.iproute_words or 'it said nothing'}"
-            fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
-            yield Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
+            yield _no_ip(host, facts)
         if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:
             text = f"{host}: only {binary(facts.room)} free in {facts.home}/.muster"
             symptom, fix = (
@@ -134,6 +153,39 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
                 f"on {host}: df -h {facts.home}/.muster; {FAB} clean --hosts {host} shows what takes room",
             )
             yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
+
+
+def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
+    """Warnings where the kernel will soon take away the address of the run, or the one at which SSH reaches the host.
+
+    Only a client of DHCP, or a router that tells its prefix again, gives it more time: nobody sees whether they will.
+    """
+    for host, facts in every.items():
+        used = {facts.reached_at}
+        if host in answers.hosts_with_facts:
+            used.add(answers.plan.data[host].address)
+        for entry in facts.addresses:
+            if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
+                continue
+            text = f"{host}: {entry.interface} loses its address {entry.address} in {in_seconds(entry.ends_s)}, unless "
+            text += "its DHCP client (or a router, for IPv6) renews it"
+            fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
+            fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
+            symptom = "all nodes hang when the address is gone"
+            yield Finding("interface-no-address", "interfaces", (host,), text, (), symptom, fix, WARNING)
+
+
+def _no_ip(host: str, facts: HostFacts) -> Finding:
+    """The finding of a host whose `ip` lists no addresses. One outside of the system's folders is somebody's own."""
+    at = facts.iproute_at if facts.iproute_at.startswith("/") else ""
+    which = f" ({at})" if at else ""
+    text = f"{host}: its `ip` command{which} lists no addresses: {facts.iproute_words or 'it said nothing'}"
+    fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
+    if at and not at.startswith(_SYSTEM):
+        fix = (
+            f"on {host}: type -a ip; mv {quote(at)} {quote(f'{at}.other')}   (iproute2's own has to come first in PATH)"
+        )
+    return Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
 
 
 def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from ..host import facts as host_facts
 from ..host import gpus as host_gpus
 from ..host.facts import Container, HostFacts, Route
 from ..host.gpus import Gpus
-from ..ssh.session import Session, on_all
+from ..ssh.session import Session, SshFault, on_all
 from . import container
 
 _MOST_TEXT = 500
@@ -25,7 +25,11 @@ def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
     """The facts of each host, without GPUs that the job leaves out. A host whose engine does not answer is a fault."""
 
     def ask(session: Session) -> HostFacts:
-        seen, asked = host_facts.parse(session.run(commands.look()).out, time.time()), session.host.gpus
+        try:
+            answer = session.run(commands.look()).out
+        except SshFault as failed:
+            raise session.explained(failed) from failed
+        seen, asked = host_facts.parse(answer, time.time()), session.host.gpus
         seen = replace(seen, called_at=session.called_at)
         if asked == "auto" or (isinstance(asked, int) and asked):
             return seen  # which of them are free is asked later (places.py)

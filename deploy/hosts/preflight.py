@@ -29,7 +29,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
 from ..ssh.session import Session, SshFault, open_all
-from . import burn, container, host_findings, meeting, observe, plan, probes, rehearsal
+from . import burn, container, host_findings, limits, meeting, observe, plan, probes, rehearsal, unattached
 from . import options as deploy_options
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of
@@ -93,13 +93,18 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         presence = (
             ImagePresence("", {}, False) if bare else presence_of(hosts.sessions, hosts.facts, images, other_base=True)
         )
-        return on_hosts(replace(hosts, findings=(*findings, *_of_images(hosts, presence))), presence, options)
+        of_images = _of_images(hosts, presence, options)
+        return on_hosts(replace(hosts, findings=(*findings, *of_images)), presence, options)
 
 
-def _of_images(hosts: ReachedHosts, presence: ImagePresence) -> Iterator[Finding]:
+def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> Iterator[Finding]:
     """What is to say of the images that the hosts have under one name."""
     names = [host.name for host in hosts.cluster.hosts]
-    yield from host_findings.differing(presence.image, presence.by_host, names)
+    # Where images differ there is no rehearsal, which would show it.
+    odd = host_findings.odd_images(presence.by_host) if options.proof else ()
+    tried = [session for session in hosts.sessions if session.host.name in odd]
+    without = probes.without_torch(tried, hosts.facts, hosts.cluster.job, presence.image)
+    yield from host_findings.differing(presence.image, presence.by_host, names, without)
     if presence.other_base:
         yield host_findings.other_base(presence.image, names)
     for host, words in presence.broken.items():
@@ -117,9 +122,24 @@ def _without_made(cluster: Cluster) -> Cluster:
 
 
 def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
-    """Run preflight over open sessions and known facts, as a deploy has them."""
+    """Run preflight over open sessions and known facts, as a deploy has them.
+
+    Outside of the image if not all hosts have it, or if one gives no connection to a container.
+    """
+    answers, verdict = _looked(hosts, presence, options)
+    closed = unattached.hosts_of(answers) if presence.everywhere else {}
+    if not closed:
+        return answers, verdict
+    unattached.remove([session for session in hosts.sessions if session.host.name in closed])
+    warnings = [unattached.finding(host, words, hosts.facts[host]) for host, words in closed.items()]
+    presence = replace(presence, everywhere=False, shut=unattached.why(closed))
+    return _looked(replace(hosts, findings=(*hosts.findings, *warnings)), presence, options)
+
+
+def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
     inside = presence.everywhere
-    request = _completed(options.request, hosts, inside)
+    where = f"on the hosts themselves: {presence.shut}" if presence.shut else OUTSIDE
+    request = _completed(options.request, hosts, INSIDE if inside else where)
     options.say("starting the probes")
     image = presence.image if inside else ""
     started = probes.probes(hosts.sessions, hosts.facts, hosts.cluster.job, image, python=options.python)
@@ -135,7 +155,9 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     finally:
         probes.close(started)
     answers = _with_holder(_with_causes(answers, options.python), hosts.sessions)
-    answers = _with_unstarted(answers, hosts.sessions) if inside else answers
+    if inside:
+        answers = _with_unstarted(answers, hosts.sessions)
+        answers = limits.read(answers, hosts.sessions, hosts.facts, hosts.cluster.job, image)
     ours = {
         host: {**answers.control.get(host, {}), "kernel": facts.kernel, "called": facts.called_at}
         for host, facts in hosts.facts.items()
@@ -148,12 +170,13 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     answers = replace(
         answers, links=tuple(link for link in answers.links if not {link.source, link.target} & elsewhere)
     )
+    leases = host_findings.leases(hosts.facts, answers)
     of_hosts = (
         (*host_findings.architectures(hosts.facts), *host_findings.homes(hosts.facts), *apart)
         if request.style == MUSTER
         else ()
     )
-    findings = [*hosts.findings, *of_hosts, *host_findings.mounts(answers, mounts), *outdated]
+    findings = [*hosts.findings, *of_hosts, *leases, *host_findings.mounts(answers, mounts), *outdated]
     verdict = judge(answers, findings)
     doubts = [finding for finding in verdict.findings if is_left_to_rehearsal(finding, answers)]
     if doubts and len(doubts) == len([*verdict.faults, *verdict.unknown]) and options.proof:
@@ -174,7 +197,7 @@ def _burned(
 ) -> Verdict:
     """The verdict with what a burn of the GPUs adds to it, or with why there was none."""
     if why := burned.obstacle(verdict, presence.everywhere or options.request.style != MUSTER):
-        return replace(verdict, burned=(f"left out: {why}",))
+        return replace(verdict, burned=(f"left out: {(verdict.ok and presence.shut) or why}",))
     if presence.everywhere:
         outcomes = burn.burn(hosts.sessions, _nodes(hosts, presence.image, answers), options.burn, options.say)
     else:
@@ -245,7 +268,7 @@ def _rehearsed(
         return verdict
     other = options.request.style != MUSTER
     if not presence.everywhere and not other:
-        return replace(verdict, not_rehearsed=NOT_YET)
+        return replace(verdict, not_rehearsed=presence.shut or NOT_YET)
     options.say("rehearsing")
     if presence.everywhere:
         try:
@@ -350,7 +373,8 @@ def gate(
         for text in (*filter(None, [verdict.network]), *(finding.text for finding in verdict.findings)):
             console.note(f"preflight: {text}")
         unseen = [host for finding in problems for host in finding.hosts]
-        return {**result, "ran": presence.image if presence.everywhere else "", "unseen": unseen, "ignored": []}
+        ran = presence.image if presence.everywhere and answers.request.where == INSIDE else ""
+        return {**result, "ran": ran, "unseen": unseen, "ignored": []}
     for line in preflight_text.lines_of(verdict, answers.request.backend):
         console.note(line)
     if not force:
@@ -382,10 +406,12 @@ def _names(image: str, folder: Path) -> list[str]:
     return [*(deploy_options.tag_of(image, pushed_folder) for pushed_folder in (folder, None)), image]
 
 
-def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> PreflightRequest:
+def _completed(request: PreflightRequest, hosts: ReachedHosts, where: str) -> PreflightRequest:
     """The request with the endpoint and the port that a deploy would choose, and where the probes run, in words."""
     if request.style != MUSTER:
-        return replace(request, where=INSIDE if inside else f"as {request.style} starts the ranks on the hosts")
+        return replace(
+            request, where=f"as {request.style} starts the ranks on the hosts" if where == OUTSIDE else where
+        )
     facts = [hosts.facts[host.name] for host in hosts.cluster.hosts if host.name in hosts.facts]
     # What the user named is what a deploy takes, also where the probes run outside of the image.
     named = {host.name: host.interface for host in hosts.cluster.hosts if host.interface}
@@ -397,7 +423,7 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, inside: bool) -> 
             request = replace(request, endpoint=address, port=port)
         except DeployError:
             pass  # the probes find the same fault, with evidence
-    return replace(request, where=INSIDE if inside else OUTSIDE)
+    return replace(request, where=where)
 
 
 def _no_probe(fault: DeployError) -> tuple[str, str]:

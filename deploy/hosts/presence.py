@@ -18,7 +18,8 @@ class ImagePresence:
     """An image, and what each host has under its name; `everywhere`: all hosts have the same image.
 
     `broken`: the words of engines that have an image of these names, and cannot say what it is. `other_base`: the image
-    of the hosts is not on the base that this machine has under that name.
+    of the hosts is not on the base that this machine has under that name. `shut`: why no probe can run in it, although
+    all hosts have it.
     """
 
     image: str
@@ -26,6 +27,7 @@ class ImagePresence:
     everywhere: bool
     broken: Mapping[str, str] = field(default_factory=dict)
     other_base: bool = False
+    shut: str = ""
 
 
 def presence_of(

@@ -11,9 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from ..config.inventory import Job
-from ..core import docker_faults, fields
+from ..core import docker_faults, fields, printable
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..core.text import last_line
 from ..host import commands as host_commands
 from ..host.facts import HostFacts
 from ..image import commands
@@ -26,6 +27,8 @@ from .docker_run import python_of
 LABEL = "muster.preflight=1"
 # A container that ends with its input, and is then removed.
 _STATE_S = 20.0
+# A cold disk needs a minute to read torch.
+_IMPORT_S, _MOST_WORDS = 60.0, 300
 ONCE = ("docker", "run", "--rm", "--interactive", "--pull", "never")
 
 
@@ -93,15 +96,30 @@ def probes(
     return on_all(sessions, start)
 
 
-def in_container(facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL) -> Sequence[str]:
+def in_container(
+    facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL, end: Sequence[str] = ()
+) -> Sequence[str]:
     """A command that runs the image's Python as training will run it, in a container that is removed at its end.
 
+    `end`: of the `docker run`, from the image on, where it is to be another program.
     Its standard input: the variables as host_commands.with_variables takes them, then the input of Python.
     """
     options = container.container_options(session.host, facts, job)
     head = (*ONCE, "--label", label, "--log-driver", "none")
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
-    return host_commands.with_variables([*head, *options, *variables, *python_of(image)])
+    return host_commands.with_variables([*head, *options, *variables, *(end or python_of(image))])
+
+
+def without_torch(sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str) -> dict[str, str]:
+    """The last words of `import torch` in each host's own image, where it fails. Whatever else fails says nothing."""
+
+    def ask(session: Session) -> str:
+        argv = [*in_container(facts[session.host.name], session, job, image), "-c", "import torch"]
+        done = session.run(argv, input=host_commands.line(b""), timeout_s=_IMPORT_S, check=False)
+        failed = done.code and "Traceback (most recent call last)" in done.err
+        return printable.one_line(last_line(done.err.encode())[:_MOST_WORDS]) if failed else ""
+
+    return {host: words for host, words in on_all(sessions, ask).values.items() if words}
 
 
 def unstarted(session: Session) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..config.inventory import Job
 from ..config.values import Mount
+from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..host import commands
@@ -25,7 +26,7 @@ from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary
 from ..run import environment
 from ..ssh.session import Session, on_all
-from . import container, probes
+from . import container, probes, unattached
 from .container import NodeContainer
 from .docker_run import python_of
 from .probes import SessionProbe
@@ -59,7 +60,9 @@ def rehearse(
     shared = {"backend": backend, "bytes": long, "expect": "here"}
     questions = {host: {**shared, "folders": folders[host]} for host in by_host}
     started = on_all([by_name[node.host] for node in nodes], start)
-    return _asked(started, questions, scene_of(nodes, facts, backend), long, say)
+    seen, shown = _asked(started, questions, scene_of(nodes, facts, backend), long, say)
+    unattached.remove([by_name[each.hosts[0]] for each in seen if docker_faults.gives_no_connection(each.text)])
+    return seen, shown
 
 
 def bare(sessions: Sequence[Session], answers: Answers, python: str, long: int, say: Say) -> Rehearsed:
@@ -110,6 +113,7 @@ def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], bac
         {node.host: node.environment.get("GLOO_SOCKET_IFNAME", "") for node in nodes},
         {node.host: node.memory for node in nodes},
         frozenset(node.host for node in nodes if facts[node.host].rdma),
+        nodes[0].image,
     )
 
 

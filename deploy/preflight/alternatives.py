@@ -62,7 +62,11 @@ OTHERS: dict[str, tuple[str, ...]] = {
     "folder-readonly": _RIGHTS,
     "shm-small": ("a full disk behind a mapped file", "a memory error of the machine"),
     "memory-low": ("a limit of address space (ulimit -v)", "a limit of a control group", "a process that kills others"),
-    "process-limits": ("a seccomp profile that forbids new threads", "too little memory for a stack"),
+    "process-limits": (
+        "a seccomp profile that forbids new threads",
+        "too little memory for a stack",
+        "an odd limit of the stack",
+    ),
     "open-files": ("a limit of the whole machine (fs.file-max)", "a limit of inotify"),
     "architecture-differs": ("a file of the image or a runtime that is empty or damaged",),
     "image-missing": ("a damaged store of images",),

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.errors import DeployError
 from ..core.program import FAB
-from ..core.text import figure, percent
+from ..core.text import amount, figure, gigabytes_a_second, percent
 from .checks import xid
 from .findings import FAULT, UNKNOWN, WARNING, Finding, Verdict, listed
 
@@ -100,15 +100,15 @@ def lines(outcomes: Mapping[str, Burned]) -> Iterator[str]:
 def _reached(gpu: Gpu) -> Iterator[str]:
     watched, limits, peers = gpu.get("watched", {}), gpu.get("limits", {}), gpu.get("peers", {})
     yield f"{figure(gpu['last'])} TFLOP/s ({gpu['kind']})"
-    yield f"memory {figure(gpu['memory'])} GB/s"
-    yield f"PCIe {figure(gpu['to'])} and {figure(gpu['back'])} GB/s"
+    yield f"memory {gigabytes_a_second(gpu['memory'])}"
+    yield f"PCIe {gigabytes_a_second(gpu['to'], gpu['back'])}"
     if peers:
-        yield f"peers {figure(min(peers.values()))} to {figure(max(peers.values()))} GB/s"
+        yield f"peers {gigabytes_a_second(min(peers.values()), max(peers.values()))}"
     if watched.get("celsius", -1) > 0:
         yield f"{watched['celsius']:.0f} °C"
     if watched.get("watts", -1) > 0:
         yield f"{watched['watts']:.0f} of {limits.get('limit_watts', -1):.0f} W"
-    yield f"{figure(gpu['filled'])} GB of memory tried {gpu['passes']} times"
+    yield f"{amount(gpu['filled'] * 1e9)} of memory tried {gpu['passes']} times"
 
 
 def _of_host(host: str, outcome: Burned) -> Iterator[Finding]:
@@ -230,9 +230,7 @@ def _links(outcomes: Mapping[str, Burned]) -> Iterator[Finding]:
         usual = statistics.median_high(rates.values())
         for host, rate in rates.items():
             if rate < SLOW_COPIES * usual:
-                text = (
-                    f"{host}: copies from GPU {index} to GPU {peer} run at {figure(rate)} GB/s, on hosts alike at "
-                    f"{figure(usual)}"
-                )
+                rates_shown = f"{gigabytes_a_second(rate)}, on hosts alike at {figure(usual)}"
+                text = f"{host}: copies from GPU {index} to GPU {peer} run at {rates_shown}"
                 fix = f"on {host}: nvidia-smi topo -m; nvidia-smi nvlink --status"
                 yield Finding("gpu-slow", "gpus", (host,), text, (), _PACE, fix, WARNING)

@@ -116,6 +116,8 @@ _RESOURCES = record(
         **dict.fromkeys(("fsize", "cpu", "as", "data", "stack", "nproc"), _LIMIT),
         "conntrack": array(_SIZE, 2),
         "ports_from": whole(0, 1 << 16),
+        "threads": row(whole(0, 1000), whole(0, 1000)),
+        "pids": _SIZE,
         "pace": row(_SECONDS, _SECONDS, real(0.0, 1e6)),
     },
 )

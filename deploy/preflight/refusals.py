@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # its package needs paramiko, which gpu-check does without
 NOT_STARTED = "the run does not start there"
 # Kinds of SSH faults in which the server gives no reason.
 _INFERRED, _NO_KEY = ("ssh-lost", "ssh-sessions", "ssh-shell"), "accepts none of your keys"
+# A loader's own words have one meaning.
+_NO_LIBRARY = " lacks the library "
 # How our own scripts begin what they have looked at themselves.
 _OURS = ("this docker ", "this engine ", "no answer within", "docker: not found")
 
@@ -41,9 +43,11 @@ SSH: dict[Kind, str] = {
     "sessions": "ssh-sessions",
     "lost": "ssh-lost",
     "slow": "ssh-slow",
+    "hung": "folder-silent",
     "flood": "ssh-shell",
     "no-shell": "ssh-shell",
     "no-sh": "ssh-shell",
+    "no-library": "ssh-shell",
 }
 
 
@@ -58,7 +62,9 @@ def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     finding = Finding(slug, "hosts", (host,), text, (), NOT_STARTED, hint or fix(slug, host))
     # A time limit of ours shows no fault.
     late = "sent nothing for" in text or slug in ("ssh-slow", "docker-silent")
-    inferred = slug in _INFERRED or (slug == "ssh-key" and _NO_KEY in text)
+    inferred = (slug in _INFERRED and _NO_LIBRARY not in text) or (slug == "ssh-key" and _NO_KEY in text)
+    if slug == "process-limits":  # a crash of the probe, beside a limit that explains it
+        return replace(alternatives.unsure(finding), or_else=("another crash of Python or of a library",))
     return alternatives.unsure(finding) if late or inferred else finding
 
 
@@ -80,6 +86,14 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
     if cause.proved_by(words):
         return replace(finding, text=f"{seen}: {cause.what}")
     return alternatives.unsure(replace(finding, text=cause.what), seen)
+
+
+def elsewhere(host: str, cause: str, words: str, at: str) -> Finding:
+    """An engine that does not answer, where something sends the client to another one than the host's (`at`)."""
+    text = f"its client looks for the engine elsewhere: {at}"
+    finding = Finding(cause, "hosts", (host,), text, (), NOT_STARTED, docker_faults.elsewhere(at, host))
+    likely = alternatives.unsure(finding, f"{host}: `docker version`: {words}")
+    return replace(likely, or_else=("an engine that should run where that leads, and does not",))
 
 
 def fix(cause: str, host: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any, NamedTuple
 
 from ..core import docker_faults
@@ -75,7 +76,7 @@ class Scene:
     """What the rehearsal stood on. `runs`: by host, the folder of the runs; `addresses`: by host, all its own.
 
     `interfaces`: by host, the interface that the run uses there, empty if the program chose it. `fabric`: the hosts
-    that have InfiniBand, RoCE or a cloud's own kind of it.
+    that have InfiniBand, RoCE or a cloud's own kind of it. `image`: where the ranks run; empty: in none.
     """
 
     hosts: Sequence[str]
@@ -86,6 +87,7 @@ class Scene:
     interfaces: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, str] = field(default_factory=dict)
     fabric: frozenset[str] = frozenset()
+    image: str = ""
 
 
 class _Sign(NamedTuple):
@@ -166,7 +168,12 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
     without = [host for host, outcome in outcomes.items() if outcome.answer.get("torch") == ""]
     if without:
         text = f"nothing was rehearsed: there is no torch where training will run ({listed(without)})"
-        return [Finding("no-proof", "proof", tuple(without), text, level=WARNING)]
+        fix = "name the Python that has your torch: --python PATH"
+        if scene.image:
+            look = f"docker run --rm --entrypoint sh {quote(scene.image)} -c 'command -v python python3; echo $PATH'"
+            fix = f"on {listed(without)}: {look}   (the first one has no torch); "
+            fix += f"an image that has it: {FAB} push --hosts {','.join(without)}"
+        return [Finding("no-proof", "proof", tuple(without), text, fix=fix, level=WARNING)]
     bad = {host: outcome for host, outcome in outcomes.items() if not outcome.right}
     own = {host: outcome for host, outcome in bad.items() if _own(outcome)}
     faults = [_of_host(host, outcome, scene) for host, outcome in own.items()]
@@ -263,6 +270,9 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
         fix = f"on {host}: time docker run --rm IMAGE true; uptime"
         return Finding("proof-failed", "proof", (host,), text, (), "a start that takes minutes", fix, UNKNOWN)
     code, last = refusals.ended(outcome.fault) or (-1, "")
+    if docker_faults.gives_no_connection(last):  # a run starts there all the same: nobody is attached to it
+        text = f"nothing was rehearsed: {host} gives no connection to a container: {last}"
+        return Finding("no-proof", "proof", (host,), text, fix=docker_faults.hint(last, host), level=WARNING)
     if docker_faults.read(last):
         return refusals.of_words(host, "proof", refusals.how("the run's container", code), last)
     if code > SIGNALLED:

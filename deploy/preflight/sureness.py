@@ -78,10 +78,12 @@ def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
 
     A limit of new connections answers some of many calls at once, and the few of a run pass it.
     """
-    if finding.cause == "few-ports":
+    if finding.level != UNKNOWN or finding.cause == "few-ports":
         return finding.level == UNKNOWN
     seen = claimed(finding, failed(answers))
-    return finding.level == UNKNOWN and bool(seen) and all(link.outcome == "at-times" for link in seen)
+    if not seen:
+        return finding.cause == "link-loss" and any((each[0], each[1]) in finding.cells for each in answers.often)
+    return all(link.outcome == "at-times" for link in seen)
 
 
 def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:

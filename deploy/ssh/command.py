@@ -39,6 +39,13 @@ AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
 # How much we keep of the end of a stream that `tell` or `take` consumes.
 _TAIL = 64 * 1024
 _MOST_LAST_WORDS = 200
+# How the loaders of glibc and of musl say that a program cannot start.
+_PLAIN = r"[\w./+-]{1,200}"
+_NO_LIBRARY = re.compile(
+    rf"(?P<program>{_PLAIN}): error while loading shared libraries: (?P<library>{_PLAIN})"
+    rf"|Error loading shared library (?P<library2>{_PLAIN}):.{{0,200}}\(needed by (?P<program2>{_PLAIN})\)"
+    rf"|(?P<program3>{_PLAIN}): (?P<library3>{_PLAIN}): version `[^']{{1,60}}' not found"
+)
 # We ask for a byte every 10 s; after this many seconds without any byte the link is dead.
 PULSE_S, DEAD_AFTER_S = 10.0, 30.0
 # While much is sent. A host's window of 2 MB lasts as long as that at 1 GB/s.
@@ -242,14 +249,15 @@ def begin(transport: Transport, where: Where, command: str) -> Channel:
     return channel
 
 
-def wrapped(marker: str, argv: Sequence[str], end: bool = True) -> str:
-    """The command line for `argv`: on both streams, its output begins after a line `marker`, and ends before the next.
+def wrapped(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh") -> str:
+    """The `sh -c` line for `argv`: on both streams, its output begins after a line `marker`, and ends before the next.
 
     The user's login shell reads it first, whatever that is: it sees one line, in which sh alone decodes the rest.
+    `shell`: by which name or path it calls sh.
     """
-    line = shlex.join(["sh", "-c", _WITH_END if end else _SCRIPT, marker, *argv])
+    line = shlex.join([shell, "-c", _WITH_END if end else _SCRIPT, marker, *argv])
     encoded = _READ_BY_SHELLS.sub(lambda match: f"\\0{ord(match[0]):03o}", line)
-    return f"""sh -c 'eval "$(printf %b "$1")"' sh '{encoded}'"""
+    return f"""{shell} -c 'eval "$(printf %b "$1")"' sh '{encoded}'"""
 
 
 def shown(argv: Sequence[str], most: int = 80) -> str:
@@ -328,6 +336,9 @@ def _no_shell(where: Where, code: int, output: bytes) -> None:
     # What the login prints first is a greeting: the reason comes last.
     last_words = text if len(text) <= _MOST_LAST_WORDS else f"... {text[-_MOST_LAST_WORDS:]}"
     detail = f": it ended with code {code} and said {repr(last_words) if text else 'nothing'}"
+    if lacks := _NO_LIBRARY.search(text):
+        words = {name.rstrip("23"): value for name, value in lacks.groupdict().items() if value}
+        raise fault("no-library", where, detail, **words)
     raise fault("no-sh" if code == NOT_FOUND else "no-shell", where, detail)
 
 

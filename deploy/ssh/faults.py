@@ -28,8 +28,10 @@ Kind = Literal[
     "weak-key",
     "no-shell",
     "no-sh",
+    "no-library",
     "sessions",
     "slow",
+    "hung",
     "flood",
     "lost",
     "protocol",
@@ -121,6 +123,11 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "{at} lets {user} in, but the command that Muster sent, `sh`, did not begin{detail}",
         "`{ssh} {target} command -v sh`: is it there (the package dash or bash), and in the PATH?",
     ),
+    "no-library": (
+        "{at} lets {user} in, but no command begins there: {program} lacks the library {library}{detail}",
+        "on its console, as a user whose login shell starts: `ldd $(command -v {program})` names all that it lacks; "
+        "`dpkg -S {library}` (or `rpm -qf`) the package to reinstall",
+    ),
     "sessions": (
         "{at} lets {user} in, but opens no session for a command{detail}",
         "on that host: `sudo sshd -T | grep -i maxsessions` should say at least 1",
@@ -129,6 +136,7 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "{detail}",
         "it may still be running there; `{ssh} {target} uptime` shows whether the machine is busy",
     ),
+    "hung": ("{detail}", "on {host}: {fix}"),
     "flood": (
         "it sent {detail}; Muster stopped reading",
         "log in and see what answers there: `{ssh} {target}`",
@@ -144,8 +152,11 @@ _WORDS: dict[Kind, tuple[str, str]] = {
 }
 
 
-def fault(kind: Kind, where: Where, detail: str = "") -> SshFault:
-    """The fault in its kind's words. `detail` is what is special to it: seconds, keys, what the server said."""
+def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
+    """The fault in its kind's words. `detail` is what is special to it: seconds, keys, what the server said.
+
+    `more`: further fields of its words. They stand in commands, so they must be plain.
+    """
     bracketed = f"[{where.address}]" if ":" in where.address else where.address
     message, hint = _WORDS[kind]
     fields = {
@@ -155,6 +166,7 @@ def fault(kind: Kind, where: Where, detail: str = "") -> SshFault:
         "known_as": where.address if where.port == 22 else f"[{where.address}]:{where.port}",
         "detail": detail,
         "ssh": user_file.ssh(),
+        **more,
     }
     on_the_way = "its jump host: " if where.jump else ""
     return SshFault(kind, f"{where.host}: {on_the_way}{message.format(**fields)}", hint.format(**fields))

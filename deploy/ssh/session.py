@@ -3,7 +3,8 @@
 The other packages use this module, and the rest of ssh/ serves it. It uses paramiko, without agent forwarding,
 passwords or prompts. settings.py reads the user's SSH settings (ask, reader, rules, keywords, tokens, way);
 connect.py opens a connection and retries (sockets, transport, host_keys, keys); command.py runs a command; stream.py
-talks with one, terminal.py in this terminal; trust.py adds host keys; faults.py has the errors.
+talks with one, terminal.py in this terminal; hung.py asks why one does not end; trust.py adds host keys; faults.py has
+the errors.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..core import fields
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.scripts import Scripts
-from . import command, settings, terminal
+from . import command, hung, settings, terminal
 from .command import Terms
 from .connect import Link, Opener
 from .faults import SshFault, fault
@@ -93,7 +94,10 @@ class Session:
     def home(self) -> str:
         """Our folder there, an absolute path. Raises SshFault if no POSIX shell answers or has our input, BadAnswer."""
         token = secrets.token_hex(8)
-        done = self.run(_SCRIPT("home"), input=f"{token}\n".encode(), check=False)
+        try:
+            done = self.run(_SCRIPT("home"), input=f"{token}\n".encode(), check=False)
+        except SshFault as failed:
+            raise self.explained(failed) from failed
         if done.code:
             words = (done.err.strip() or done.out.strip()).splitlines()
             ending = f"said {words[-1]!r}" if words else "said nothing"
@@ -154,6 +158,22 @@ class Session:
         Raises as `run` does, but not for a code other than 0; and any exception of `take`.
         """
         return self._done(self._run(argv, input, Terms(None, take=take, most=None, moving=True)))
+
+    def explained(self, failed: SshFault) -> SshFault:
+        """The fault of a command that did not end, with the folder that it waits for; itself, if none is known."""
+        if failed.kind != "slow":
+            return failed
+        with suppress(DeployError):
+            stream = self._begun(lambda link: LineStream(link, self._where, hung.command(), hung.SHELL))
+            try:
+                silent = hung.parse(hung.heard(stream.read_line))
+            finally:
+                stream.close()
+            if silent:
+                words = "; ".join(folder.words for folder in silent[:3])
+                detail = f"{failed.message.removeprefix(f'{self.host.name}: ')}: {words}"
+                return fault("hung", self._where, detail, fix=silent[0].fix)
+        return failed
 
     def put(self, data: bytes, remote_path: str, mode: int = 0o600) -> None:
         """Write a whole file or nothing, and make its folder (0700) if needed. Raises CommandFailed, SshFault."""

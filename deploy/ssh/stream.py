@@ -23,11 +23,11 @@ MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 class LineStream:
     """One running command. The end of its input tells it that this side has stopped listening."""
 
-    def __init__(self, transport: Transport, where: Where, argv: Sequence[str]) -> None:
+    def __init__(self, transport: Transport, where: Where, argv: Sequence[str], shell: str = "sh") -> None:
         self._transport, self._where, self._shown = transport, where, command.shown(argv)
         self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
         self._started = False
-        self._channel = command.begin(transport, where, command.wrapped(self._marker, argv))
+        self._channel = command.begin(transport, where, command.wrapped(self._marker, argv, shell=shell))
 
     def write(self, data: bytes) -> None:
         """Give the command more input.

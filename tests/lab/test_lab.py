@@ -1,5 +1,6 @@
 """A few faults of the laboratory, whole: real probes, real torchrun. `make bench-preflight` runs them all."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -48,14 +49,19 @@ def test_real_torchrun_trains_in_the_laboratory_and_fails_where_a_port_is_refuse
     assert any("eth9" in text for text in failed.texts.values())
 
 
-def test_a_run_of_musters_trains_where_clocks_are_an_hour_apart_and_preflight_only_warns(laboratory, tmp_path):
-    apart = fault.catalogue()["clock_of_the_first_an_hour_ahead"]
-    with network.Lab(2) as lab:
-        fault.inject(fault.case(apart, 2), lab)
-        assert job.run(lab, apart, tmp_path, deadline_s=100).outcome == job.FINE
-        verdict, _ = trial.preflight(lab, apart)
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("clock_of_the_first_an_hour_ahead", "clock-skew"), ("localhost_is_unknown", "loopback-silent")],
+)
+def test_what_would_stop_torchs_own_rendezvous_stops_no_run_of_musters(laboratory, tmp_path, name, cause):
+    odd = dataclasses.replace(fault.catalogue()[name], style=fault.MUSTER)
+    case = fault.case(odd, 2)
+    with fault.laboratory(case) as lab:
+        fault.inject(case, lab)
+        assert job.run(lab, odd, tmp_path, deadline_s=100).outcome == job.FINE
+        verdict, _ = trial.preflight(lab, odd)
     assert verdict.ok
-    assert [finding.cause for finding in verdict.warnings] == ["clock-skew"]
+    assert [finding.cause for finding in verdict.warnings] == [cause]
 
 
 def test_a_laboratory_leaves_nothing_and_touches_nothing_of_the_machines(laboratory):

@@ -59,6 +59,8 @@ def install(listener: socket.socket | None = None, sharing: Sharing | None = Non
             f"use torch 2.8 to 2.15; or set {TORCHS_OWN}=1 to use torch's own rendezvous, which listens on every "
             "address of the machine and runs code that anybody in its network stores there",
         )
+    # torch would look for a free port of `localhost`, which some hosts do not have. _meet has a port of its own.
+    torch_rendezvous.api.get_free_port = lambda: 0  # type: ignore[attr-defined]
     creators["c10d"] = lambda parameters: _dynamic(parameters, listener, sharing)
     creators["static"] = _static
 

@@ -22,6 +22,7 @@ NAMES = {
     f"{_DYNAMIC}:_RendezvousState": "a rendezvous at one address",
     f"{_DYNAMIC}:_NodeDesc": "a rendezvous at one address",
     f"{_ELASTIC}.rendezvous:rendezvous_handler_registry._registry": "a rendezvous at one address",
+    f"{_ELASTIC}.rendezvous.api:get_free_port": "a rendezvous on hosts without a localhost",
     "torch.distributed.distributed_c10d:_new_process_group_helper": "whether a script's ranks trained together",
     "torch.distributed.distributed_c10d:_world.pg_map": "whether a script's ranks sent anything",
     "torch.distributed:ProcessGroup._get_sequence_number_for_group": "whether a script's ranks sent anything",

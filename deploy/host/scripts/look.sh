@@ -20,7 +20,9 @@ for folder in "$HOME/.muster/runs" "$HOME/.muster"; do
     until [ -e "${folder:-/}" ] || [ -L "$folder" ]; do folder=${folder%/*}; done
     { [ -d "$folder" ] && [ -w "$folder" ] && [ -x "$folder" ]; } || {
         echo "home-readonly $folder"
-        echo "home-words $(LC_ALL=C stat -- "$folder/." 2>&1 >/dev/null | head -n 1)"
+        why=$(LC_ALL=C stat -- "$folder/." 2>&1 >/dev/null | head -n 1)
+        # What can be looked at says only to somebody who writes why it is closed. It is, so nothing is made.
+        echo "home-words ${why:-$(LC_ALL=C mkdir -- "$folder/.muster-look" 2>&1 | head -n 1)}"
         break
     }
 done
@@ -53,6 +55,11 @@ $limit nvidia-smi --query-gpu=index,name,memory.total,uuid --format=csv,noheader
     $limit nvidia-smi --query-gpu=$column --format=csv,noheader 2>/dev/null | sort -u | sed "s/^/$column /"
 done
 addresses=$(ip -j addr 2>/dev/null) || echo "no-iproute2 $(ip -j addr 2>&1 | tail -n 1)"
+# Another command of that name may end well, and say other things.
+case $addresses in '' | '['* | '{'*) ;; *)
+    echo "no-iproute2 $(printf '%s\n' "$addresses" | tail -n 1)"; addresses= ;;
+esac
+echo "ip $(command -v ip)"
 printf '%s\n' "addresses $(printf %s "$addresses" | tr -d '\n')"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 command -v docker >/dev/null || {
@@ -65,6 +72,11 @@ command -v docker >/dev/null || {
 }
 engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
 [ -n "$engine" ] || [ "$code" -ne 124 ] || engine="$silent within $patience s"
+# Where a client goes that does not go to the engine of this host, and who sends it there.
+goes=${DOCKER_HOST:+DOCKER_HOST=$DOCKER_HOST}
+: "${goes:=${DOCKER_CONTEXT:+DOCKER_CONTEXT=$DOCKER_CONTEXT}}"
+: "${goes:=$(sed -n 's/.*"currentContext": *"\([^"]*\)".*/context \1/p' "${DOCKER_CONFIG:-$HOME/.docker}/config.json" 2>/dev/null)}"
+case $goes in '' | *unix:///var/run/docker.sock | *unix:///run/docker.sock | *[\ =]default) ;; *) echo "engine-at $goes" ;; esac
 # A client that crashes says why above its stacks, or between them.
 [ "$code" -eq 0 ] || {
     why=$(echo "$engine" | grep -m 1 -E 'pthread_create failed|new OS thread|newosproc') ||

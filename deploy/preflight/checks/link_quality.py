@@ -90,7 +90,9 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         ends = source, target
         both = answers.between(*ends) + answers.between(*ends[::-1])
         lost = sum(link.again for link in both if link.ok) / max(1, sum(link.sent for link in both if link.ok))
-        if answered > targets.MOST_ANSWERED * calls or lost >= LOSS_WARN:
+        # Where a connection has stopped after some bytes, and since then none opens, all is closed: no way is better.
+        closed = not answered and any(link.moved for link in both if not link.ok)
+        if answered > targets.MOST_ANSWERED * calls or lost >= LOSS_WARN or closed:
             continue
         text = (
             f"{answered} of {calls} calls from {ends[0]} to {ends[1]} were answered, and open connections lose nothing:"

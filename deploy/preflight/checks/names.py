@@ -75,7 +75,7 @@ def _slow(answers: Answers, host: str, name: str) -> Finding:
 
 
 def _localhost(answers: Answers) -> Iterator[Finding]:
-    """`localhost` is at the first node an address on which nothing can listen, but torch's store needs a port there."""
+    """Nothing can listen on the first node's `localhost`. torchrun does without, a script may not."""
     host = answers.meeting
     rows = answers.facts.get(host, {}).get("names", {}).get("localhost")
     fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
@@ -87,8 +87,9 @@ def _localhost(answers: Answers) -> Iterator[Finding]:
             (host,),
             f"{host}: nothing can listen on localhost: that is {shown}",
             (f"on {host}: getent ahosts localhost -> {shown}",),
-            "`RuntimeError: Failed to create a socket`, before any rank begins",
+            "a script or a library that asks for localhost fails",
             f"on {host}: echo '127.0.0.1 localhost' | sudo tee -a /etc/hosts",
+            WARNING,
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.text import binary, in_seconds
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding
+from ..findings import FAULT, WARNING, Finding, listed
 from ..request import MUSTER
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -17,6 +17,10 @@ SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
 # Measured with torch 2.13 on CPU: with one rank, it fails below and trains above the first of two sizes.
 OF_MEMORY = (("as", "v", 1100 * MIB, 4 * GIB), ("data", "d", 300 * MIB, 2 * GIB), ("stack", "s", 64 << 10, MIB))
+# Each thread gets a stack of that size: the system refuses one that is larger than its memory.
+STACK_MOST, STACK_USUAL = GIB, 8 * MIB
+# Python itself crashes with less than 128 KiB.
+STACK_LEAST = 256 << 10
 WORDS = {"as": "address space", "data": "data", "stack": "stack"}
 CPU_LEAST_S = 3
 # A share of a core below which training stands still for all: where the host is not busy, a limit takes the rest.
@@ -123,12 +127,37 @@ def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
         symptom, level = "`Too many open files` with many ranks or workers", WARNING if soft >= files else "fault"
         yield Finding("open-files", "resources", (host,), text, (), symptom, fix, level)
     yield from _quotas(host, has)
+    yield from _threads(host, has)
     count, most = (has.get("conntrack") or [0, 0]) if len(has.get("conntrack") or []) == 2 else (0, 0)
     if most and count >= 0.8 * most:
         level = "fault" if count >= 0.98 * most else WARNING
         text = f"{host}: the kernel's connection table is full: {count} of {most}"
         fix = f"on {host}: sudo sysctl -w net.netfilter.nf_conntrack_max={4 * most}"
         yield Finding("conntrack-full", "resources", (host,), text, (), "connections time out at random", fix, level)
+
+
+def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+    """Threads that do not start, and a limit of the stack with which they may not: it is each thread's own size."""
+    stack, (started, wanted) = has.get("stack", [-1])[0], has.get("threads", (1, 1))
+    short, level = f"only {started} of {wanted} threads start", FAULT if started < wanted else WARNING
+    if stack > STACK_MOST:
+        text = f"{host}: a process may have {binary(stack)} of stack (ulimit -s), and each thread asks for as much"
+        text += f": {short}" if started < wanted else "; they start now, and need not where memory is short"
+        fix = stack_fix(host)
+    elif started < wanted:
+        user, group = has.get("nproc", [-1])[0], has.get("pids", -1)
+        limits = [f"{user} for its user (ulimit -u)"] * (user >= 0) + [f"{group} in its container"] * (group >= 0)
+        text = f"{host}: {short}; the limits of processes and threads: {listed(limits) or 'none that shows there'}"
+        fix = f"a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax"
+    else:
+        return
+    yield Finding("process-limits", "resources", (host,), text, (), "`can't start new thread`", fix, level)
+
+
+def stack_fix(host: str) -> str:
+    """Where a limit of the stack comes from in a container, and what is usual."""
+    look = f"on {host}: grep -A4 default-ulimits /etc/docker/daemon.json   ({STACK_USUAL} bytes are usual)"
+    return f"{look}; or docker run --ulimit stack={STACK_USUAL}"
 
 
 def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
@@ -149,5 +178,6 @@ def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
         soft = has.get(name, [-1])[0]
         if 0 <= soft < good:
             text = f"{host}: a process may have {binary(soft)} of {WORDS[name]} (ulimit -{letter})"
-            fix, level = f"docker run --ulimit {name}=-1", FAULT if soft < least else WARNING
+            fix = stack_fix(host) if name == "stack" else f"docker run --ulimit {name}=-1"
+            level = FAULT if soft < least else WARNING
             yield Finding("process-limits", "resources", (host,), text, (), "MemoryError, or a crash (139)", fix, level)

@@ -23,6 +23,8 @@ SIOCGIFMTU = 0x8921
 # Without its persistence daemon, a driver wakes up for each question: some seconds for eight GPUs.
 NAMES_S, GPUS_S, SMI_S = 2.5, 21.0, 20.0
 PACE_S, PACE_MOST_S = 0.02, 3.0
+# Fewer than any rank has.
+THREADS = 16
 # The columns of a GPU's row. A driver that does not know one of them answers nothing, so we ask again without it.
 GPU_FIELDS = (
     "index,name,memory.total,memory.used,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total,"
@@ -268,6 +270,9 @@ def resources():
     answer["memory"] = {name: int(memory[name]) * 1024 for name in ("MemTotal", "MemAvailable") if name in memory}
     answer["ports_from"] = int(text("/proc/sys/net/ipv4/ip_unprivileged_port_start").strip() or 0)
     answer["pace"] = pace()
+    answer["threads"] = [threads(), THREADS]
+    most = [text(path).strip() for path in ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max")]
+    answer["pids"] = min([int(limit) for limit in most if limit.isdigit()] or [-1])
     limits = [
         text(path).strip() for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     ]
@@ -277,6 +282,24 @@ def resources():
     counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
     answer["conntrack"] = [int(count) for count in counts if count.isdigit()]
     return answer
+
+
+def threads():
+    """How many of THREADS threads start at once, with stacks of the system's own size: the limit of the stack."""
+    own, go, started = threading.stack_size(0), threading.Event(), []
+    try:
+        while len(started) < THREADS:
+            thread = threading.Thread(target=go.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        pass
+    finally:
+        go.set()
+        threading.stack_size(own)
+    for thread in started:
+        thread.join()
+    return len(started)
 
 
 def pace():

@@ -12,6 +12,7 @@ import os
 import selectors
 import socket
 import struct
+import threading
 import time
 
 from .facts import at_once, facts, resolve
@@ -20,6 +21,8 @@ from .sockets import firewall, gateway, holder, neighbours, source_toward
 WAIT_S = 2.2
 RETRY_AT_S = (0.0, 0.6, 1.2)
 LIFE_S = 90.0
+# Of the probe's own threads: with an odd limit of the stack, none of the system's own size would start.
+STACK = 8 << 20
 NEIGHBOUR_S = 2.5
 # Anybody may call these ports, or answer on them.
 MOST_PAYLOAD, MOST_GREETING = 64 << 20, 1 << 16
@@ -414,5 +417,6 @@ class Probe:
 
 
 if __name__ == "__main__":
+    threading.stack_size(STACK)
     Probe().loop()
     os._exit(0)

@@ -120,6 +120,16 @@ def test_only_one_module_reads_what_docker_lacks():
         ("Error: write /a;reboot/b: no space left on device", "on b: df -h /var/lib/docker;"),
         ("docker: Error response from daemon: bind source path does not exist: /data.", "on b: ls -ld FOLDER;"),
         ("something else", "on b: docker info;"),
+        (
+            f"{DAEMON}could not copy source hosts file /etc/hosts to /v/x: read /etc/hosts: is a directory.",
+            "on b: sudo ls -ld /etc/hosts; journalctl",
+        ),
+        (
+            f"{DAEMON}mkdir /d/containers/6ee7: no such file or directory.",
+            "on b: sudo ls -ld /d/containers; journalctl",
+        ),
+        (f"{DAEMON}stat /var/$(reboot)/x: no such file", "on b: docker info;"),
+        ("OCI runtime create failed: open /proc/sys/x: permission denied", "on b: docker info;"),
     ],
 )
 def test_the_next_command_is_about_what_the_engine_named(words, command):

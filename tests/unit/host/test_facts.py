@@ -13,6 +13,8 @@ from deploy.core.errors import DeployError
 from deploy.host import commands
 from deploy.host import facts as host_facts
 from deploy.host.facts import Address, Gpu, Route
+from deploy.hosts import host_findings
+from deploy.preflight.findings import UNKNOWN
 
 LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":24,"scope":"%s"}]}]'
 ENGINE = 'engine {"Server": {"Version": "26.1.5"}}'
@@ -192,6 +194,40 @@ def test_what_the_system_says_of_a_closed_folder_is_quoted(tmp_path):
     assert host_facts.parse(answer(*rows), time.time()).closed_why == "Too many levels of symbolic links"
 
 
+def test_a_file_system_that_is_read_only_is_told_as_that(tmp_path):
+    (tmp_path / ".muster").mkdir()
+    mount = 'mount --bind "$HOME" "$HOME" && mount -o remount,bind,ro "$HOME" && exec "$@"'
+    argv = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", *commands.look()]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, "HOME": str(tmp_path)})
+    if "home " not in done.stdout:
+        pytest.skip(f"nobody may mount here: {done.stderr[-200:]}")
+    rows = [line for line in done.stdout.splitlines() if line.startswith("home-")]
+    facts = host_facts.parse(answer(*rows), time.time())
+    assert (facts.closed, facts.closed_why) == (f"{tmp_path}/.muster", "Read-only file system")
+    (told,) = host_findings.homes({"b": facts})
+    assert told.text.endswith(".muster cannot be written to, or is not a folder: Read-only file system")
+    assert f"findmnt -T {tmp_path}/.muster" in told.fix
+
+
+@pytest.mark.parametrize(
+    ("prints", "words"), [("echo 203.0.113.7", "203.0.113.7"), ("echo []", ""), ("", ""), ("echo no; exit 1", "no")]
+)
+def test_an_ip_of_somebodys_own_is_named_with_its_path(tmp_path, prints, words):
+    (tmp_path / "ip").write_text(f"#!/bin/sh\n{prints}\n")
+    (tmp_path / "ip").chmod(0o755)
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=path)
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("no-iproute2", "ip ", "addresses"))]
+    facts = host_facts.parse(answer(*rows), time.time())
+    assert (facts.iproute, facts.iproute_words, facts.addresses) == (not words, words, ())
+    for told in host_findings.homes({"b": facts}):
+        assert (told.cause, told.text) == (
+            "no-iproute2",
+            f"b: its `ip` command ({tmp_path}/ip) lists no addresses: {words}",
+        )
+        assert told.fix.startswith(f"on b: type -a ip; mv {tmp_path}/ip ")
+
+
 def test_a_client_that_hangs_in_a_plugin_is_a_silent_engine(tmp_path):
     docker = tmp_path / "docker"
     docker.write_text('#!/bin/sh\n[ "$1" != info ] || exec sleep 60\necho \'{"Server": {"Version": "1"}}\'\n')
@@ -213,3 +249,39 @@ def test_a_folder_in_the_place_of_the_engines_socket_is_told_as_that(tmp_path):
     with pytest.raises(DockerFault, match=r"docker\.sock is a folder, not a socket") as raised:
         host_facts.parse(done.stdout, time.time())
     assert raised.value.cause.name == "docker-down"
+
+
+@pytest.mark.parametrize(
+    ("variables", "chosen", "at", "fix"),
+    [
+        (
+            {"DOCKER_HOST": "ssh://box.lan"},
+            "laptop",
+            "DOCKER_HOST=ssh://box.lan",
+            "unset DOCKER_HOST; grep -n DOCKER_HOST",
+        ),
+        ({"DOCKER_CONTEXT": "far"}, "laptop", "DOCKER_CONTEXT=far", "unset DOCKER_CONTEXT; "),
+        ({}, "desktop-linux", "context desktop-linux", "docker context use default; docker context ls"),
+        ({}, "default", "", "sudo systemctl start docker"),
+        ({}, "", "", "sudo systemctl start docker"),
+        ({"DOCKER_HOST": "unix:///run/docker.sock"}, "laptop", "", "sudo systemctl start docker"),
+    ],
+)
+def test_a_client_that_is_sent_to_another_engine_is_told_what_sends_it(tmp_path, variables, chosen, at, fix):
+    (tmp_path / "docker").write_text(
+        "#!/bin/sh\necho Cannot connect to the Docker daemon at tcp://x. Is it up; exit 1\n"
+    )
+    (tmp_path / "docker").chmod(0o755)
+    if chosen:
+        (tmp_path / ".docker").mkdir()
+        (tmp_path / ".docker/config.json").write_text(json.dumps({"auths": {}, "currentContext": chosen}, indent=2))
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DOCKER_")}
+    env |= {**variables, "HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=env)
+    with pytest.raises(DockerFault) as raised:
+        host_facts.parse(done.stdout, time.time())
+    told = host_findings.engine("b", raised.value)
+    assert (raised.value.at, told.cause, told.level) == (at, "docker-down", UNKNOWN)
+    assert told.fix.startswith(f"on b: {fix}")
+    assert at in told.text
+    assert at in raised.value.hint

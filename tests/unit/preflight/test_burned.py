@@ -39,7 +39,7 @@ def test_a_sound_gpu_at_its_power_limit_is_no_finding_and_has_a_line():
     assert found(gpu(), gpu()) == []
     assert list(burned.lines(hosts(gpu()))) == [
         "a GPU 0 NVIDIA H200: 665 TFLOP/s (bfloat16), memory 4,223 GB/s, PCIe 55.1 and 55.0 GB/s, 58 °C, "
-        "691 of 700 W, 132 GB of memory tried 34 times"
+        "691 of 700 W, 132.1 GB of memory tried 34 times"
     ]
 
 

@@ -24,11 +24,12 @@ def on(host, **interfaces):
         ({"error": "timeout"}, ""),
     ],
 )
-def test_torch_takes_a_port_of_localhost_at_the_first_host(rows, cause):
+def test_a_localhost_that_is_nowhere_is_a_warning_for_scripts_at_the_first_host(rows, cause):
     known = {host: {"names": {**answers().facts[host]["names"], "localhost": rows}} for host in "ab"}
     said = judge(answers(change=known))
-    assert (said.cause, said.hosts) == (cause, ("a",) if cause else ())
-    assert judge(answers(change={"b": known["b"]})).ok
+    assert said.ok
+    assert [(finding.cause, finding.hosts) for finding in said.warnings] == ([(cause, ("a",))] if cause else [])
+    assert not judge(answers(change={"b": known["b"]})).warnings
 
 
 def test_two_cards_of_one_hardware_address():

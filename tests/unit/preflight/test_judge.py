@@ -234,6 +234,32 @@ def test_hardly_any_cpu_on_a_host_that_is_not_busy_is_a_limit(pace, fault, warni
     assert (verdict.cause, [finding.cause for finding in verdict.warnings]) == (fault, warnings)
 
 
+@pytest.mark.parametrize(
+    ("limits", "fault", "warnings", "words"),
+    [
+        ({"stack": [64 << 30, -1], "threads": [0, 16]}, "process-limits", 0, "64.0 GiB of stack (ulimit -s)"),
+        ({"stack": [64 << 30, -1], "threads": [16, 16]}, "", 1, "they start now"),
+        ({"threads": [3, 16], "nproc": [40, 40], "pids": -1}, "process-limits", 0, "threads: 40 for its user"),
+        ({"threads": [3, 16], "nproc": [-1, -1], "pids": 64}, "process-limits", 0, "threads: 64 in its container"),
+        ({"stack": [-1, -1], "threads": [16, 16]}, "", 0, ""),
+        ({"stack": [64 << 20, -1], "threads": [16, 16]}, "", 0, ""),
+    ],
+)  # fmt: skip
+def test_threads_that_do_not_start_are_told_with_the_limit_that_is_odd(limits, fault, warnings, words):
+    verdict = judge(resources_of_b(**limits))
+    assert (verdict.cause, len(verdict.warnings)) == (fault, warnings)
+    assert all(words in finding.text for finding in verdict.findings)
+
+
+def test_a_probe_that_could_start_no_thread_names_limits():
+    died = ("probe-died", "b: `docker run` ended with code 1: RuntimeError: can't start new thread")
+    seen = answers()
+    left = {host: facts for host, facts in seen.facts.items() if host != "b"}
+    verdict = judge(dataclasses.replace(seen, facts=left, faults={"b": died}))
+    assert (verdict.cause, verdict.hosts, verdict.first.level) == ("process-limits", ("b",), "could not tell")
+    assert "ulimit -u; ulimit -s" in verdict.fix
+
+
 def test_a_port_that_users_may_not_listen_on_is_not_a_busy_one():
     seen = answers(change={"a": {"resources": {**facts(0)["resources"], "ports_from": 30000}}})
     listens = {"a": {**seen.listens["a"], "failed": {"29500": {"error": "forbidden", "holder": ""}}}}

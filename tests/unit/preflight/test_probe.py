@@ -14,6 +14,7 @@ from deploy.local.probe import LocalProbe
 from deploy.preflight.probe import text as preflight_stream
 from deploy.preflight.probe.facts import pace
 from deploy.preflight.probe.probe import Dial
+from deploy.preflight.probe.sockets import text as text_of
 from lab.waiting import alive, until
 
 
@@ -49,6 +50,19 @@ def test_facts_are_those_of_this_machine(probe):
     assert probe.facts["hostname"] == socket.gethostname()
     assert ["127.0.0.1", 8] in probe.facts["interfaces"]["lo"]["addresses"]
     assert probe.facts["software"]["python"] == sys.version.split()[0]
+
+
+def test_a_probe_answers_where_no_thread_of_the_systems_own_size_starts():
+    stack = 1 << 46
+    with LocalProbe("here", ["prlimit", f"--stack={stack}:{stack}", sys.executable]) as started:
+        started.send({"do": "facts", "run": "r1", "host": "here", "gpus": False})
+        has = started.read(20)["resources"]
+    always = text_of("/proc/sys/vm/overcommit_memory").strip() == "1"
+    assert (has["stack"], has["threads"]) == ([stack, stack], [16 if always else 0, 16])
+
+
+def test_all_threads_start_where_no_limit_is_odd(probe):
+    assert probe.facts["resources"]["threads"] == [16, 16]
 
 
 def test_cores_that_are_wanted_now_are_counted_before_the_load_of_the_last_minute_follows():

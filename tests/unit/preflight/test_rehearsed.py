@@ -1,5 +1,7 @@
 """From the answers of a rehearsal to the host that failed: its own words make it the cause, a victim's do not."""
 
+import dataclasses
+
 import pytest
 
 from deploy.preflight.rehearsed import Outcome, Scene, findings, summary
@@ -153,6 +155,11 @@ def test_without_torch_nothing_is_rehearsed_and_a_torch_that_does_not_load_is_to
     absent = Outcome({"phase": "alone", "torch": "", "error": "No module named torch"})
     broken = Outcome({"phase": "alone", "torch": "?", "error": "OSError: libcudart.so.12: cannot open shared object"})
     assert [(finding.cause, finding.level) for finding in found(b=absent)] == [("no-proof", "warning")]
+    assert [finding.fix for finding in found(b=absent)] == ["name the Python that has your torch: --python PATH"]
+    (inside,) = findings({"b": absent}, dataclasses.replace(SCENE, image="lab:1"))
+    assert inside.fix.startswith(
+        "on b: docker run --rm --entrypoint sh lab:1 -c 'command -v python python3; echo $PATH'"
+    )
     told = found(b=broken)
     assert [(finding.hosts, finding.level) for finding in told] == [(("b",), "could not tell")]
     assert "libcudart" in told[0].text

@@ -1,0 +1,52 @@
+"""A probe that crashes without a word in a container of a small stack is told with that stack, and no other is."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from deploy.config.inventory import Job
+from deploy.hosts import limits
+from deploy.preflight import judge
+from deploy.ssh.session import Done
+from lab.answers import answers
+from tests.hosts import FACTS
+
+LIMITS = "Limit      Soft Limit   Hard Limit   Units\nMax stack size            {}                24576    bytes\n"
+
+
+class Session:
+    """A host whose containers have these limits."""
+
+    host = SimpleNamespace(name="b", mounts=(), interface="", environment={})
+
+    def __init__(self, stack):
+        self.stack, self.asked = stack, 0
+
+    def run(self, argv, **more):
+        assert argv[-5:] == ("--entrypoint", "sh", "lab:1", "-c", "cat /proc/self/limits")
+        self.asked += 1
+        return Done(0, LIMITS.format(self.stack), "")
+
+
+@pytest.mark.parametrize(
+    ("code", "stack", "cause"),
+    [
+        (139, "24576", "process-limits"),
+        (139, "8388608", "probe-died"),
+        (139, "unlimited", "probe-died"),
+        (137, "24576", "probe-died"),
+    ],
+)
+def test_a_crash_is_of_a_small_stack_only_where_the_stack_is_small(code, stack, cause):
+    seen, session = answers(), Session(stack)
+    left = {host: facts for host, facts in seen.facts.items() if host != "b"}
+    died = {"b": ("probe-died", f"`... docker run` ended with code {code}: no message")}
+    seen = dataclasses.replace(seen, facts=left, faults=died)
+    verdict = judge(limits.read(seen, [session], {"b": FACTS}, Job(), "lab:1"))
+    assert (verdict.cause, verdict.first.level, verdict.hosts) == (cause, "could not tell", ("b",))
+    assert session.asked == (code == 139)
+    if cause == "process-limits":
+        assert "a process there may have 24 KiB of stack (ulimit -s)" in verdict.first.text
+        assert "default-ulimits" in verdict.fix
+        assert verdict.first.or_else == ("another crash of Python or of a library",)
