@@ -11,6 +11,7 @@ python -m benchmarks.preflight_unseen --rack NAME --list borrowed [--score]   th
 python -m benchmarks.preflight_unseen --rack NAME --list sublet [--score]     the seventh list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list salvaged [--score]   the eighth list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list makeshift [--score]   the ninth list, drawn apart
+python -m benchmarks.preflight_unseen --rack NAME --list timeworn [--score]   the tenth list, drawn apart
 
 The rack has an even number of hosts, each with the image that --image names. A line of JSON a row is appended to
 the file that --into names.
@@ -34,12 +35,24 @@ from typing import Any
 from deploy.preflight.findings import FAULT, UNKNOWN
 from lab.drawn import score
 from lab.rack import HOME, Rack
-from lab.unseen import borrowed, campus, faults, homelab, inherited, makeshift, oddities, rented, salvaged, sublet
+from lab.unseen import (
+    borrowed,
+    campus,
+    faults,
+    homelab,
+    inherited,
+    makeshift,
+    oddities,
+    rented,
+    salvaged,
+    sublet,
+    timeworn,
+)
 from lab.unseen.row import ROWS, SEED, Row, of_score, to_look_at
 
 FAB, STEPS = Path(sys.executable).with_name("fab"), HOME / "lab/drawn/steps.py"
 DEADLINE_S, PATIENCE_S = 75, 20
-LISTS = (faults, oddities, rented, campus, homelab, inherited, borrowed, sublet, salvaged, makeshift)
+LISTS = (faults, oddities, rented, campus, homelab, inherited, borrowed, sublet, salvaged, makeshift, timeworn)
 # What --list may say: the rows, and the seed that they are drawn with. The modules of the first list fill ROWS.
 DRAWN = {
     "first": (ROWS, SEED),
@@ -51,6 +64,7 @@ DRAWN = {
     "sublet": (sublet.SUBLET, sublet.SEED),
     "salvaged": (salvaged.SALVAGED, salvaged.SEED),
     "makeshift": (makeshift.MAKESHIFT, makeshift.SEED),
+    "timeworn": (timeworn.TIMEWORN, timeworn.SEED),
 }
 
 
