@@ -201,8 +201,9 @@ _KILLED = (
     "Zabit \\(SIGKILL\\)|Süreç durduruldu|Убито|Вбито|強制終了|죽었음|已杀死|強制結束"
 )
 HOST = (
-    sign("open-files", r"Too many open files|received 0 items of ancdata", "the limit of open files is too low",
-         "ulimit -n"),
+    # libuv's loop needs three descriptors of its own, and torch says no more than this where they are not to be had.
+    sign("open-files", r"Too many open files|received 0 items of ancdata|Failed to init uv loop",
+         "the limit of open files is too low", "ulimit -n"),
     sign("disk-quota", r"Disk quota exceeded", "the user's disk quota is used up", "quota -s", "disk-full"),
     sign("disk-full", r"No space left on device|low on resource: ephemeral-storage|DiskPressure|StorageFull",
          "a disk is full", "df -h; df -i",

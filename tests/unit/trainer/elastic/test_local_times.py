@@ -2,23 +2,19 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from trainer.elastic.local_times import LocalTimes
 
-pytestmark = pytest.mark.torch
-
-OWN, OTHER = (dynamic_rendezvous._NodeDesc(name, 1, 0) for name in ("own", "other"))
+OWN, OTHER = "own", "other"
 HOUR = timedelta(hours=1)
 
 
 def state_of(other, deadline=None):
-    """A state as another host, whose clock is an hour ahead or behind, has stored it."""
-    state = dynamic_rendezvous._RendezvousState()
-    state.last_heartbeats, state.deadline = {OTHER: other}, deadline
-    return state
+    """What is read of torch's state, as another host, whose clock is an hour ahead or behind, has stored it."""
+    return SimpleNamespace(last_heartbeats={OTHER: other}, deadline=deadline)
 
 
 def age(state):
