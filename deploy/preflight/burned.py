@@ -34,6 +34,8 @@ _MEASURES = {
     "back": ("sends to the host at", "GB/s", SLOW_COPIES),
 }
 Gpu = Mapping[str, Any]
+# What a GPU has said that came to the end of the burn; a host may leave out anything.
+_WHOLE = {"last", "kind", "memory", "filled", "passes"}
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def lines(outcomes: Mapping[str, Burned]) -> Iterator[str]:
     """A line for each GPU: what it reached, how warm it got, and what it stored and computed without a fault."""
     for host, outcome in outcomes.items():
         for index, gpu in enumerate(outcome.gpus):
-            if "tflops" in gpu:
+            if gpu.keys() >= _WHOLE:
                 yield f"{host} GPU {index} {gpu['name']}: {', '.join(_reached(gpu))}"
 
 
@@ -115,7 +117,7 @@ def _of_host(host: str, outcome: Burned) -> Iterator[Finding]:
     if outcome.fault:
         text = f"{host}: its GPUs were not burned: {outcome.fault.message.removeprefix(f'{host}: ')}"
         yield Finding("proof-failed", "gpus", (host,), text, (), "", outcome.fault.hint, UNKNOWN)
-    elif not outcome.gpus and outcome.answer.get("error"):
+    elif not outcome.gpus and (outcome.answer.get("error") or outcome.answer.get("signal")):
         yield _failed(host, "its GPUs", outcome.answer)
     elif not outcome.gpus:
         text = f"{host}: nothing was burned: torch sees no GPU there"

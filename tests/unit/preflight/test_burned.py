@@ -88,6 +88,18 @@ def test_a_host_without_gpus_or_without_an_answer_is_named():
     ]
 
 
+def test_a_host_whose_gpus_could_not_even_be_looked_at_is_not_said_to_have_none():
+    (finding,) = burned.findings({"a": Burned({"gpus": [], "signal": 11})})
+    assert (finding.cause, finding.level) == ("gpu-faulty", UNKNOWN)
+    assert "signal 11" in finding.text
+
+
+@pytest.mark.parametrize("left_out", sorted(H200.keys() - {"name", "uuid", "to", "back"}))
+def test_a_host_may_leave_out_what_it_will(left_out):
+    answer = probe_answers.read("burn", {"gpus": [{key: H200[key] for key in H200 if key != left_out}]})
+    burned.added(Verdict(()), {"a": Burned(answer), "b": Burned({"gpus": [H200]})}, {})
+
+
 def test_a_verdict_gets_the_worst_of_a_burn_and_what_the_driver_wrote_meanwhile():
     before = Verdict((), {"gpus": "ok", "links": "ok"})
     line = "[1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
