@@ -1,15 +1,14 @@
 """Load all GPUs of a host at once for a while, and measure each: products, memory, PCIe, copies to its peers.
 
-The control side (deploy/hosts/burn.py) sends this file, with nvidia_smi.py in it, as text into any image that has
-torch. It reads a question from standard input, a JSON line with `seconds`, and answers with one JSON line. This process
-never touches a GPU: its children do, and it sees how each of them ends. Python 3.8 can read this file.
+The control side (deploy/hosts/burn.py) sends this file, with nvidia_smi.py and question.py in it, as text into any
+image that has torch. It reads a question from standard input, a JSON line with `seconds`, and answers with one JSON
+line. This process never touches a GPU: its children do, and it sees how each of them ends. Python 3.8 can read it.
 
 On a machine without GPUs, `"device": "cpu"` in the question lets the tests of this file run.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -19,8 +18,8 @@ import sys
 import time
 
 from .nvidia_smi import FIXED, NOW, number, nvlinks, smi, watched
+from .question import end_with_parent, read_line
 
-PR_SET_PDEATHSIG = 1
 GB = 1e9
 # The share of the time that memory gets; products get the rest, because they heat the most.
 MEMORY_SHARE = 0.3
@@ -38,7 +37,7 @@ class Child:
         self.pipe, theirs = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            end_with_parent()
             say = lambda what: os.write(theirs, (json.dumps(what) + "\n").encode())  # noqa: E731
             try:
                 work(say, *words)
@@ -254,13 +253,7 @@ def main():
     """Read the question, answer it."""
     answer = os.dup(1)
     os.dup2(2, 1)
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = os.read(0, 1)
-        if not piece:
-            os._exit(9)
-        line += piece
-    asked = json.loads(line.decode())
+    asked = read_line()
     result = burn(float(asked.get("seconds", 60)), asked.get("device", "cuda"))
     os.write(answer, (json.dumps(result) + "\n").encode())
     os._exit(0)
