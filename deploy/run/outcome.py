@@ -36,6 +36,8 @@ ENDED_AFTER_S = 45.0
 CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
 # What a run's end says that somebody asked to kill.
 AT_ONCE = "killed at once, as asked"
+# How an agent's verdict on a script ends where a signal asked for the stop, and not a limit (trainer/node/agent.py).
+BY_SIGNAL = "was asked to stop"
 # An error outranks the "stopped" and "done" of ranks that only followed it.
 _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 
@@ -114,7 +116,8 @@ def final(state: State) -> Result:
     """
     result = from_verdicts(state.verdicts)
     asked = {verdict.get("node") for verdict in state.verdicts if verdict.get("verdict") == "stopped"}
-    if result.verdict == "stopped" and result.node and state.script and len(asked) == 1 < len(state.names):
+    by_signal = result.verdict == "stopped" and result.message.endswith(BY_SIGNAL)
+    if by_signal and result.node and state.script and len(asked) == 1 < len(state.names):
         where = f"(by a signal on {state.name(result.node)}; no other node tells of one)"
         return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":

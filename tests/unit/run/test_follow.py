@@ -278,6 +278,14 @@ def test_a_script_that_one_host_alone_was_asked_to_stop_is_told_of_with_the_host
     assert "by a signal on worker-1; no other node tells of one" in final(state).message
 
 
+def test_a_script_that_reached_its_limit_on_one_host_first_was_ended_by_no_signal() -> None:
+    limit = "train.py reached its limit of 0.002 h (--max-hours)"
+    stopped = {**verdict("stopped", "worker-1", 1), "message": limit}
+    state = run_of(*all_up(), stopped, *(exited(name, 75) for name in NAMES))
+    state.script = True
+    assert final(state).message == limit
+
+
 def test_a_node_that_failed_without_a_word_makes_no_run_done() -> None:
     result = final(
         run_of(*all_up(), verdict("done"), exited("master", 0), exited("worker-1", 0), exited("worker-2", 1))
