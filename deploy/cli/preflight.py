@@ -17,14 +17,12 @@ from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
 from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
-from ..local import preflight as preflight_here
 from ..preflight import PreflightRequest
 from ..preflight.probe.rehearsal import LONG
 from ..preflight.request import MUSTER, STYLES
 from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from ..report.page import preflight as preflight_page
 from . import exit, renamed
 from .command import HOSTS, command
 
@@ -109,6 +107,8 @@ def preflight(
         with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
             asked = PreflightOptions(request, not quick, bandwidth, long, python or "python3", say, burn=burnt_s)
             if backend or workers:
+                from ..local import preflight as preflight_here  # 0.1 s that a look at real hosts does not wait for
+
                 answers, verdict = preflight_here.preflight(workers, backend or "auto", request, not quick, say)
             else:
                 answers, verdict = preflight_launch.preflight(inventory.load(hosts, cluster), image, asked)
@@ -122,6 +122,8 @@ def preflight(
         if keep:
             _write("keep", keep, jsons.dumps(answers.json()))
         if html:
+            from ..report.page import preflight as preflight_page  # for the same reason
+
             _write("html", html, preflight_page.build(answers, verdict))
         for option, name in files.items():
             console.text(f"{option:<8}{name}")

@@ -18,13 +18,12 @@ from ..core.text import in_seconds
 from ..host import commands as host_commands
 from ..host import run_user
 from ..host.facts import HostFacts
-from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, judge, refusals
+from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, doubts, judge, refusals
 from ..preflight.checks import software
 from ..preflight.findings import UNKNOWN, WARNING
 from ..preflight.probe import rehearsal as talk
 from ..preflight.probe.conversation import FACTS_S, examine
 from ..preflight.request import MUSTER
-from ..preflight.sureness import is_left_to_rehearsal
 from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
@@ -178,11 +177,10 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     )
     findings = [*hosts.findings, *of_hosts, *leases, *host_findings.mounts(answers, mounts), *outdated]
     verdict = judge(answers, findings)
-    doubts = [finding for finding in verdict.findings if is_left_to_rehearsal(finding, answers)]
-    if doubts and len(doubts) == len([*verdict.faults, *verdict.unknown]) and options.proof:
+    if options.proof and (doubted := doubts.doubts(verdict, answers)):
         tried = _rehearsed(hosts, presence, options, answers, findings, verdict)
-        if tried.rehearsed and all(finding in doubts for finding in [*tried.faults, *tried.unknown]):
-            return answers, _passed(tried, doubts)
+        if tried.rehearsed and doubts.are_all(tried, doubted):
+            return answers, doubts.settled(tried, doubted)
     if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         verdict = _rehearsed(hosts, presence, options, answers, findings, verdict)
         if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
@@ -203,17 +201,6 @@ def _burned(
     else:
         outcomes = burn.bare(hosts.sessions, options.python, options.burn, options.say)
     return burned.added(verdict, outcomes, burn.new_lines(hosts.sessions, hosts.facts))
-
-
-def _passed(verdict: Verdict, doubts: Sequence[Finding]) -> Verdict:
-    """The verdict of a rehearsal that went through in spite of these doubts: they are warnings now."""
-    words = "; yet the rehearsal went through"
-    shown = [
-        replace(finding, level=WARNING, text=finding.text + words) if finding in doubts else finding
-        for finding in verdict.findings
-    ]
-    groups = {**verdict.groups, **{finding.group: WARNING for finding in doubts}}
-    return replace(verdict, findings=tuple(shown), groups=groups)
 
 
 def _with_causes(answers: Answers, python: str) -> Answers:
@@ -368,7 +355,7 @@ def gate(
     problems = [*verdict.faults, *verdict.unknown]
     # After the push, the deploy's own rehearsal decides about calls that were answered at times.
     obstacles = verdict.obstacles({"no-python", *overlooked})
-    faults = [finding for finding in obstacles if not is_left_to_rehearsal(finding, answers)]
+    faults = [finding for finding in obstacles if not doubts.is_left_to_rehearsal(finding, answers)]
     if not faults:
         for text in (*filter(None, [verdict.network]), *(finding.text for finding in verdict.findings)):
             console.note(f"preflight: {text}")

@@ -40,11 +40,17 @@ def presence_of(
     inspected = engine_images.inspect(images[-1])
     base = base_of(images[-1], inspected) if inspected else None
     with_engine = [session for session in sessions if session.host.name in facts]
+    held: dict[str, dict[str, HostImage | str]] = {session.host.name: {} for session in with_engine}
     broken: dict[str, str] = {}
     second = None
-    for image in images:
-        by_host, unreadable = probes.images(with_engine, image)
-        broken |= unreadable
+    for number, image in enumerate(images):
+        unasked = [session for session in with_engine if image not in held[session.host.name]]
+        for host, more in probes.images(unasked, images[number:]).items():
+            held[host] |= more
+        answers = {host: each[image] for host, each in held.items() if image in each}
+        # Docker 28 also names an image whose layers never arrived, and shows no layers for it.
+        by_host = {host: each for host, each in answers.items() if isinstance(each, HostImage) and each.layers}
+        broken |= {host: each for host, each in answers.items() if isinstance(each, str) and each}
         identical = len({(held.layers, held.mark) for held in by_host.values()}) == 1
         on_base = all(base is None or stands_on(base, held) for held in by_host.values())
         everywhere = identical and set(by_host) == set(facts)

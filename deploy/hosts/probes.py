@@ -6,6 +6,7 @@ If a host lacks the image, or its engine does not answer, the host's own Python 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -57,19 +58,26 @@ class SessionProbe:
         self._stream.close()
 
 
-def images(sessions: Sequence[Session], image: str) -> tuple[dict[str, HostImage], dict[str, str]]:
-    """The image of this name on each host that has it; and an engine's words where it has one that it cannot read."""
+def images(sessions: Sequence[Session], names: Sequence[str]) -> dict[str, dict[str, HostImage | str]]:
+    """By host: the first image of these names that it has, and for each name before it, why there is none.
 
-    def ask(session: Session) -> HostImage | str:
-        done = session.run(commands.show_image(image), check=False)
-        if not done.code:
-            return parse_image(done.out)
-        return done.err.strip() if docker_faults.engine_failed(done.err) else ""
+    The words are empty if the engine only lacks that image.
+    """
 
-    answers = on_all(sessions, ask).values
-    # Docker 28 also names an image whose layers never arrived, and shows no layers for it.
-    held = {host: each for host, each in answers.items() if isinstance(each, HostImage) and each.layers}
-    return held, {host: each for host, each in answers.items() if isinstance(each, str) and each}
+    def ask(session: Session) -> dict[str, HostImage | str]:
+        return held_images(session.run(commands.first_image(names), check=False).out)
+
+    return dict(on_all(sessions, ask).values)
+
+
+def held_images(answer: str) -> dict[str, HostImage | str]:
+    """Read the answer to `commands.first_image`. Raises BadAnswer."""
+    held = dict[str, HostImage | str]()
+    for section in re.split(r"^name ", answer, flags=re.MULTILINE)[1:]:
+        name, _, words = section.partition("\n")
+        shown = next((line for line in words.split("\n") if line.startswith("{")), "")
+        held[name] = parse_image(shown) if shown else words.strip() if docker_faults.engine_failed(words) else ""
+    return held
 
 
 def probes(

@@ -55,6 +55,11 @@ def show_image(name: str) -> tuple[str, ...]:
     return ("docker", "image", "inspect", "--format", _IMAGE_LINE, name)
 
 
+def first_image(names: Sequence[str]) -> tuple[str, ...]:
+    """Show the first of these images that a host has, and what its engine says of those before it."""
+    return _SCRIPT("first-image", _IMAGE_LINE, *names)
+
+
 def pull_image(reference: str) -> tuple[str, ...]:
     """Fetch an image from its registry."""
     return ("docker", "pull", "--quiet", reference)

@@ -73,19 +73,6 @@ def claimed(finding: Finding, seen: Observations) -> Observations:
     return frozenset(link for link in seen if (link.source, link.target) in finding.cells)
 
 
-def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
-    """Whether a run may do with what speaks for it: calls that were answered at times, or few local ports.
-
-    A limit of new connections answers some of many calls at once, and the few of a run pass it.
-    """
-    if finding.level != UNKNOWN or finding.cause == "few-ports":
-        return finding.level == UNKNOWN
-    seen = claimed(finding, failed(answers))
-    if not seen:
-        return finding.cause == "link-loss" and any((each[0], each[1]) in finding.cells for each in answers.often)
-    return all(link.outcome == "at-times" for link in seen)
-
-
 def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
     """Faults about links in the order of how much they explain, each with that in words; the first one if it is sure.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local.probe import LocalProbe
-from deploy.preflight import Answers, Verdict, judge
+from deploy.preflight import Answers, Verdict, doubts, judge
 from deploy.preflight.probe import rehearsal
 from deploy.preflight.rehearsed import Scene, findings
 from lab import job, trial
@@ -64,7 +64,7 @@ def attempt(draw: Draw) -> Tried:
         answers = trial.answers(lab, draw.cast.run)
         quick = judge(answers)
         quick_s = time.monotonic() - began
-        full = _proved(draw, lab, answers) if quick.ok else quick
+        full = _full(draw, lab, answers, quick)
         full_s = time.monotonic() - began
     ran = truth(draw)
     if ran != job.FINE and not any(part.harmful for part in draw.parts):
@@ -125,6 +125,17 @@ def _alone(draw: Draw, number: int) -> str:
     if key not in _known:
         _known[key] = truth(draw.only(draw.parts[number]))
     return _known[key]
+
+
+def _full(draw: Draw, lab, answers: Answers, quick: Verdict) -> Verdict:
+    """The whole verdict: a rehearsal follows one that is green, and one whose problems a rehearsal decides."""
+    if quick.ok:
+        return _proved(draw, lab, answers)
+    if doubted := doubts.doubts(quick, answers):
+        tried = _proved(draw, lab, answers)
+        if doubts.are_all(tried, doubted):
+            return doubts.settled(tried, doubted)
+    return quick
 
 
 def _proved(draw: Draw, lab, answers: Answers) -> Verdict:

@@ -70,7 +70,18 @@ command -v docker >/dev/null || {
     echo "engine-error docker: not found in PATH ($PATH)${at:+; but there is $at}"
     exit 0
 }
-engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
+# Each start of the client takes its time, so one says all where nothing is wrong. It also asks each plugin of the client, and
+# a push has to ask them.
+about=$($limit docker info --format '{{.DockerRootDir}}
+{{.SecurityOptions}}
+{"Server":{"Version":{{json .ServerVersion}}}}' 2>/dev/null); informed=$?
+case $informed$about in
+    0/*) engine=$about code=0 ;;
+    *)
+        [ "$informed" -ne 124 ] || limit=${limit% *}\ 3
+        engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
+        ;;
+esac
 [ -n "$engine" ] || [ "$code" -ne 124 ] || engine="$silent within $patience s"
 # Where a client goes that does not go to the engine of this host, and who sends it there.
 goes=${DOCKER_HOST:+DOCKER_HOST=$DOCKER_HOST}
@@ -93,10 +104,7 @@ case $goes in '' | *unix:///var/run/docker.sock | *unix:///run/docker.sock | *[\
 }
 # Podman's own command says nothing of a server. A rootless engine of either kind says what it is.
 case $engine in *'"Server":'*) ;; *) echo "engine-error this docker is Podman's own command"; exit 0 ;; esac
-about=$($limit docker info --format '{{.DockerRootDir}}
-{{.SecurityOptions}}' 2>/dev/null); code=$?
-# `docker info` also asks each plugin of the client, and a push has to ask it.
-[ "$code" -ne 124 ] || {
+[ "$informed" -ne 124 ] || {
     echo "engine-error no answer within $patience s to \`docker info\`, but one to \`docker version\`: does a plugin of its client hang? ls ~/.docker/cli-plugins"
     exit 0
 }

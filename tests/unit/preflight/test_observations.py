@@ -14,8 +14,8 @@ from deploy.image.push_plan import HostImage
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import link_quality, ports
+from deploy.preflight.doubts import is_left_to_rehearsal
 from deploy.preflight.findings import UNKNOWN, WARNING, Finding
-from deploy.preflight.sureness import is_left_to_rehearsal
 from deploy.ssh.session import Done
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS

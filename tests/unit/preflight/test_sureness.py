@@ -3,8 +3,9 @@
 import pytest
 
 from deploy.preflight import Finding, Verdict, judge
+from deploy.preflight.doubts import is_left_to_rehearsal
 from deploy.preflight.findings import FAULT, UNKNOWN, WARNING
-from deploy.preflight.sureness import is_left_to_rehearsal, ranked
+from deploy.preflight.sureness import ranked
 from lab.answers import answers
 
 ENDS = ("c", "b")

@@ -1,0 +1,26 @@
+"""What hosts answer about the images that they have."""
+
+from deploy.hosts.probes import held_images
+from deploy.image.push_plan import HostImage
+
+LAYER = f"sha256:{'1' * 64}"
+SHOWN = f'{{"id":"sha256:{"a" * 64}","tags":["b:latest"],"labels":null,"layers":["{LAYER}"]}}'
+
+
+def test_the_names_before_the_first_image_only_lack_one() -> None:
+    held = held_images(f"name a\n\nError: No such image: a\nname b:latest\n{SHOWN}\n")
+    assert held["a"] == ""
+    assert isinstance(held["b:latest"], HostImage)
+    assert held["b:latest"].layers == (LAYER,)
+
+
+def test_an_engine_that_cannot_read_its_image_says_why() -> None:
+    held = held_images(
+        "name a\n\nError response from daemon: layer does not exist\nname b\n\nError: No such object: b\n"
+    )
+    assert held == {"a": "Error response from daemon: layer does not exist", "b": ""}
+
+
+def test_a_clients_warning_is_no_part_of_the_image() -> None:
+    held = held_images(f"name b:latest\nWARNING: config.json is not readable\n{SHOWN}\n")
+    assert isinstance(held["b:latest"], HostImage)
