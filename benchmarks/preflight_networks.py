@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.preflight import PreflightRequest, judge, prediction
+from deploy.preflight import PreflightRequest, judge, networks, prediction
 from deploy.preflight.answers import Answers
 from lab import network as lab_network
 from lab import trial
@@ -97,9 +97,9 @@ def build(lab: Lab, layout: Layout) -> None:
 
 
 def ours(layout: Layout, answers: Answers) -> str:
-    """The interface on which Muster lets the hosts meet; empty if it refuses all."""
+    """The interface on which Muster lets the hosts meet; empty if it refuses, and says that none connects all."""
     verdict = judge(answers)
-    if verdict.cause == "no-common-network":
+    if not verdict.ok and verdict.network.startswith(networks.NONE):
         return ""
     chosen = {pick.interface for pick in answers.plan.data.values()}
     return chosen.pop() if len(chosen) == 1 else "/".join(sorted(chosen))

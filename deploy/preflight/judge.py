@@ -162,7 +162,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
     findings = [remedies.past_rules(finding, answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
-    verdict = replace(verdict, network=networks.description(answers))
+    verdict = replace(verdict, network=networks.description(answers, verdict.ok))
     if verdict.ok:
         return verdict
     return replace(verdict, differ=differences.lines(answers), unexplained=_unexplained(answers, findings))

@@ -67,6 +67,10 @@ class Network:
         return cls(value["name"], places, closed, value["mbit"], value["trip_ms"])
 
 
+# What the summary begins with where none is chosen.
+NONE = "no network connects all hosts"
+
+
 def rate_words(mbit: float) -> str:
     """`9.4 Gbit/s`, `87 Mbit/s`."""
     return f"{mbit / 1000:.1f} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
@@ -196,25 +200,27 @@ def interfaces(network: Network) -> dict[str, str]:
     return {host: interface for host, (interface, _) in network.places.items()}
 
 
-def summary(networks: Sequence[Network], chosen: Network, hosts: Sequence[str]) -> str:
-    """`the hosts meet on eth1 (10.0.0.0/24, 9.4 Gbit/s); eth0 is closed between gpu-a and gpu-b`."""
-    words = [f"the hosts meet on {chosen.words}"]
+def summary(networks: Sequence[Network], chosen: Network | None, hosts: Sequence[str]) -> str:
+    """`the hosts meet on eth1 (10.0.0.0/24, 9.4 Gbit/s); eth0 is closed between gpu-a and gpu-b`.
+
+    Without a chosen one: `no network connects all hosts`, and what is wrong with each.
+    """
+    words = [f"the hosts meet on {chosen.words}" if chosen else NONE]
     for network in (network for network in networks if network is not chosen):
+        name = f"{network.interfaces} ({network.name})"
         lacking = [host for host in hosts if host not in network.places]
-        if network.closed:
-            words.append(f"{network.interfaces} ({network.name}) is closed between {_closed(network, hosts)}")
-        elif lacking:
-            words.append(f"{network.interfaces} ({network.name}) is not on {listed(lacking)}")
-        else:
-            words.append(f"{network.words} is not better")
+        wrong = [f"is not on {listed(lacking)}"] * bool(lacking)
+        wrong[:0] = [f"is closed between {_closed(network, hosts)}"] * bool(network.closed)
+        words.append(f"{name} {' and '.join(wrong)}" if wrong else f"{network.words} is not better")
     return "; ".join(words)
 
 
-def description(answers: Answers) -> str:
-    """On which network the hosts meet, in words; empty if they have no choice."""
+def description(answers: Answers, ok: bool) -> str:
+    """On which network the hosts meet, in words; or why on none, unless all is `ok`. Empty if they have no choice."""
     networks = [Network.of(network) for network in answers.networks]
-    chosen = best(networks, answers.hosts_with_facts) if networks else None
-    return summary(networks, chosen, answers.hosts_with_facts) if chosen else ""
+    hosts = answers.hosts_with_facts
+    chosen = best(networks, hosts) if networks else None
+    return summary(networks, chosen, hosts) if chosen or (networks and not ok) else ""
 
 
 def _closed(network: Network, hosts: Sequence[str]) -> str:

@@ -153,6 +153,8 @@ def test_networks_that_connect_nobody_else_are_not_the_cause():
     links = answers(outcome=lambda s, t, k: "dropped" if s == "c" else "ok").links
     verdict = judge(dataclasses.replace(with_second(), links=links, networks=(first.json(), second.json())))
     assert (verdict.cause, verdict.hosts) == ("all-ports-dropped", ("c",))
+    first_is = "eth0 (10.0.0.0/24) is closed between them"
+    assert verdict.network == f"no network connects all hosts; {first_is}; eth1 (192.168.5.0/24) is not on c"
 
 
 def test_a_part_of_the_routes_own_interfaces_is_no_second_network():
