@@ -12,6 +12,7 @@ python -m benchmarks.preflight_unseen --rack NAME --list sublet [--score]     th
 python -m benchmarks.preflight_unseen --rack NAME --list salvaged [--score]   the eighth list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list makeshift [--score]   the ninth list, drawn apart
 python -m benchmarks.preflight_unseen --rack NAME --list timeworn [--score]   the tenth list, drawn apart
+python -m benchmarks.preflight_unseen --rack NAME --list managed [--score]   the eleventh list, drawn apart
 
 The rack has an even number of hosts, each with the image that --image names. A line of JSON a row is appended to
 the file that --into names.
@@ -42,6 +43,7 @@ from lab.unseen import (
     homelab,
     inherited,
     makeshift,
+    managed,
     oddities,
     rented,
     salvaged,
@@ -52,7 +54,7 @@ from lab.unseen.row import ROWS, SEED, Row, of_score, to_look_at
 
 FAB, STEPS = Path(sys.executable).with_name("fab"), HOME / "lab/drawn/steps.py"
 DEADLINE_S, PATIENCE_S = 75, 20
-LISTS = (faults, oddities, rented, campus, homelab, inherited, borrowed, sublet, salvaged, makeshift, timeworn)
+LISTS = (faults, oddities, rented, campus, homelab, inherited, borrowed, sublet, salvaged, makeshift, timeworn, managed)
 # What --list may say: the rows, and the seed that they are drawn with. The modules of the first list fill ROWS.
 DRAWN = {
     "first": (ROWS, SEED),
@@ -65,6 +67,7 @@ DRAWN = {
     "salvaged": (salvaged.SALVAGED, salvaged.SEED),
     "makeshift": (makeshift.MAKESHIFT, makeshift.SEED),
     "timeworn": (timeworn.TIMEWORN, timeworn.SEED),
+    "managed": (managed.MANAGED, managed.SEED),
 }
 
 
