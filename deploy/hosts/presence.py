@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from ..engine import images as engine_images
@@ -37,22 +38,24 @@ def presence_of(
 
     An image that an earlier push built on another base does not count; with `other_base` it does where no other does.
     """
-    inspected = engine_images.inspect(images[-1])
-    base = base_of(images[-1], inspected) if inspected else None
     with_engine = [session for session in sessions if session.host.name in facts]
-    held: dict[str, dict[str, HostImage | str]] = {session.host.name: {} for session in with_engine}
+    with ThreadPoolExecutor(1) as pool:  # the engine of this machine answers while those of the hosts do
+        ours = pool.submit(engine_images.inspect, images[-1])
+        held = probes.images(with_engine, images)
+    inspected = ours.result()
+    base = base_of(images[-1], inspected) if inspected else None
     broken: dict[str, str] = {}
     second = None
     for number, image in enumerate(images):
-        unasked = [session for session in with_engine if image not in held[session.host.name]]
+        unasked = [session for session in with_engine if image not in held.get(session.host.name, {})] if number else []
         for host, more in probes.images(unasked, images[number:]).items():
-            held[host] |= more
+            held.setdefault(host, {}).update(more)
         answers = {host: each[image] for host, each in held.items() if image in each}
         # Docker 28 also names an image whose layers never arrived, and shows no layers for it.
         by_host = {host: each for host, each in answers.items() if isinstance(each, HostImage) and each.layers}
         broken |= {host: each for host, each in answers.items() if isinstance(each, str) and each}
-        identical = len({(held.layers, held.mark) for held in by_host.values()}) == 1
-        on_base = all(base is None or stands_on(base, held) for held in by_host.values())
+        identical = len({(each.layers, each.mark) for each in by_host.values()}) == 1
+        on_base = all(base is None or stands_on(base, each) for each in by_host.values())
         everywhere = identical and set(by_host) == set(facts)
         if everywhere and on_base:
             return ImagePresence(image, by_host, True, broken)

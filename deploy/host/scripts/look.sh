@@ -1,12 +1,18 @@
 #!/bin/sh
 # look PATIENCE SILENT: everything that host/facts.py reads about a host. The engine has PATIENCE seconds for each answer,
-# because an engine that hangs would delay all hosts. If it gives none, the text SILENT stands for its answer.
-patience=$1 silent=$2
-limit=$(command -v timeout) && limit="$limit $patience"
-echo "time $(date +%s.%N)"; echo "machine $(cat /etc/machine-id 2>/dev/null) $(uname -n)"
+# because an engine that hangs would delay all hosts. If it gives none, the text SILENT stands for its answer. Each program and
+# each subshell takes a host a millisecond or two, so the shell does itself what it can.
+patience=$1 silent=$2 limit= id=
+newline='
+'
+! command -v timeout >/dev/null || limit="timeout $patience"
+[ ! -r /etc/machine-id ] || read -r id </etc/machine-id
+echo "time $(date +%s.%N)"; echo "machine $id $(uname -n)"
 echo "home $HOME"; echo "ids $(id -u) $(id -g)"; echo "user $(id -un)"
 echo "network $(readlink /proc/self/ns/net 2>/dev/null)"; echo "ssh $SSH_CONNECTION"; echo "arch $(uname -m)"; echo "cores $(nproc 2>/dev/null)"
-awk '$1 == "MemTotal:" {print "memory", $2}' /proc/meminfo
+while read -r name size _; do
+    [ "$name" != MemTotal: ] || { echo "memory $size"; break; }
+done </proc/meminfo
 # What the scripts of a run call on any host: without one of them a variable, or a file, would be lost without a word.
 lacks=
 for command in awk base64 cut date dd df find grep head sed sort stat tail tr; do
@@ -14,7 +20,7 @@ for command in awk base64 cut date dd df find grep head sed sort stat tail tr; d
 done
 [ -z "$lacks" ] || echo "lacks$lacks"
 # A folder that a driver has left is none of its devices.
-[ -z "$(find /dev/infiniband -type c 2>/dev/null | head -n 1)" ] || echo rdma
+[ ! -d /dev/infiniband ] || [ -z "$(find /dev/infiniband -type c 2>/dev/null | head -n 1)" ] || echo rdma
 # The files of runs go below ~/.muster: what there is of it, or the folder that it is to be made in, has to take them.
 for folder in "$HOME/.muster/runs" "$HOME/.muster"; do
     until [ -e "${folder:-/}" ] || [ -L "$folder" ]; do folder=${folder%/*}; done
@@ -34,7 +40,9 @@ if [ -e "$claims" ] || [ -L "$claims" ]; then
 elif ! [ -d /var/tmp ] || ! [ -w /var/tmp ]; then
     echo "claims-closed $(LC_ALL=C ls -ld /var/tmp 2>&1)"
 fi
-case $(df -Pk "$([ -d "$claims" ] && echo "$claims" || echo /var/tmp)" 2>/dev/null | awk 'NR == 2 && $2 > 0 {print $4}') in
+place=/var/tmp
+[ ! -d "$claims" ] || place=$claims
+case $(df -Pk "$place" 2>/dev/null | awk 'NR == 2 && $2 > 0 {print $4}') in
 0) echo "claims-full /var/tmp" ;;
 esac
 # Whoever may queue no signals (ulimit -i 0) gets no timer, and cannot wait for a lock.
@@ -42,14 +50,15 @@ esac
 for folder in "$HOME/.muster/runs" "$HOME/.muster" "$HOME"; do
     [ -d "$folder" ] || continue
     # A file system that knows no sizes, or makes inodes as it needs them, says 0 of 0.
-    echo "room $(df -Pk "$folder" | awk 'NR == 2 && $2 > 0 {print $4}')"
-    echo "inodes $(df -Pi "$folder" 2>/dev/null | awk 'NR == 2 && $2 > 0 {print $4}')"
+    df -Pk "$folder" | awk 'NR == 2 && $2 > 0 {print "room", $4}'
+    df -Pi "$folder" 2>/dev/null | awk 'NR == 2 && $2 > 0 {print "inodes", $4}'
     break
 done
 [ ! -e /proc/driver/nvidia/version ] ||
     { dmesg || $limit journalctl --quiet --dmesg --boot --no-pager; } 2>/dev/null |
     grep -E 'NVRM: (Xid|loading)' | tail -n 30 | sed 's/^/kernel /'
-$limit nvidia-smi --query-gpu=index,name,memory.total,uuid --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
+! command -v nvidia-smi >/dev/null ||
+    $limit nvidia-smi --query-gpu=index,name,memory.total,uuid --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
 # A driver that does not know one of these columns prints no number for it.
 [ ! -e /proc/driver/nvidia/version ] || for column in driver_version compute_cap; do
     $limit nvidia-smi --query-gpu=$column --format=csv,noheader 2>/dev/null | sort -u | sed "s/^/$column /"
@@ -57,10 +66,11 @@ done
 addresses=$(ip -j addr 2>/dev/null) || echo "no-iproute2 $(ip -j addr 2>&1 | tail -n 1)"
 # Another command of that name may end well, and say other things.
 case $addresses in '' | '['* | '{'*) ;; *)
-    echo "no-iproute2 $(printf '%s\n' "$addresses" | tail -n 1)"; addresses= ;;
+    echo "no-iproute2 ${addresses##*"$newline"}"; addresses= ;;
 esac
+case $addresses in *"$newline"*) addresses=$(printf %s "$addresses" | tr -d '\n') ;; esac
 echo "ip $(command -v ip)"
-printf '%s\n' "addresses $(printf %s "$addresses" | tr -d '\n')"
+printf '%s\n' "addresses $addresses"
 sed '1d; s/^/socket /' /proc/net/tcp /proc/net/tcp6 2>/dev/null
 command -v docker >/dev/null || {
     at=
@@ -76,7 +86,7 @@ about=$($limit docker info --format '{{.DockerRootDir}}
 {{.SecurityOptions}}
 {"Server":{"Version":{{json .ServerVersion}}}}' 2>/dev/null); informed=$?
 case $informed$about in
-    0/*) engine=$about code=0 ;;
+    0/*'"Server":'*) engine=$about code=0 ;;
     *)
         [ "$informed" -ne 124 ] || limit=${limit% *}\ 3
         engine=$($limit docker version --format '{{json .}}' 2>&1); code=$?
@@ -86,7 +96,8 @@ esac
 # Where a client goes that does not go to the engine of this host, and who sends it there.
 goes=${DOCKER_HOST:+DOCKER_HOST=$DOCKER_HOST}
 : "${goes:=${DOCKER_CONTEXT:+DOCKER_CONTEXT=$DOCKER_CONTEXT}}"
-: "${goes:=$(sed -n 's/.*"currentContext": *"\([^"]*\)".*/context \1/p' "${DOCKER_CONFIG:-$HOME/.docker}/config.json" 2>/dev/null)}"
+settings=${DOCKER_CONFIG:-$HOME/.docker}/config.json
+[ -n "$goes" ] || [ ! -r "$settings" ] || goes=$(sed -n 's/.*"currentContext": *"\([^"]*\)".*/context \1/p' "$settings")
 case $goes in '' | *unix:///var/run/docker.sock | *unix:///run/docker.sock | *[\ =]default) ;; *) echo "engine-at $goes" ;; esac
 # A client that crashes says why above its stacks, or between them.
 [ "$code" -eq 0 ] || {
@@ -110,17 +121,15 @@ case $engine in *'"Server":'*) ;; *) echo "engine-error this docker is Podman's 
 }
 case $about in
     *name=rootless*) echo "engine-error this engine is rootless"; exit 0 ;;
-    [!/]*) echo "engine-error this docker prints words of its own: ${about%%
-*}"; exit 0 ;;
+    [!/]*) echo "engine-error this docker prints words of its own: ${about%%"$newline"*}"; exit 0 ;;
 esac
-printf '%s\n' "engine $(printf '%s\n' "$engine" | tail -n 1)"
+printf '%s\n' "engine ${engine##*"$newline"}"
 limits=/proc/$(pgrep -x 'dockerd|podman' | head -n 1)/limits
 # Where users do not see the engine's process: more than the login may have is granted nowhere for sure.
 [ -r "$limits" ] || limits=/proc/self/limits
 sed -n 's/^Max open files *[^ ]* */files /p' "$limits" 2>/dev/null
 # shellcheck disable=SC2012  # no run has a name of two lines; host/facts.py refuses one
 ls "$HOME/.muster/runs" 2>/dev/null | sed 's/^/run /'
-echo "free $(df -Pk "${about%%
-*}" 2>/dev/null | awk 'NR == 2 {print $4}')"
+df -Pk "${about%%"$newline"*}" 2>/dev/null | awk 'NR == 2 {print "free", $4}'
 label=muster.run
 . ./list_containers.sh

@@ -50,9 +50,11 @@ def test_this_machine_answers_the_look_and_its_answer_is_read():
 )
 def test_podmans_own_command_and_a_rootless_engine_are_named(tmp_path, version, security, cause):
     docker = tmp_path / "docker"
+    server = version if "Server" in version else ""
     docker.write_text(
         "#!/bin/sh\n"
-        f"case $1 in version) echo '{version}' ;; info) printf '%s\\n' /var/lib/docker '{security}' ;; esac\n"
+        f"case $1 in version) echo '{version}' ;; "
+        f"info) printf '%s\\n' /var/lib/docker '{security}' '{server}' ;; esac\n"
     )
     docker.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
