@@ -57,17 +57,18 @@ def request(lab, run):
     return PreflightRequest(style=run.style, endpoint=meet, port=PORT, backend="gloo", rendezvous=run.rendezvous)
 
 
-def answers(lab, run, measure=False, inside=True):
+def answers(lab, run, measure=False, inside=True, choose=True):
     """What the probes of all hosts say; `measure`: every pair's rate too; not `inside`: probed on the hosts
 
-    themselves, without the environment, limits and mounts that the run has there.
+    themselves, without the environment, limits and mounts that the run has there. `choose`: whether it
+    may take another network.
     """
     with ExitStack() as stack:
         probes = [
             stack.enter_context(LocalProbe(host.name, [*host.prefix(inside), PYTHON], env=host.variables(inside)))
             for host in lab.hosts
         ]
-        return examine(probes, request(lab, run), measure=measure)
+        return examine(probes, request(lab, run), measure=measure, choose=choose)
 
 
 def preflight(lab, run) -> tuple[Verdict, float]:

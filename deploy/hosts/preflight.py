@@ -179,8 +179,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     verdict = judge(answers, findings)
     if options.proof and (doubted := doubts.doubts(verdict, answers)):
         tried = _rehearsed(hosts, presence, options, answers, findings, verdict)
-        if tried.rehearsed and doubts.are_all(tried, doubted):
-            return answers, doubts.settled(tried, doubted)
+        return answers, doubts.after_rehearsal(tried, doubted)
     if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         verdict = _rehearsed(hosts, presence, options, answers, findings, verdict)
         if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):

@@ -29,13 +29,23 @@ def doubts(verdict: Verdict, answers: Answers) -> list[Finding]:
     return problems if all(is_left_to_rehearsal(finding, answers) for finding in problems) else []
 
 
-def are_all(verdict: Verdict, doubts: Sequence[Finding]) -> bool:
-    """Whether the verdict of a rehearsal shows no other problem than these doubts."""
-    return all(finding in doubts for finding in [*verdict.faults, *verdict.unknown])
+def after_rehearsal(tried: Verdict, doubts: Sequence[Finding]) -> Verdict:
+    """The verdict of a rehearsal on these doubts.
+
+    If it went through, they are warnings. If it failed between hosts and does not say why, they are the likeliest
+    cause, and stand first.
+    """
+    problems = [*tried.faults, *tried.unknown]
+    vague = [finding for finding in problems if finding.cause == "proof-failed" and len(finding.hosts) > 1]
+    if all(finding in doubts for finding in problems):
+        return _passed(tried, doubts) if tried.rehearsed else tried
+    if any(finding not in doubts and finding not in vague for finding in problems):
+        return tried
+    rest = [finding for finding in tried.findings if finding not in doubts]
+    return replace(tried, findings=(*doubts, *rest))
 
 
-def settled(verdict: Verdict, doubts: Sequence[Finding]) -> Verdict:
-    """The verdict of a rehearsal that went through in spite of these doubts: they are warnings now."""
+def _passed(verdict: Verdict, doubts: Sequence[Finding]) -> Verdict:
     words = "; yet the rehearsal went through"
     shown = [
         replace(finding, level=WARNING, text=finding.text + words) if finding in doubts else finding

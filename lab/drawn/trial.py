@@ -14,7 +14,7 @@ from typing import Any
 from deploy.local.probe import LocalProbe
 from deploy.preflight import Answers, Verdict, doubts, judge
 from deploy.preflight.probe import rehearsal
-from deploy.preflight.rehearsed import Scene, findings
+from deploy.preflight.rehearsed import Scene, findings, summary
 from lab import job, trial
 from lab.drawn import score
 from lab.drawn.draw import Draw
@@ -61,7 +61,7 @@ def attempt(draw: Draw) -> Tried:
     with draw.lab() as lab:
         _inject(draw, lab)
         began = time.monotonic()
-        answers = trial.answers(lab, draw.cast.run)
+        answers = trial.answers(lab, draw.cast.run, choose=False)  # as the run below does not
         quick = judge(answers)
         quick_s = time.monotonic() - began
         full = _full(draw, lab, answers, quick)
@@ -133,8 +133,7 @@ def _full(draw: Draw, lab, answers: Answers, quick: Verdict) -> Verdict:
         return _proved(draw, lab, answers)
     if doubted := doubts.doubts(quick, answers):
         tried = _proved(draw, lab, answers)
-        if doubts.are_all(tried, doubted):
-            return doubts.settled(tried, doubted)
+        return doubts.after_rehearsal(tried, doubted)
     return quick
 
 
@@ -155,7 +154,8 @@ def _proved(draw: Draw, lab, answers: Answers) -> Verdict:
     names = [host.name for host in lab.hosts]
     addresses = {host.name: frozenset(host.addresses.values()) for host in lab.hosts}
     endpoint = questions[names[0]]["environment"]["PET_RDZV_ENDPOINT"]
-    return judge(answers, findings(outcomes, Scene(names, "gloo", endpoint, addresses=addresses)))
+    scene = Scene(names, "gloo", endpoint, addresses=addresses)
+    return replace(judge(answers, findings(outcomes, scene)), rehearsed=summary(outcomes, rehearsal.LONG))
 
 
 def _slim(answers: Answers) -> dict[str, Any]:

@@ -75,10 +75,11 @@ def _picked(answers: Answers) -> Iterator[Finding]:
 
 def _families(answers: Answers) -> Iterator[Finding]:
     """gloo cannot connect an IPv4 address to an IPv6 one."""
+    # Of a card that is down, the kernel drops the IPv6 addresses only: that is not what is wrong with its host.
     versions = {
         host: ipaddress.ip_address(pick.address.partition("%")[0]).version
         for host, pick in answers.plan.data.items()
-        if pick.address and not pick.problem
+        if pick.address and not pick.problem and any(prediction.reachable(answers.facts[host]))
     }
     counts = Counter(versions.values())
     if len(counts) < 2:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from ...core.text import binary
 from .. import remedies, traffic
@@ -18,7 +19,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _mute(answers)
     cut = [link for link in answers.links if link.outcome == "cut" or ("long" in link.kinds and not link.ok)]
     ends = {frozenset((link.source, link.target)) for link in cut}
-    lossy = {pair for pair in ends if loses_small_ones(answers, {pair})}
+    lossy = {pair for pair in ends if loses_small_ones(answers, {pair}) and not _counts_bytes(answers, pair)}
     cut = [link for link in cut if link.outcome != "slow" and frozenset((link.source, link.target)) not in lossy]
     if not cut:
         return
@@ -39,6 +40,12 @@ def check(answers: Answers) -> Iterator[Finding]:
     link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
     cells = tuple(dict.fromkeys((call.source, call.target) for call in cut))
     yield Finding("connection-cut", "links", hosts, text, shown, symptom, fix, level, link, cells=cells)
+
+
+def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:
+    """Whether a rule of one of these hosts that counts bytes has just taken packets: then loss is not the reason."""
+    rules = [rule for host in hosts for rule in answers.control.get(host, {}).get("firewall", {}).get("grown", ())]
+    return any(re.search(r" -m (connbytes|quota) ", rule) for rule in rules)
 
 
 def _mute(answers: Answers) -> Iterator[Finding]:

@@ -43,6 +43,8 @@ def _own(answers: Answers) -> Iterator[Finding]:
         if c10d and prediction.takes_itself(facts, answers.plan.endpoint) is None:
             problem = "name-unresolvable"
         rows = facts["names"].get(name)
+        if problem == "name-foreign" and _has_a_peers(answers, host):
+            continue  # a host with its peer's address instead of its own is another finding, which explains this
         if not problem:
             if isinstance(rows, dict) and rows.get("error") == "timeout":
                 yield _slow(answers, host, name)
@@ -65,6 +67,12 @@ def _own(answers: Answers) -> Iterator[Finding]:
             _own_fix(answers, host, name, problem),
             WARNING if _harmless(answers, host, problem) else FAULT,
         )
+
+
+def _has_a_peers(answers: Answers, host: str) -> bool:
+    """Whether a host has the address of another host."""
+    own = prediction.own_addresses(answers.facts[host])
+    return any(peer != host and pick.address in own for peer, pick in answers.plan.data.items())
 
 
 def _slow(answers: Answers, host: str, name: str) -> Finding:

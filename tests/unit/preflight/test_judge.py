@@ -10,7 +10,7 @@ from deploy.explain.own_run import ENTRIES
 from deploy.explain.signs import SIGNS
 from deploy.preflight import Answers, Finding, PreflightRequest, judge
 from deploy.preflight.causes import CAUSES
-from deploy.preflight.checks import software
+from deploy.preflight.checks import interfaces, names, software
 from deploy.preflight.findings import WARNING
 from lab.answers import HOSTS, answers, facts
 
@@ -280,3 +280,28 @@ def test_reserved_ports_are_no_free_ones():
     assert "ip_local_reserved_ports" in verdict.fix
     one = answers(change={"b": {"port_range": [50000, 50019], "reserved": [[50000, 50018]]}})
     assert (judge(one).cause, judge(one).hosts) == ("few-ports", ("b",))
+
+
+def test_a_card_that_is_down_mixes_no_families():
+    def mixed(up: bool) -> bool:
+        own = {host: facts(place)["interfaces"] for place, host in enumerate(HOSTS)}
+        change = {
+            host: {
+                "interfaces": {**own[host], "eth0": {**own[host]["eth0"], "addresses": [[f"fd00::{place + 1}", 64]]}},
+                "names": {host: [[f"fd00::{place + 1}", True, host]]},
+            }
+            for place, host in enumerate(HOSTS[:2])
+        }
+        change["c"] = {"interfaces": {**own["c"], "eth0": {**own["c"]["eth0"], "up": up}}}
+        return "family-mixed" in {finding.cause for finding in interfaces.check(answers(change=change))}
+
+    assert mixed(up=True)
+    assert not mixed(up=False), "the kernel keeps the IPv4 address of a card that is down, and no other"
+
+
+@pytest.mark.parametrize(("address", "foreign"), [("10.0.0.1", False), ("10.0.0.9", True)])
+def test_a_host_with_its_peers_address_instead_of_its_own_has_no_foreign_name(address, foreign):
+    own = facts(1)["interfaces"]
+    changed = {"interfaces": {**own, "eth0": {**own["eth0"], "addresses": [[address, 24]]}}}
+    seen = answers(change={"b": {**changed, "names": {"b": [["10.0.0.2", False, "b"]]}}})
+    assert ("name-foreign" in {finding.cause for finding in names.check(seen)}) == foreign

@@ -13,7 +13,7 @@ from deploy.hosts import preflight as hosts_preflight
 from deploy.image.push_plan import HostImage
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
-from deploy.preflight.checks import link_quality, ports
+from deploy.preflight.checks import link_quality, long_calls, ports
 from deploy.preflight.doubts import is_left_to_rehearsal
 from deploy.preflight.findings import UNKNOWN, WARNING, Finding
 from deploy.ssh.session import Done
@@ -393,6 +393,17 @@ def test_calls_that_all_stay_away_after_a_connection_stopped_are_no_way_of_sever
     verdict = judge(dataclasses.replace(seen, links=links, often=(("b", "a", 0, 16),)))
     assert verdict.cause == "connection-cut"
     assert not [finding for finding in verdict.findings if finding.cause == "link-loss"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "cut"), [("-m connbytes --connbytes 500000", True), ("-m limit --limit 4/min", False)]
+)
+def test_a_rule_that_counts_bytes_cuts_also_where_packets_are_lost(rule, cut):
+    seen = of_two(answers(outcome=lambda s, t, k: "cut" if (s, k) == ("b", "data") else "ok"))
+    links = tuple(dataclasses.replace(link, tries=2, sent=20) for link in seen.links)
+    grown = {"a": {"firewall": {"rules": [], "grown": [f"filter: -A INPUT -i eth0 {rule} -j DROP"]}}}
+    found = long_calls.check(dataclasses.replace(seen, links=links, control=grown))
+    assert ("connection-cut" in {finding.cause for finding in found}) == cut
 
 
 def test_hosts_of_which_every_call_is_answered_at_once_are_not_called_often():
