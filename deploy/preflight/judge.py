@@ -175,7 +175,8 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
     cuts a connection of the same pair.
     """
     failing = {host for finding in findings if finding.cause == "proof-failed" for host in finding.hosts}
-    cut = {frozenset(cell) for finding in findings if finding.cause == "connection-cut" for cell in finding.cells}
+    severed = [finding for finding in findings if finding.cause == "connection-cut" and finding.level == FAULT]
+    cut = {frozenset(cell) for finding in severed for cell in finding.cells}
 
     def looked_at(finding: Finding) -> Finding:
         if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}:

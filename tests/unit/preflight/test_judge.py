@@ -107,6 +107,8 @@ def test_large_packets_that_vanish_are_what_cuts_a_connection_of_the_same_pair()
     verdict = judge(seen, [large, cut])
     assert (verdict.cause, verdict.first.follows) == ("mtu-blackhole", ("it stops half-way",))
     assert judge(seen, [dataclasses.replace(large, cells=(("b", "c"),)), cut]).cause == "connection-cut"
+    unused = dataclasses.replace(cut, level=WARNING)
+    assert judge(seen, [large, unused]).ok, "on a way that no step uses, both are warnings"
 
 
 def test_a_host_without_an_answer_never_passes():
