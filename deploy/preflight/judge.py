@@ -154,8 +154,13 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
     findings = _suspects([*more, *(finding for check in CHECKS for finding in check(answers))])
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
+
     # What only looks like a cause explains its consequences as a sure one does.
-    likely = sorted(findings, key=lambda each: order[FAULT if each.or_else and each.level == UNKNOWN else each.level])
+    def weight(each: Finding) -> tuple[int, bool]:
+        level = FAULT if each.or_else and each.level == UNKNOWN else each.level
+        return order[level], _is_crawl(each)
+
+    likely = sorted(findings, key=weight)
     findings = _folded(_merged(likely))
     # What is sure stands before what only looks like a cause.
     findings = sorted(sureness.ranked(findings, answers), key=lambda finding: order[finding.level])
@@ -171,14 +176,18 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
 def _suspects(findings: list[Finding]) -> list[Finding]:
     """The findings; warnings that explain what else was seen are causes.
 
-    A slow look-up of names is the likely cause where the rehearsal failed. Large packets that vanish one way are what
-    cuts a connection of the same pair.
+    A slow look-up of names is the likely cause where the rehearsal failed, and a bad link where it crawled. Large
+    packets that vanish one way are what cuts a connection of the same pair.
     """
     failing = {host for finding in findings if finding.cause == "proof-failed" for host in finding.hosts}
     severed = [finding for finding in findings if finding.cause == "connection-cut" and finding.level == FAULT]
     cut = {frozenset(cell) for finding in severed for cell in finding.cells}
 
+    crawled = any(map(_is_crawl, findings))
+
     def looked_at(finding: Finding) -> Finding:
+        if crawled and finding.cause in sureness.MEASURED and finding.level == WARNING:
+            return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
         if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
         if finding.cause == "mtu-blackhole" and cut & {frozenset(cell) for cell in finding.cells}:
@@ -186,6 +195,11 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
         return finding
 
     return [looked_at(finding) for finding in findings]
+
+
+def _is_crawl(finding: Finding) -> bool:
+    """Whether it says that the rehearsal was slow, which names no place."""
+    return (finding.cause, finding.group) == ("link-slow", "proof")
 
 
 def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from deploy.explain.signs import SIGNS
 from deploy.preflight import Answers, Finding, PreflightRequest, judge
 from deploy.preflight.causes import CAUSES
 from deploy.preflight.checks import interfaces, names, software
-from deploy.preflight.findings import WARNING
+from deploy.preflight.findings import UNKNOWN, WARNING
 from lab.answers import HOSTS, answers, facts
 
 HOME = Path(__file__).resolve().parents[3]
@@ -109,6 +109,15 @@ def test_large_packets_that_vanish_are_what_cuts_a_connection_of_the_same_pair()
     assert judge(seen, [dataclasses.replace(large, cells=(("b", "c"),)), cut]).cause == "connection-cut"
     unused = dataclasses.replace(cut, level=WARNING)
     assert judge(seen, [large, unused]).ok, "on a way that no step uses, both are warnings"
+
+
+def test_where_the_rehearsal_crawls_the_link_that_is_known_to_be_bad_stands_first():
+    crawl = Finding("link-slow", "proof", HOSTS, "the all_reduce took 34 s", level=UNKNOWN)
+    lossy = Finding("link-loss", "links", ("c",), "c: 7% of the packets were sent again", level=WARNING)
+    verdict = judge(answers(), [crawl, lossy])
+    assert (verdict.cause, verdict.hosts, verdict.first.level) == ("link-loss", ("c",), UNKNOWN)
+    assert verdict.first.follows == ("the all_reduce took 34 s",)
+    assert judge(answers(), [lossy]).ok
 
 
 def test_a_host_without_an_answer_never_passes():
