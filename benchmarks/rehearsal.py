@@ -14,6 +14,7 @@ import re
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks import nodes, racks
@@ -22,6 +23,8 @@ from benchmarks.venv import HOME
 
 BASE, HOSTS, PORT = "muster-trainer:cpu", 5, 29655
 MOST_S, MOST_QUICK_S = 10.0, 2.0
+# The engines still remove the containers of the command before: none pays for another.
+SETTLES_S = 3.0
 FAB = HOME / ".venv" / "bin" / "fab"
 STEP = (
     "import torch, torch.distributed as d; d.init_process_group('gloo'); d.all_reduce(torch.ones(5 << 20)); "
@@ -33,11 +36,20 @@ def measure(quick: bool) -> dict[str, Any]:
     """Seconds from the command to its end."""
     repetitions = 2 if quick else 5
     times: dict[str, list[float]] = {"rehearsed": [], "quick": [], "torchrun": []}
+
+    def timed(command: Callable[..., float], *options: str) -> float:
+        time.sleep(SETTLES_S)
+        return command(rack, *options)
+
     with nodes.scratch(), racks.rack(HOSTS, "classic") as rack:
         pushed = [str(FAB), "push", "--hosts", ",".join(rack.names), "--image", BASE]
         subprocess.run(pushed, cwd=HOME, check=True, capture_output=True)
         for number in range(repetitions + 1):  # the first warms the caches
-            took = {"rehearsed": _preflight(rack), "quick": _preflight(rack, "--quick"), "torchrun": _torchrun(rack)}
+            took = {
+                "rehearsed": timed(_preflight),
+                "quick": timed(_preflight, "--quick"),
+                "torchrun": timed(_torchrun),
+            }
             say(f"{number}: " + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in took.items()))
             for what, seconds in took.items():
                 times[what] += [seconds] * bool(number)
