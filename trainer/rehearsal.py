@@ -28,6 +28,7 @@ from .rehearsal_steps import (
     meet,
     try_device,
     try_folder,
+    try_layer,
     try_loader,
     try_script,
     try_threads,
@@ -82,6 +83,7 @@ class Rank:
                 except OSError as failed:
                     self.say({"warning": [folder, failed.strerror or str(failed)]})
             self.step("load data with %d workers" % WORKERS, try_loader)
+            self.step("train a layer on the CPU", try_layer)
         if self.plan["backend"] == "nccl":
             self.step("compute on GPU %d" % self.local, try_device, self.local)
 
@@ -286,6 +288,8 @@ def rehearse(asked, next_phase):
         absent = isinstance(failed, ModuleNotFoundError) and failed.name == "torch"
         yield {"phase": "alone", "torch": "" if absent else "?", "error": words_of(failed)}
         return
+    # In this process too, as a rank does: without a word of the processor, torch crashes here, and in no fork of it.
+    torch.empty((), dtype=torch.int64).random_()
     plan = plan_of(asked, os.environ)
     children = [Child(plan, local) for local in range(plan["ranks"])]
     try:

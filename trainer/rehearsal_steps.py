@@ -91,6 +91,16 @@ def try_loader():
         raise RuntimeError("the data loader's workers handed over other numbers than they read")
 
 
+def try_layer():
+    """One step of a small model on the CPU: where torch cannot find out what the processor is, its kernels crash."""
+    import torch
+
+    layer = torch.nn.Linear(64, 64)
+    layer(torch.ones(1024, 64)).sum().backward()
+    if not bool((layer.bias.grad == 1024).all()):
+        raise RuntimeError("the CPU computes a wrong gradient")
+
+
 def try_device(local):
     """A product of two matrices on the rank's own GPU."""
     import torch

@@ -11,6 +11,8 @@ from ..request import TORCHRUN
 
 HANG = "most nodes hang without an error; some print `The client socket has timed out after 60000ms`"
 LOOPBACK = "`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one"
+# Of the part of a name between two dots, as DNS has it.
+MOST_LABEL = 63
 OWN = {
     "name-loopback": "its own name {name} is {address}, which no peer can reach",
     "name-unresolvable": "it cannot resolve its own name {name}",
@@ -38,6 +40,9 @@ def check(answers: Answers) -> Iterator[Finding]:
 def _own(answers: Answers) -> Iterator[Finding]:
     for host in answers.hosts_with_facts:
         facts, pick = answers.facts[host], answers.plan.data[host]
+        if odd := _odd_label(str(facts["hostname"])):
+            yield _unspeakable(host, odd)
+            continue
         name, problem = str(facts["hostname"]), pick.problem if pick.problem in OWN else ""
         c10d = answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d"
         if c10d and prediction.takes_itself(facts, answers.plan.endpoint) is None:
@@ -67,6 +72,20 @@ def _own(answers: Answers) -> Iterator[Finding]:
             _own_fix(answers, host, name, problem),
             WARNING if _harmless(answers, host, problem) else FAULT,
         )
+
+
+def _odd_label(name: str) -> str:
+    """The part of a host's name that Python cannot look up: between two dots there are 1 to 63 letters."""
+    return next((label or name for label in name.rstrip(".").split(".") if not 0 < len(label) <= MOST_LABEL), "")
+
+
+def _unspeakable(host: str, label: str) -> Finding:
+    """torchrun asks for its host's full name at its start, and ends with an error of Python's."""
+    size = f"{label[:80]} has {len(label)} letters, and {MOST_LABEL} are the most between two dots"
+    text = f"{host}: Python cannot look up the host's own name: {size}"
+    fix = f"on {host}: sudo hostnamectl set-hostname {host}"
+    symptom = "`UnicodeError: encoding with 'idna' codec failed` at the start of torchrun"
+    return Finding("name-unresolvable", "names", (host,), text, (), symptom, fix)
 
 
 def _has_a_peers(answers: Answers, host: str) -> bool:
