@@ -104,7 +104,8 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         symptom = "the rendezvous passes at times; then a rank waits until its timeout"
         shown = (f"{ends[0]} -> {ends[1]}: {answered} of {calls} calls",)
         # A run opens fewer connections at once: whether they pass is for a rehearsal to say.
-        yield Finding("link-loss", "links", ends, text, shown, symptom, fix, UNKNOWN, ends, "both", cells=(ends,))
+        hosts = with_rules(answers, ends) or ends
+        yield Finding("link-loss", "links", hosts, text, shown, symptom, fix, UNKNOWN, ends, "both", cells=(ends,))
 
 
 def _bad_everywhere(

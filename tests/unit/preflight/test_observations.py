@@ -387,6 +387,17 @@ def test_of_many_calls_half_are_answered_where_one_of_two_ways_is_dead(answered,
         assert verdict.cause == "data-ports-dropped"
 
 
+def test_of_many_calls_a_host_is_named_whose_own_rule_has_taken_some():
+    seen = answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "a", "data") else "ok")
+    rule = "filter: -A INPUT -i eth0 -p tcp -m hashlimit --hashlimit-above 4/min --hashlimit-name few -j DROP"
+    grown = {"a": {"firewall": {"rules": [rule], "grown": [rule]}}}
+    seen = dataclasses.replace(seen, often=(("b", "a", 2, 16),), control=grown)
+    seen = dataclasses.replace(seen, links=targets.settled(seen))
+    verdict = judge(seen)
+    assert (verdict.cause, verdict.hosts) == ("link-loss", ("a",))
+    assert is_left_to_rehearsal(verdict.first, seen)
+
+
 def test_calls_that_all_stay_away_after_a_connection_stopped_are_no_way_of_several():
     seen = of_two(answers(outcome=lambda s, t, k: "cut" if (s, k) == ("b", "data") else "ok"))
     links = tuple(link if link.ok else dataclasses.replace(link, moved=1 << 20) for link in seen.links)
