@@ -55,13 +55,8 @@ def measure(quick: bool) -> dict[str, Any]:
                 times[what] += [seconds] * bool(number)
     rival = f"ssh docker run torchrun {spread(times['torchrun'], '.1f')} s"
     rows = [
-        Row(
-            what, f"{spread(times[name], '.1f')} s", rival, "", f"<= {most:g} s", statistics.median(times[name]) <= most
-        )
-        for what, name, most in (
-            (f"fab preflight with its rehearsal, {HOSTS} hosts", "rehearsed", MOST_S),
-            (f"fab preflight --quick, {HOSTS} hosts", "quick", MOST_QUICK_S),
-        )
+        _row(f"fab preflight with its rehearsal, {HOSTS} hosts", times["rehearsed"], rival, MOST_S),
+        _row(f"fab preflight --quick, {HOSTS} hosts", times["quick"], rival, MOST_QUICK_S),
     ]
     note = f"{repetitions} repetitions; hosts and commands share {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}"
     return result(rows, [note])

@@ -288,7 +288,8 @@ def rehearse(asked, next_phase):
         absent = isinstance(failed, ModuleNotFoundError) and failed.name == "torch"
         yield {"phase": "alone", "torch": "" if absent else "?", "error": words_of(failed)}
         return
-    # In this process too, as a rank does: without a word of the processor, torch crashes here, and in no fork of it.
+    # Where a container hides what the processor is, this crashes a process that imported torch, and no fork of it. A
+    # rank of a run is such a process; the ranks of a rehearsal are forks.
     torch.empty((), dtype=torch.int64).random_()
     plan = plan_of(asked, os.environ)
     children = [Child(plan, local) for local in range(plan["ranks"])]

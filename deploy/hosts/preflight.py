@@ -179,8 +179,8 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     verdict = judge(answers, findings)
     if options.proof and (doubted := doubts.doubts(verdict, answers)):
         tried = _rehearsed(hosts, presence, options, answers, findings, verdict)
-        return answers, doubts.after_rehearsal(tried, doubted)
-    if verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
+        verdict = doubts.after_rehearsal(tried, doubted)
+    elif verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         verdict = _rehearsed(hosts, presence, options, answers, findings, verdict)
         if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
             # What let the first calls through may have closed since: a limit of bytes, of connections, of time.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from .. import prediction, remedies
 from ..answers import Answers
 from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed
-from ..request import TORCHRUN
+from ..request import MUSTER, TORCHRUN
 
 HANG = "most nodes hang without an error; some print `The client socket has timed out after 60000ms`"
 LOOPBACK = "`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one"
@@ -40,8 +40,8 @@ def check(answers: Answers) -> Iterator[Finding]:
 def _own(answers: Answers) -> Iterator[Finding]:
     for host in answers.hosts_with_facts:
         facts, pick = answers.facts[host], answers.plan.data[host]
-        if odd := _odd_label(str(facts["hostname"])):
-            yield _unspeakable(host, odd)
+        if answers.request.style in (MUSTER, TORCHRUN) and not _is_askable(str(facts["hostname"])):
+            yield _not_askable(host, str(facts["hostname"]))
             continue
         name, problem = str(facts["hostname"]), pick.problem if pick.problem in OWN else ""
         c10d = answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d"
@@ -74,15 +74,15 @@ def _own(answers: Answers) -> Iterator[Finding]:
         )
 
 
-def _odd_label(name: str) -> str:
-    """The part of a host's name that Python cannot look up: between two dots there are 1 to 63 letters."""
-    return next((label or name for label in name.rstrip(".").split(".") if not 0 < len(label) <= MOST_LABEL), "")
+def _is_askable(name: str) -> bool:
+    """Whether Python can look a host's name up: between two dots there are 1 to 63 letters."""
+    return not name or all(0 < len(label) <= MOST_LABEL for label in name.removesuffix(".").split("."))
 
 
-def _unspeakable(host: str, label: str) -> Finding:
+def _not_askable(host: str, name: str) -> Finding:
     """torchrun asks for its host's full name at its start, and ends with an error of Python's."""
-    size = f"{label[:80]} has {len(label)} letters, and {MOST_LABEL} are the most between two dots"
-    text = f"{host}: Python cannot look up the host's own name: {size}"
+    limits = f"it takes 1 to {MOST_LABEL} letters between two dots"
+    text = f"{host}: Python cannot look up the host's own name {name[:80]}: {limits}"
     fix = f"on {host}: sudo hostnamectl set-hostname {host}"
     symptom = "`UnicodeError: encoding with 'idna' codec failed` at the start of torchrun"
     return Finding("name-unresolvable", "names", (host,), text, (), symptom, fix)
