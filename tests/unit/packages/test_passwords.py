@@ -61,9 +61,12 @@ def test_only_a_file_of_requirements_with_a_password_stays_here(path: str, text:
     assert (credentials.kind_of(path, text.encode()) == credentials.IN_AN_ADDRESS) is kept
 
 
-def test_without_a_password_nothing_changes() -> None:
-    given, own = needs("-i https://index/simple\nplain\n"), Settings({"UV_INDEX": "x"})
+def test_hosts_install_from_the_index_that_a_file_names() -> None:
+    given, own = needs("plain\n"), Settings({"UV_INDEX": "x"})
     assert passwords.take_out(given, own) == (given, own)
+    taken, own = passwords.take_out(needs("-i https://index/simple\nplain\n"), own)
+    assert own.variables == {"UV_INDEX": "x", "UV_DEFAULT_INDEX": "https://index/simple"}
+    assert (taken.files[0][1], taken.unsent) == (b"\nplain\n", ())
 
 
 def test_a_mere_user_in_a_source_is_not_in_the_text_that_names_the_fetched_source() -> None:
