@@ -97,7 +97,7 @@ class _Work:
         self._places, self._asked, self._folder = places, asked, folder
         self._scratch: dict[str, str] = {}
         self._built: dict[str, dict[str, dict[str, Any]]] = {place.name: {} for place in places}
-        self._offline: dict[str, Files] = {}
+        self._offline: dict[str, bytes] | None = None
         self._sent, self._mutex = 0, Mutex()
         self._fetched: dict[str, bytes] = {}
         self._sdists: dict[str, bytes] = {}
@@ -197,12 +197,12 @@ class _Work:
         overlay = {f"kept-{number}": path for number, path in enumerate(self._asked.requirements.unsent)}
         files, rows = {name: contents[path] for name, path in overlay.items()}, list[dict[str, Any]]()
         for number, source in enumerate(todo):
-            row = {"key": source.key, "kind": source.kind, "subdirectory": source.subdirectory}
+            row: dict[str, Any] = {"key": source.key, "kind": source.kind, "subdirectory": source.subdirectory}
             if source.kind == "folder":
                 row |= {"path": source.place, "editable": source.editable, "overlay": overlay}
             else:
                 row["tar"] = f"source-{number}"
-                files[row["tar"]] = self._fetched[source.place] if source.kind == "git" else self._sdists[source.key]
+                files[f"source-{number}"] = self._fetched[source.place] if source.kind == "git" else self._sdists[source.key]
             if source.kind == "index":
                 row["line"] = source.place
             rows.append(row)
@@ -255,9 +255,9 @@ class _Work:
     def _wheels(self, lock: Lock) -> dict[str, bytes]:
         """The wheels of a lock, fetched here by their hashes, for hosts that reach no index."""
         with self._mutex:
-            if not self._offline:
-                self._offline = {"": wheels.fetch(lock, self._base, self._asked.settings, self._folder)}
-            return dict(self._offline[""])
+            if self._offline is None:
+                self._offline = wheels.fetch(lock, self._base, self._asked.settings, self._folder)
+            return self._offline
 
     def _do(
         self, place: Place, order: Mapping[str, Any], files: Files, digest: str = "", offline: bool = False

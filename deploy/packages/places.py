@@ -252,8 +252,8 @@ class ProcessPlace:
         for name in ("cache", "tools"):
             where[name] = str(top / f"packages-{name}")
             Path(where[name]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        where["made"] = str(top / f"built-{scratch}")
         if scratch:
-            where["made"] = str(top / f"built-{scratch}")
             Path(where["made"]).mkdir(mode=0o700, exist_ok=True)
         if digest:
             shutil.rmtree(target, ignore_errors=True)

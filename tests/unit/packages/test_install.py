@@ -118,7 +118,7 @@ def bring(tmp_path, address, tool):
         files = {"requirements.txt": text, **(more or {})}
         for path, content in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(content)
+            (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())
         needs = requirements.read(folder, "requirements.txt", set(files))
         settings = Settings({"UV_DEFAULT_INDEX": address, "NO_PROXY": "127.0.0.1", "UV_HTTP_RETRIES": "0"})
         needs, settings = passwords.take_out(needs, settings)
@@ -235,6 +235,15 @@ def test_an_index_that_has_other_files_than_the_user_pinned_is_refused(bring, na
     with pytest.raises(DeployError, match=rf"{name}==.*other hashes than your file pins"):
         bring(f"{name} --hash=sha256:{'0' * 64}", a)
     assert a.orders == ["describe"]
+
+
+@pytest.mark.parametrize("line", ["./wheels/mine-1.0-py3-none-any.whl", "mine @ ./wheels/mine-1.0-py3-none-any.whl"])
+def test_a_wheel_of_the_folder_is_installed_by_its_hash(bring, line):
+    name, wheel = index.wheel("mine", "1.0", "", needs="plain<2")
+    bring(line, a := Place("a"), more={f"wheels/{name}": wheel})
+    assert f"mine==1.0 --hash=sha256:{hashlib.sha256(wheel).hexdigest()}" in a.locks[0][0]
+    assert names(a) == ["mine==1.0", "plain==1.0"]
+    assert a.got[-1] == [f"wheels/{name}"]
 
 
 def test_a_host_that_reaches_no_index_gets_the_wheels_from_here(bring):
