@@ -43,10 +43,11 @@ def wheel(name: str, version: str, code: str, needs: str = "") -> tuple[str, byt
     return f"{name}-{version}-py3-none-any.whl", written.getvalue()
 
 
-def source(name: str, version: str, code: str, before: str = "") -> tuple[str, bytes]:
+def source(name: str, version: str, code: str, before: str = "", needs: str = "") -> tuple[str, bytes]:
     """The same as source alone; `before`: what its build does first."""
+    project = _PROJECT.format(name=name, version=version)
     files = {
-        "pyproject.toml": _PROJECT.format(name=name, version=version),
+        "pyproject.toml": project.replace("[build", f'dependencies = ["{needs}"]\n[build') if needs else project,
         "backend.py": before + _BACKEND.format(name=name, version=version, code=code, wheel=_WHEEL),
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -99,7 +100,7 @@ class _Work:
         self._built: dict[str, dict[str, dict[str, Any]]] = {place.name: {} for place in places}
         self._offline: dict[str, bytes] | None = None
         self._sent, self._mutex = 0, Mutex()
-        self._fetched: dict[str, bytes] = {}
+        self._fetched: dict[str, bytes | mmap.mmap] = {}
         self._sdists: dict[str, bytes] = {}
 
     def bring(self) -> Installed:
@@ -195,16 +196,19 @@ class _Work:
         todo = [source for source in wanted if source.key not in self._built[place.name]]
         contents = dict(self._asked.requirements.files)
         overlay = {f"kept-{number}": path for number, path in enumerate(self._asked.requirements.unsent)}
-        files, rows = {name: contents[path] for name, path in overlay.items()}, list[dict[str, Any]]()
+        files: dict[str, bytes | mmap.mmap] = {name: contents[path] for name, path in overlay.items()}
+        rows = list[dict[str, Any]]()
         for number, source in enumerate(todo):
             row: dict[str, Any] = {"key": source.key, "kind": source.kind, "subdirectory": source.subdirectory}
             if source.kind == "folder":
                 row |= {"path": source.place, "editable": source.editable, "overlay": overlay}
             else:
                 row["tar"] = f"source-{number}"
-                files[f"source-{number}"] = self._fetched[source.place] if source.kind == "git" else self._sdists[source.key]
-            if source.kind == "index":
-                row["line"] = source.place
+                files[f"source-{number}"] = (
+                    self._fetched[source.place] if source.kind == "git" else self._sdists[source.key]
+                )
+            row |= {"line": source.place} if source.kind == "index" else {}
+            row |= {"name": source.name} if source.name else {}
             rows.append(row)
         keep = {source.key: self._cache_key(source) for source in todo}
         order = {"mode": "build", "sources": rows, "keep": keep, "with_torch": []}
@@ -284,21 +288,30 @@ class _Work:
             return once({**files, "uv": uv.program_for(place.name, place.machine())})
 
     def _agreed(self, digests: Mapping[str, str], lock: Lock) -> str:
-        """The one digest of the installed files. Where there are others, removes them and raises DeployError."""
-        wanted = lock.files or next(iter(digests.values()), "")
-        if odd := [place for place in self._places if digests.get(place.name, wanted) != wanted]:
-            for place in odd:
-                place.remove(lock.digest(*self._deciding[:2]))
-            raise DeployError(
-                f"{', '.join(place.name for place in odd)}: the installed files differ from those of the other hosts, "
-                "from the same lock",
-                "deploy again; if they still differ, the index serves different files under one name",
-            )
-        return wanted
+        """The one digest of the installed files. Where there are others, removes them and raises DeployError.
+
+        What other hosts said at an earlier time counts only if a host of now has the packages from then.
+        """
+        before = [place.name for place in self._places if place.name not in digests]
+        said = list(digests.values())
+        if not said or (not before and len(set(said)) == 1) or set(said) == {lock.files}:
+            return said[0] if said else lock.files
+        usual = lock.files if before else max(said, key=said.count)
+        odd = [place for place in self._places if digests.get(place.name, usual) != usual]
+        others = [place.name for place in self._places if place not in odd]
+        doubted = odd if before or len(others) > len(odd) else [p for p in self._places if p.name in digests]
+        for place in doubted:
+            place.remove(lock.digest(*self._deciding[:2]))
+        raise DeployError(
+            f"{', '.join(place.name for place in odd)}: the installed files differ from those of {', '.join(others)}, "
+            "from the same lock",
+            "deploy again; if they still differ, the index serves different files under one name, or a host lies",
+        )
 
 
 def _to_describe(source: Source) -> Source:
-    return replace(source, described=True)
+    """The source, to be described by its builds where its own files do not say what it needs."""
+    return replace(source, described=True) if source.kind == "index" or not source.name else source
 
 
 def _row(source: Source) -> dict[str, Any]:

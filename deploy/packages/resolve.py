@@ -75,10 +75,8 @@ class Resolving:
         return self._chosen(lines, own, list(built.values()))
 
     def _known(self, own: list[Source]) -> list[Source]:
-        """These sources, each with what it needs: those that do not say it are built at once, by all hosts."""
-        unknown = [source for source in own if not source.name]
-        by_key = {source.key: source for source in (self._asked.build(unknown) if unknown else [])}
-        return [by_key.get(source.key, source) for source in own]
+        """These sources, each with what it needs. If one does not say it, all hosts build them all, at once."""
+        return self._asked.build(own) if any(not source.name for source in own) else own
 
     def _wanted(self, own: Sequence[Source]) -> Path:
         """What uv resolves: the file itself, or what its project stands for, with stubs for the sources `own`."""

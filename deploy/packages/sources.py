@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import mmap
 import posixpath
 import re
 import tarfile
@@ -49,7 +50,7 @@ def of_folder(needs: Requirements, folder: Path) -> list[Source]:
     return found
 
 
-def of_git(words: Mapping[str, bytes]) -> list[Source]:
+def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
     """The git sources that were fetched, by their address, in this order. Raises UsageError."""
     found = []
     for number, (word, content) in enumerate(words.items()):
@@ -153,7 +154,7 @@ def _described(source: Source, content: bytes, where: str) -> Source:
     if not re.fullmatch(NAME, name) or not re.fullmatch(VERSION, version):
         raise UsageError(f"{where}: {name[:100]!r} {version[:100]!r} is no name and version of a package")
     optional = project.get("optional-dependencies", {})
-    needs = [*_needs(project.get("dependencies", ()), where)]
+    needs = [*_needs(project.get("dependencies", []), where)]
     for extra, rows in optional.items() if isinstance(optional, dict) else ():
         if not re.fullmatch(NAME, extra):
             raise UsageError(f"{where}: {extra[:100]!r} is no name of an extra")
@@ -172,7 +173,7 @@ def _needs(rows: object, where: str) -> Iterable[str]:
     if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
         raise UsageError(f"{where}: dependencies are a list of texts", "correct the file")
     for row in rows:
-        need = " ".join(row.split())
+        need = passwords.plain(" ".join(row.split()))
         if not is_need(need):
             raise UsageError(f"{where}: {need[:200]!r} is no requirement that Muster can install")
         yield need
@@ -196,17 +197,22 @@ def _of_file(path: Path, digests: list[bytes] | list[str]) -> bytes:
     return content if hashlib.sha256(content).hexdigest() in digests else b""
 
 
-def _of_tar(content: bytes, path: str) -> bytes:
-    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+def _of_tar(content: bytes | mmap.mmap, path: str) -> bytes:
+    with tarfile.open(fileobj=io.BytesIO(content) if isinstance(content, bytes) else _rewound(content)) as tar:
         for entry in tar:
             if entry.name == path and entry.isreg() and (file := tar.extractfile(entry)):
                 return file.read(_MOST)
     return b""
 
 
+def _rewound(content: mmap.mmap) -> Any:
+    content.seek(0)
+    return content
+
+
 def _key(*parts: object) -> str:
     whole = hashlib.sha256()
     for part in parts:
-        whole.update(part if isinstance(part, bytes) else repr(part).encode())
+        whole.update(part if isinstance(part, bytes | mmap.mmap) else repr(part).encode())
         whole.update(b"\0")
     return whole.hexdigest()[:32]

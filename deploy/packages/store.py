@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import secrets
 import shutil
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ..core.errors import BadAnswer, DeployError
@@ -89,7 +90,7 @@ class Lock:
     left_out: tuple[str, ...] = ()
     torch: str = ""
     files: str = ""
-    fetched: Mapping[str, bytes] = field(default_factory=dict, hash=False, repr=False)
+    fetched: Mapping[str, bytes | mmap.mmap] = field(default_factory=dict, hash=False, repr=False)
 
     def digest(self, *more: object) -> str:
         """A digest of what is installed, on the base that `more` says."""
@@ -147,7 +148,7 @@ def find(key: str, folder: Path) -> Lock | None:
 def keep(key: str, lock: Lock, folder: Path) -> None:
     """Write the lock whole, or nothing. A full disk here costs only time the next time."""
     part = folder / f"{key}.{secrets.token_hex(4)}.part"
-    values = {name: value for name, value in asdict(lock).items() if name != "fetched"}
+    values = asdict(replace(lock, fetched={}))
     fetched = {name: hashlib.sha256(data).hexdigest() for name, data in lock.fetched.items()}
     try:
         part.mkdir(parents=True, mode=0o700)

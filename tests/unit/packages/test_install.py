@@ -1,16 +1,18 @@
-"""What is asked of which host, in memory, with a real index: nobody decides for another, and each installs for itself."""
+"""What is asked of which host, in memory, with a real index: each installs for itself, and decides for no other."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
-from deploy.packages import base, commands, install, passwords, requirements, uv
+from deploy.packages import base, commands, git, install, passwords, requirements, uv
 from deploy.packages.exchange import ToolFailed
 from deploy.packages.inside import tools
 from deploy.packages.places import Has
@@ -89,6 +91,7 @@ class Place:
     def _built(self, row):
         digest = hashlib.sha256(f"{self.name}{row['key']}".encode()).hexdigest()
         name = "sourced" if "sourced" in row.get("line", "") else "odd"
+        name = row.get("name") or name
         said = {"key": row["key"], "wheel": f"{name}-1.0-py3-none-any.whl", "sha256": digest}
         return {**said, "name": name, "version": "1.0", "requires": self.needs, "extras": []}
 
@@ -130,6 +133,17 @@ def bring(tmp_path, address, tool):
         return install.bring(places, asked, own)
 
     return bring
+
+
+def unpacked(archive):
+    """A source archive as git gives it: without the folder that all is in."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as whole, tarfile.open(fileobj=made, mode="w") as tar:
+        for entry in whole:
+            content = whole.extractfile(entry)
+            entry.name = entry.name.partition("/")[2]
+            tar.addfile(entry, content)
+    return made.getvalue()
 
 
 def names(place):
@@ -189,7 +203,9 @@ def test_what_a_host_alone_made_up_counts_for_no_other_host(bring):
 
 
 @pytest.mark.holds("nobody-decides")
-@pytest.mark.parametrize("need", ["evil @ https://evil.example/e.whl", "evil @ file:///etc/passwd", "a\nRequires-Dist: b"])
+@pytest.mark.parametrize(
+    "need", ["evil @ https://evil.example/e.whl", "evil @ file:///etc/passwd", "a\nRequires-Dist: b"]
+)
 def test_a_host_names_no_address_that_this_machine_would_fetch(need):
     said = {**DESCRIBED, "base": [{"name": "torch", "version": "2", "requires": [need], "extras": []}]}
     assert base.read(said, "x").packages[0].requires == ()
@@ -220,6 +236,18 @@ def test_what_a_host_said_of_a_build_alone_is_not_believed_later(bring):
     honest = Place("honest")
     bring("./libs/odd", honest, more=more)
     assert names(honest) == ["odd-1.0-py3-none-any.whl"]
+
+
+def test_a_git_source_is_fetched_here_and_built_by_each_host(bring, monkeypatch):
+    word, inner = "git+https://host/outer.git", "git+https://me:sesame@host/inner.git@v1"
+    fetched = {word: index.source("outer", "1.0", "", needs=f"inner @ {inner}")[1]}
+    fetched[inner] = index.source("inner", "1.0", "", needs="plain<2")[1]
+    monkeypatch.setattr(git, "fetch_all", lambda words, tell: {name: unpacked(data) for name, data in fetched.items()})
+    bring(f"outer @ {word}", a := Place("a"))
+    assert a.orders == ["describe", "build", "install"]
+    assert names(a)[0] == "plain==1.0"
+    assert len(a.locks[0][1]) == 2
+    assert "sesame" not in json.dumps([a.locks, a.got])
 
 
 def test_what_builds_say_alike_is_resolved(bring):
@@ -262,10 +290,27 @@ def test_this_machine_is_named_where_it_reaches_no_index(bring):
 
 
 def test_a_host_with_other_files_is_named_and_loses_them(bring):
-    a, b = Place("a"), Place("b", files="e" * 64)
-    with pytest.raises(DeployError, match="b: the installed files differ"):
-        bring("plain", a, b)
+    a, b, c = Place("a"), Place("b", files="e" * 64), Place("c")
+    with pytest.raises(DeployError, match="b: the installed files differ from those of a, c"):
+        bring("plain", a, b, c)
     assert a.has
+    assert c.has
+    assert not b.has
+
+
+@pytest.mark.holds("nobody-decides")
+def test_what_a_host_alone_said_of_its_files_blames_no_other_host_later(bring):
+    bring("plain", liar := Place("liar", files="e" * 64))
+    with pytest.raises(DeployError, match="c: the installed files differ from those of liar"):
+        bring("plain", liar, Place("c"))
+    bring("plain", Place("a"), Place("b"))
+
+
+def test_of_two_hosts_that_differ_neither_is_believed(bring):
+    a, b = Place("a", files="e" * 64), Place("b")
+    with pytest.raises(DeployError, match="the installed files differ"):
+        bring("plain", a, b)
+    assert not a.has
     assert not b.has
 
 
