@@ -101,12 +101,12 @@ def up(options: Options, console: Console) -> int:
     for note in asked.notes:
         console.note(note)
     in_files, hidden, sending = _hidden(options, choice.script)
-    folder, needs = None, None
+    folder, look, needs = None, None, None
     if choice.script:
         folder, look = script.check(options.folder, choice.arguments, sending, console)
         needs = packages_shown.asked(options.requirements, folder, look, console)
         _warn_alone(folder, asked, options, console)
-    code_now = repository.look(folder, sending) if folder else None
+    code_now = repository.look(folder, sending, look) if folder else None
     gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)
     wanted = options.backend or ("processes" if gpus else "auto")
