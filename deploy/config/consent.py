@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..core.errors import UsageError
 from . import allowed
@@ -20,6 +20,9 @@ from .wishes import MOST_LINES, Wish, lines, plain
 
 # Letters of a wish where a command says again what was allowed before.
 _MOST_AGAIN = 100
+
+
+T = TypeVar("T")
 
 
 class Asker(Protocol):
@@ -70,7 +73,11 @@ class Door:
         if added:
             _keep(console, place, passed)
 
-    def once(self, path: Path, read: Callable[[Path], Any]) -> Any:
+    def forget(self) -> None:
+        """Read files anew from now on."""
+        self._files.clear()
+
+    def once(self, path: Path, read: Callable[[Path], T]) -> Any:
         """What `read` makes of a file: of two calls in this command the second gets what the first one got."""
         key = (path.absolute(), read)
         if key not in self._files:
@@ -84,7 +91,9 @@ _DOOR: ContextVar[Door] = ContextVar("door", default=_CLOSED)
 
 @contextmanager
 def asking(door: Door) -> Iterator[None]:
-    """Open a door for as long as this lasts."""
+    """Open a door for as long as this lasts. A program opens one several times: files are read anew each time."""
+    if _DOOR.get() is not door:
+        door.forget()
     token = _DOOR.set(door)
     try:
         yield
@@ -101,10 +110,13 @@ def require(folder: Path, wishes: Sequence[Wish], source: str) -> None:
         _DOOR.get().require(folder, wishes, source)
 
 
-def once(path: Path, read: Callable[[Path], Any]) -> Any:
+def once(path: Path, read: Callable[[Path], T]) -> T:
     """What `read` makes of a file, read once in a command: what was asked about is what is used."""
     door = _DOOR.get()
-    return read(path) if door is _CLOSED else door.once(path, read)
+    if door is _CLOSED:
+        return read(path)
+    value: T = door.once(path, read)
+    return value
 
 
 class _Nobody:
@@ -128,17 +140,16 @@ class _Nobody:
 def _ask(console: Asker, added: Sequence[Wish], again: bool, place: Place, source: str, how: str) -> None:
     """Return if the user says yes. Raises UsageError."""
     shown = lines(added)
-    where = plain(place.path)
-    what = f"{source} in {where} {'now also ' * again}asks for what is yours to allow:"
-    hint = f"if you trust {where}: {how}"
+    what = f"{plain(source)}: this folder, {plain(place.path)}, {'now also ' * again}asks for what is yours to allow"
+    hint = f"if you trust that folder: {how}"
     if len(shown) > MOST_LINES:
         few = f"({len(shown):,} lines, more than can be read before a yes)"
-        raise UsageError("\n".join([what, *shown[: MOST_LINES // 2], few]), f"read {source} itself; {hint}")
+        raise UsageError("\n".join([f"{what}:", *shown[: MOST_LINES // 2], few]), f"read its files; {hint}")
     if not console.asks:
-        raise UsageError("\n".join([what, *shown, "and nobody is here to answer"]), hint)
-    console.warn("\n    ".join([what, *shown]))
+        raise UsageError("\n".join([f"{what}, and no terminal can ask you:", *shown]), hint)
+    console.warn("\n    ".join([f"{what}:", *shown]))
     if not console.ask("allow it?"):
-        raise UsageError(f"{source}: not allowed; nothing was done", "take it out of the file, or answer yes")
+        raise UsageError(f"{plain(source)}: not allowed; nothing was done", "take it out of the file, or answer yes")
 
 
 def _tell(console: Asker, wishes: Sequence[Wish], source: str, asked: bool) -> None:
@@ -146,7 +157,7 @@ def _tell(console: Asker, wishes: Sequence[Wish], source: str, asked: bool) -> N
     shown = lines(wishes, _MOST_AGAIN)
     more = f"; and {len(shown) - MOST_LINES:,} more" if len(shown) > MOST_LINES else ""
     if not asked:
-        console.note(f"{source}: {'; '.join(shown[:MOST_LINES])}{more}")
+        console.note(f"{plain(source)}: {'; '.join(shown[:MOST_LINES])}{more}")
     console.data({"kind": "allowed", "source": source, "asks": lines(wishes)})
 
 
