@@ -4,6 +4,7 @@ nothing of the repository but its objects, and of those only files that lie ther
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shutil
@@ -18,8 +19,8 @@ from .git import Repository
 
 # For git: memory of its own in kB, processor seconds, bytes of an answer, and of a file in it.
 _MEMORY, _SECONDS, _MOST, MOST_BLOB = 256 << 10, 20, 64 << 20, 1 << 20
+_MOST_LISTED = 8 << 20  # bytes of the names of all files of a source
 _PATIENCE_S = 60.0
-_LIMITED = f'ulimit -d {_MEMORY} -t {_SECONDS} -f {_MOST >> 9}; exec git "$@"'
 _SETTINGS = (
     *("core.commitGraph=false", "core.multiPackIndex=false", "core.attributesFile=/dev/null"),
     *("core.hooksPath=/dev/null", "core.packedGitLimit=64m", "core.bigFileThreshold=8m"),
@@ -31,10 +32,11 @@ Both = tuple[bytes | None, bytes | None, int, int]
 
 
 class Objects:
-    """The objects of one repository, for as long as `borrowed` lasts."""
+    """Objects, seen from a git folder of our own."""
 
-    def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
-        self._place, self._environment = place, environment
+    def __init__(self, place: Path, objects: Path) -> None:
+        self._place = place
+        self._environment = {**_environment(place), "GIT_OBJECT_DIRECTORY": str(objects)}
 
     def tree(self, commit: str, below: str) -> dict[str, tuple[int, str]]:
         """The mode and the object of each path of a commit. `below`: only what is in that folder, `a/b/` or ""."""
@@ -54,6 +56,24 @@ class Objects:
             blobs[name], at = answer[end + 1 : end + 1 + size], end + size + 2
         return blobs
 
+    def files(self, commit: str) -> list[tuple[str, str, int]]:
+        """The path, the object and the size of each file of a commit. Raises OSError, SubprocessError."""
+        rows = self._ask(["ls-tree", "-r", "-z", "-l", "--full-tree", commit], most=_MOST_LISTED).split(b"\0")
+        matches = (re.fullmatch(rb"[0-7]+ blob ([0-9a-f]+) +([0-9]+)\t(.*)", row, re.DOTALL) for row in rows)
+        return [(os.fsdecode(row[3]), row[1].decode(), int(row[2])) for row in matches if row]
+
+    def commit(self, name: str) -> str:
+        """The commit that a name means. Raises OSError, SubprocessError."""
+        return (
+            self._ask(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"]).decode().strip()
+        )
+
+    def archive(self, commit: str, most: int) -> mmap.mmap:
+        """The files of a commit, as a tar file of at most `most` bytes. Raises OSError, SubprocessError."""
+        with TemporaryFile() as answer:
+            self._run(["archive", "--format=tar", commit], answer, most)
+            return mmap.mmap(answer.fileno(), 0, access=mmap.ACCESS_READ)
+
     def diff(self, both: Mapping[str, Both]) -> dict[str, bytes]:
         """git's words for how each of these files differs, by path. Raises OSError, SubprocessError, ValueError."""
         for side in ("a", "b"):
@@ -69,11 +89,19 @@ class Objects:
         # In the order of their names, as git walks two folders.
         return dict(zip(sorted(both, key=_order), parts, strict=True))
 
-    def _ask(self, words: Sequence[str], order: str = "", good: tuple[int, ...] = (0,)) -> bytes:
+    def _ask(self, words: Sequence[str], order: str = "", good: tuple[int, ...] = (0,), most: int = _MOST) -> bytes:
         """What git prints. Raises OSError, SubprocessError."""
+        with TemporaryFile() as answer:
+            self._run(words, answer, most, order, good)
+            answer.seek(0)
+            return answer.read()
+
+    def _run(
+        self, words: Sequence[str], answer: IO[bytes], most: int, order: str = "", good: tuple[int, ...] = (0,)
+    ) -> None:
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
-        command = ["sh", "-c", _LIMITED, "git", *settings, *words]
-        with TemporaryFile() as given, TemporaryFile() as answer:
+        command = limited(["git", *settings, *words], _SECONDS, most)
+        with TemporaryFile() as given:
             given.write(order.encode())
             given.seek(0)
             done = subprocess.run(
@@ -86,9 +114,15 @@ class Objects:
                 timeout=_PATIENCE_S,
                 check=False,
             )
-            if done.returncode not in good:
-                raise subprocess.CalledProcessError(done.returncode, command)
-            return _whole(answer)
+        if done.returncode not in good:
+            raise subprocess.CalledProcessError(done.returncode, command)
+
+
+def limited(command: Sequence[str], seconds: int, most: int) -> list[str]:
+    """The command, with limits: memory, seconds of the processor, and bytes of each file that it writes."""
+    limits = (("-c", 0), ("-d", _MEMORY), ("-t", seconds), ("-f", most >> 9))
+    words = "".join(f"ulimit {option} {number}; " for option, number in limits)
+    return ["sh", "-c", words + 'exec "$@"', "sh", *command]
 
 
 @contextmanager
@@ -97,12 +131,17 @@ def borrowed(repository: Repository) -> Iterator[Objects]:
     objects = repository.common / "objects"
     _check(objects)
     with TemporaryDirectory(prefix="muster-git-") as name:
-        place = Path(name)
-        (place / "refs").mkdir()
-        (place / "HEAD").write_text("ref: refs/heads/none\n")
-        form = "1\n[extensions]\n\tobjectFormat = sha256" if repository.hash_bytes == 32 else "0"
-        (place / "config").write_text(f"[core]\n\tbare = true\n\trepositoryFormatVersion = {form}\n")
-        yield Objects(place, {**_environment(place), "GIT_OBJECT_DIRECTORY": str(objects.resolve())})
+        make(Path(name), repository.hash_bytes)
+        yield Objects(Path(name), objects.resolve())
+
+
+def make(place: Path, hash_bytes: int = 20) -> None:
+    """Make an empty git folder with no settings, without a template."""
+    for name in ("refs", "objects"):
+        (place / name).mkdir()
+    (place / "HEAD").write_text("ref: refs/heads/none\n")
+    form = "1\n[extensions]\n\tobjectFormat = sha256" if hash_bytes == 32 else "0"
+    (place / "config").write_text(f"[core]\n\tbare = true\n\trepositoryFormatVersion = {form}\n")
 
 
 def _environment(place: Path) -> dict[str, str]:
@@ -133,14 +172,6 @@ def _check(folder: Path, deep: int = 0) -> None:
                 _check(Path(entry.path), deep + 1)
         elif not entry.is_file(follow_symlinks=False):
             raise OSError(f"{entry.path} is no plain file")
-
-
-def _whole(answer: IO[bytes]) -> bytes:
-    size = answer.seek(0, os.SEEK_END)
-    if size > _MOST:
-        raise OSError("the commit is very large")
-    answer.seek(0)
-    return answer.read()
 
 
 def _put(path: Path, content: bytes | None, mode: int) -> None:

@@ -103,7 +103,7 @@ def _locked(places: Sequence[Place], asked: PackageRequest, sent: list[int]) -> 
         "kept": {f"kept-{number}": path for number, path in enumerate(needs.unsent)},
     }
     contents = dict(needs.files)
-    sources = {name: contents[path] for name, path in order["kept"].items()}
+    sources: dict[str, bytes | mmap.mmap] = {name: contents[path] for name, path in order["kept"].items()}
     sources |= {f"git-{number}.tar": content for number, content in enumerate(fetched.values())}
     for place in (*places, *([asked.instead] if asked.instead else ())):
         try:

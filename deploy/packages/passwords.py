@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from ..core.errors import UsageError
 from ..image import credentials
-from .requirements import Requirements, lines
+from .requirement_lines import lines
+from .requirements import Requirements
 from .settings import Settings, without_logins
 
 _INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)(\S+)")
