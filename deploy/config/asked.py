@@ -34,7 +34,9 @@ _REACHES_HOST = re.compile(r"NVIDIA_\w+")
 
 
 def of(cluster: Cluster, path: Path) -> list[Wish]:
-    """What the file asks for. `path`: the file. Raises UsageError for what no file may have: an `include` outside.
+    """What the file asks for. `path`: the file; the cluster's paths are real ones.
+
+    Raises UsageError for what no file may have: an `include` outside.
 
     The most dangerous stands last: on a screen it is right above the question.
     """
@@ -117,7 +119,7 @@ def _as_written(value: Any) -> str:
 
 
 _WORDS: Mapping[str, Callable[[Any], str]] = {
-    "dockerfile": lambda path: f"{os.path.realpath(path)} is built on this machine, with the folder it lies in",
+    "dockerfile": lambda path: f"{path} is built on this machine, with the folder it lies in",
     "on_end": lambda words: f"{words} once the run has ended",
     "user": lambda number: f"{number} owns the run's processes on the hosts",
     "overlay": lambda _: "a network of the run's own, over a port of the hosts",
@@ -138,9 +140,8 @@ def _mount(mount: Mount) -> str:
 
 def _variables(path: Path) -> Wish:
     names = env_file.of_shell(path)
-    return Wish("variables", f"of {os.path.realpath(path)}" + f", with {', '.join(names)} of this shell" * bool(names))
+    return Wish("variables", f"of {path}" + f", with {', '.join(names)} of this shell" * bool(names))
 
 
 def _secret(secret: Secret) -> Wish:
-    source = os.path.realpath(secret.file) if secret.file else "this shell"
-    return Wish("secret", f"{secret.name} from {source}{', as a file' * secret.as_file}")
+    return Wish("secret", f"{secret.name} from {secret.file or 'this shell'}{', as a file' * secret.as_file}")
