@@ -60,9 +60,16 @@ def outside(path: Path, folder: Path) -> str:
 
 def _host(host: Host) -> Wish:
     way = f" through {host.gateway}" * bool(host.gateway) + f" on {host.interface}" * bool(host.interface)
-    site = re.sub(r"^[^.]*\.(?=\D)|\.\d+\.\d+$", "*.", host.address) if "." in host.address else "their own names"
-    group = f"as {host.user or 'you'} at {site}" + f" port {host.port}" * bool(host.port) + way
+    group = f"as {host.user or 'you'} at {_site(host.address)}" + f" port {host.port}" * bool(host.port) + way
     return Wish("host", f"{host.name} at {host.destination}{way}", group, host.name)
+
+
+def _site(address: str) -> str:
+    """What many hosts of one place share: `*.lab.org`, `10.0.*`."""
+    numbers, rest = address.split("."), address.partition(".")[2]
+    if len(numbers) == 4 and all(map(str.isdecimal, numbers)):
+        return ".".join([*numbers[:2], "*"])
+    return f"*.{rest}" if rest else "names of their own"
 
 
 def _settings(cluster: Cluster, all_of_them: bool) -> Iterator[Wish]:

@@ -502,3 +502,16 @@ def test_a_script_of_another_users_folder_does_not_run_as_a_process_before_a_yes
     said = clone.person(*words, answers=["n"])
     assert (said.code, said.questions) == (USAGE, 1)
     assert not ran.exists()
+
+
+def test_a_user_without_a_home_is_asked_each_time(clone, monkeypatch):
+    """As in a container with a number for a user: `~` would be a folder of the clone."""
+    clone.says()
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, "relative")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert (
+        "your answer holds for this command alone: this user has no home" in clone.types("status", "--allow-folder").err
+    )
+    assert clone.types("status").code == USAGE
+    assert {path.name for path in clone.folder.iterdir()} <= {"cluster.toml", "runs", "train.py"}
