@@ -20,6 +20,7 @@ from typing import Any
 
 from ..core import provenance
 from ..core.formats import ALLOWED
+from .owner import top_of
 
 _MOST = 8 << 20  # bytes; ten thousand hosts take less than two
 
@@ -41,17 +42,19 @@ def place_of(folder: Path) -> Place:
 
 
 def file_of(place: Place) -> Path:
-    """The file of a folder's answers, whether it exists or not."""
+    """The file of a folder's answers, whether it exists or not. Raises OSError for a user without a home."""
     home = os.environ.get("XDG_CONFIG_HOME", "")
-    base = Path(home) if os.path.isabs(home) else Path.home() / ".config"
+    base = Path(home if os.path.isabs(home) else os.path.expanduser("~/.config"))
+    if not base.is_absolute():
+        raise OSError("this user has no home")
     digest = hashlib.sha256(json.dumps(asdict(place), sort_keys=True).encode()).hexdigest()
     return base / "muster" / "allowed" / f"{digest[:32]}.json"
 
 
 def allowed(place: Place) -> frozenset[str]:
     """The keys of the wishes that the user has allowed this folder; none where that cannot be believed."""
-    path = file_of(place)
     with suppress(OSError, ValueError, RecursionError):
+        path = file_of(place)
         if _is_planted(path, place):
             return frozenset()
         with closing(_Folder(path.parent)) as folder:
@@ -70,17 +73,17 @@ def allowed(place: Place) -> frozenset[str]:
 
 def keep(place: Place, keys: Collection[str]) -> str:
     """Keep these with what the folder was allowed before; returns why that was not possible, or nothing."""
-    path = file_of(place)
-    if _is_planted(path, place):
-        return f"{path.parent} lies in the folder that asks"
     try:
+        path = file_of(place)
+        if _is_planted(path, place):
+            return f"{path.parent} lies in the folder that asks"
         _make(path.parent)
         with closing(_Folder(path.parent, tighten=True)) as folder:
             both = sorted({*allowed(place), *keys})
             document = {"format": ALLOWED, "folder": asdict(place), "allowed": both}
             folder.write(path.name, provenance.sealed(document))
     except OSError as fault:
-        return f"{fault.filename or path.parent}: {fault.strerror or fault}"
+        return f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
     return "" if allowed(place) >= set(keys) else f"{path} would not be believed"
 
 
@@ -141,8 +144,9 @@ def _make(path: Path) -> None:
 
 
 def _is_planted(path: Path, place: Place) -> bool:
-    """Whether the answers lie in the folder that asks, which may have brought them. A user's home brings none."""
+    """Whether the answers lie in the work tree that asks, which may have brought them. A user's home brings none."""
+    top = top_of(Path(place.path))
     with suppress(KeyError):
-        if place.path == os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir):
+        if str(top) == os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir):
             return False
-    return Path(os.path.realpath(path)).is_relative_to(place.path)
+    return Path(os.path.realpath(path)).is_relative_to(top)

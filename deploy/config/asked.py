@@ -34,7 +34,9 @@ _REACHES_HOST = re.compile(r"NVIDIA_\w+")
 
 
 def of(cluster: Cluster, path: Path) -> list[Wish]:
-    """What the file asks for. `path`: the file. Raises UsageError for what no file may have: an `include` outside.
+    """What the file asks for. `path`: the file; the cluster's paths are real ones.
+
+    Raises UsageError for what no file may have: an `include` outside.
 
     The most dangerous stands last: on a screen it is right above the question.
     """
@@ -58,9 +60,16 @@ def outside(path: Path, folder: Path) -> str:
 
 def _host(host: Host) -> Wish:
     way = f" through {host.gateway}" * bool(host.gateway) + f" on {host.interface}" * bool(host.interface)
-    site = re.sub(r"^[^.]*\.(?=\D)|\.\d+\.\d+$", "*.", host.address) if "." in host.address else "their own names"
-    group = f"as {host.user or 'you'} at {site}" + f" port {host.port}" * bool(host.port) + way
+    group = f"as {host.user or 'you'} at {_site(host.address)}" + f" port {host.port}" * bool(host.port) + way
     return Wish("host", f"{host.name} at {host.destination}{way}", group, host.name)
+
+
+def _site(address: str) -> str:
+    """What many hosts of one place share: `*.lab.org`, `10.0.*`."""
+    numbers, rest = address.split("."), address.partition(".")[2]
+    if len(numbers) == 4 and all(map(str.isdecimal, numbers)):
+        return ".".join([*numbers[:2], "*"])
+    return f"*.{rest}" if rest else "names of their own"
 
 
 def _settings(cluster: Cluster, all_of_them: bool) -> Iterator[Wish]:
@@ -117,7 +126,7 @@ def _as_written(value: Any) -> str:
 
 
 _WORDS: Mapping[str, Callable[[Any], str]] = {
-    "dockerfile": lambda path: f"{os.path.realpath(path)} is built on this machine, with the folder it lies in",
+    "dockerfile": lambda path: f"{path} is built on this machine, with the folder it lies in",
     "on_end": lambda words: f"{words} once the run has ended",
     "user": lambda number: f"{number} owns the run's processes on the hosts",
     "overlay": lambda _: "a network of the run's own, over a port of the hosts",
@@ -138,9 +147,8 @@ def _mount(mount: Mount) -> str:
 
 def _variables(path: Path) -> Wish:
     names = env_file.of_shell(path)
-    return Wish("variables", f"of {os.path.realpath(path)}" + f", with {', '.join(names)} of this shell" * bool(names))
+    return Wish("variables", f"of {path}" + f", with {', '.join(names)} of this shell" * bool(names))
 
 
 def _secret(secret: Secret) -> Wish:
-    source = os.path.realpath(secret.file) if secret.file else "this shell"
-    return Wish("secret", f"{secret.name} from {source}{', as a file' * secret.as_file}")
+    return Wish("secret", f"{secret.name} from {secret.file or 'this shell'}{', as a file' * secret.as_file}")

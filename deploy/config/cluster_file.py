@@ -27,12 +27,13 @@ def load(flag: str, named: str) -> Cluster:
 
 def _allowed(path: Path) -> Cluster:
     cluster = inventory.from_file(path)
+    cluster = replace(cluster, job=_resolved(cluster.job, path.parent))
     consent.require(path.parent, asked.of(cluster, path), str(path))
-    return replace(cluster, job=_as_shown(cluster.job, path.parent))
+    return cluster
 
 
-def _as_shown(job: Job, here: Path) -> Job:
-    """The job with the paths that were shown: a link that leads elsewhere a moment later leads nobody there."""
+def _resolved(job: Job, here: Path) -> Job:
+    """The job with the paths that are shown and used: a link that leads elsewhere by then leads nobody there."""
     folder = Path(asked.outside(job.folder, here) or job.folder) if job.folder else None
     secrets = tuple(
         secret._replace(file=Path(os.path.realpath(secret.file)), shown=True) if secret.file else secret

@@ -18,10 +18,6 @@ from . import allowed
 from .allowed import Place
 from .wishes import MOST_LINES, Wish, lines, plain
 
-# Letters of a wish where a command says again what was allowed before.
-_MOST_AGAIN = 100
-
-
 T = TypeVar("T")
 
 
@@ -154,11 +150,11 @@ def _ask(console: Asker, added: Sequence[Wish], again: bool, place: Place, sourc
 
 def _tell(console: Asker, wishes: Sequence[Wish], source: str, asked: bool) -> None:
     """Say what is used, unless the question has just said it."""
-    shown = lines(wishes, _MOST_AGAIN)
+    shown = lines(wishes)
     more = f"; and {len(shown) - MOST_LINES:,} more" if len(shown) > MOST_LINES else ""
     if not asked:
         console.note(f"{plain(source)}: {'; '.join(shown[:MOST_LINES])}{more}")
-    console.data({"kind": "allowed", "source": source, "asks": lines(wishes)})
+    console.data({"kind": "allowed", "source": source, "asks": shown})
 
 
 def _keep(console: Asker, place: Place, keys: set[str]) -> None:

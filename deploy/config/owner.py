@@ -23,14 +23,16 @@ def stranger(folder: Path, *files: Path) -> str:
     return ""
 
 
+def top_of(folder: Path) -> Path:
+    """The top of the git work tree that a folder, by its real path, lies in; the folder itself outside of any."""
+    return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), folder)
+
+
 def _tree(folder: Path) -> Iterator[Path]:
-    """The folder and those above it up to the work tree's top, with its .git; the folder alone outside of any."""
-    for above in (folder, *folder.parents):
-        if os.path.lexists(above / ".git"):
-            yield from (above / ".git", above)
-            yield from (each for each in (folder, *folder.parents) if each.is_relative_to(above))
-            return
-    yield folder
+    """The folder and those above it up to the work tree's top, and the .git there."""
+    top = top_of(folder)
+    yield from (above for above in (folder, *folder.parents) if above.is_relative_to(top))
+    yield top / ".git"
 
 
 def _name(number: int) -> str:

@@ -30,9 +30,9 @@ class Wish:
         """What an answer is bound to: the kind, and every letter of the words."""
         return f"{self.kind} {self.words}"
 
-    def shown(self, most: int = MOST_LETTERS) -> str:
+    def shown(self) -> str:
         """The wish on one line of plain letters."""
-        return _cut(plain(self.key), most)
+        return _cut(plain(self.key))
 
 
 def plain(text: str) -> str:
@@ -43,25 +43,25 @@ def plain(text: str) -> str:
     )
 
 
-def lines(wishes: Iterable[Wish], most: int = MOST_LETTERS) -> list[str]:
+def lines(wishes: Iterable[Wish]) -> list[str]:
     """The wishes as lines: those that are alike share one."""
     groups: dict[tuple[str, str], list[Wish]] = {}
     for wish in wishes:
         groups.setdefault((wish.kind, wish.group or wish.words), []).append(wish)
-    return [_line(alike, most) for alike in groups.values()]
+    return [_line(alike) for alike in groups.values()]
 
 
-def _line(alike: list[Wish], most: int) -> str:
+def _line(alike: list[Wish]) -> str:
     first, *more = alike
     if not more:
-        return first.shown(most)
+        return first.shown()
     names = ", ".join(_cut(plain(wish.item), 80) for wish in alike[:_MOST_ITEMS])
     if rest := len(alike) - _MOST_ITEMS:
         names += f" and {rest:,} more" if rest > 0 else ""
-    return f"{_cut(plain(f'{first.kind} {first.group}'), most)}: {names}"
+    return f"{_cut(plain(f'{first.kind} {first.group}'))}: {names}"
 
 
-def _cut(text: str, most: int) -> str:
+def _cut(text: str, most: int = MOST_LETTERS) -> str:
     """The text, its middle replaced by how much of it is not shown: neither its begin nor its end can hide."""
     if len(text) <= most:
         return text
