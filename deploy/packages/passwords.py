@@ -11,25 +11,23 @@ from dataclasses import replace
 
 from ..core.errors import UsageError
 from ..image import credentials
-from .requirements import Requirements, lines
+from .requirement_lines import lines
+from .requirements import Requirements
 from .settings import Settings, without_logins
 
 _INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)(\S+)")
 _VARIABLES = {"--index-url": "UV_DEFAULT_INDEX", "-i": "UV_DEFAULT_INDEX", "--extra-index-url": "UV_INDEX"}
-_VARIABLE = re.compile(r"\$\{[A-Za-z0-9_]+\}")
 _LOGIN = re.compile(r"(https?://)[^/@\s]+@")
 
 
 def take_out(needs: Requirements, own: Settings) -> tuple[Requirements, Settings]:
     """The requirements without indexes and passwords, and the settings with these indexes.
 
-    Raises UsageError for another address with a password, and for a variable of this machine, with file and line.
+    Raises UsageError for another address with a password, with file and line.
     """
     paths = {path for path, content in needs.files if credentials.kind_of(path, content) == credentials.IN_AN_ADDRESS}
     variables, files = dict(own.variables), list[tuple[str, bytes]]()
     for path, content in needs.files:
-        if _may_name(path):
-            _refuse_variables(path, content)
         for source in needs.git:  # also of a mere user's name: the fetched source is named without it
             content = content.replace(source.encode(), plain(source).encode())
         files.append((path, _without(path, content, variables) if path in paths or _may_name(path) else content))
@@ -39,16 +37,6 @@ def take_out(needs: Requirements, own: Settings) -> tuple[Requirements, Settings
 def plain(text: str) -> str:
     """The text with its addresses as they are without a login."""
     return _LOGIN.sub(r"\1", text)
-
-
-def _refuse_variables(path: str, content: bytes) -> None:
-    """What reads such a file puts variables of its own machine into an address: a token, say."""
-    for number, line in lines(content):
-        if match := _VARIABLE.search(line):
-            raise UsageError(
-                f"{path}:{number}: {match[0]}: a file of the folder gets no variable of this machine",
-                "put the index with its password into pip's settings: pip config set global.index-url ADDRESS",
-            )
 
 
 def _may_name(path: str) -> bool:

@@ -347,13 +347,6 @@ def test_a_cache_where_another_user_may_write_is_refused(bring, tmp_path):
         bring("plain", Place("a"), cache="open")
 
 
-@pytest.mark.holds("reads-no-variable")
-def test_a_file_gets_no_variable_of_this_machine(bring, monkeypatch):
-    monkeypatch.setenv("A_TOKEN", "sesame")
-    with pytest.raises(DeployError, match=r"requirements\.txt:1: \$\{A_TOKEN\}: a file of the folder gets no variable"):
-        bring("--extra-index-url http://127.0.0.1:9/${A_TOKEN}\nplain", Place("a"))
-
-
 @pytest.mark.holds("resolves-without-running")
 @pytest.mark.parametrize("backend", ["backend", "get_interpreter_info", "python.get_interpreter_info"])
 def test_nothing_of_a_package_runs_here(bring, tmp_path, backend):

@@ -12,7 +12,7 @@ from deploy.image import credentials
 from deploy.packages import git, passwords
 from deploy.packages.requirements import Requirements
 from deploy.packages.settings import Settings
-from lab import index
+from lab import certificate, index
 
 TEXT = """--extra-index-url https://me:sesame-1@index/simple
 -i https://me:sesame-2@other/simple
@@ -94,10 +94,12 @@ def test_git_logs_in_without_the_password_on_any_command_line(tmp_path, monkeypa
     monkeypatch.setenv("GIT_TRACE", str(trace))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with index.serve("127.0.0.1", files, login) as url:
+    signed = certificate.make(tmp_path / "tls.pem")
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(signed))
+    with index.serve("127.0.0.1", files, login, signed) as url:
         address = url.replace(login, quoted).removesuffix("/simple")
         assert git.fetch(f"git+{address}/r.git")
     commands = trace.read_text()
-    assert "remote-http" in commands
+    assert "remote-https" in commands
     assert "sesame" not in commands
     assert base64.b64encode(login.encode()).decode() not in commands
