@@ -99,9 +99,7 @@ class Building(Work):
                 if beside or not any(_imports(name, self.base) for name in lacking):
                     raise
                 beside = True
-                tell(
-                    say=f"{who}: it needs {lacking[-1][:60]}, and does not say so: it is built beside the base's packages"
-                )
+                tell(say=f"{who}: it needs {lacking[-1][:60]}, and does not say so: it is built beside the base's")
         editable = None
         if source.get("editable"):
             inside = os.path.normpath(source["path"])

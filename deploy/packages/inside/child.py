@@ -71,7 +71,8 @@ def call(task: dict[str, Any]) -> dict[str, Any]:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     name = os.path.basename(backend.build_wheel(str(out), None))
-    os.chmod(out / name, 0o644)
+    with suppress(OSError):
+        os.chmod(out / name, 0o644)
     return {"wheel": name}
 
 
