@@ -1,61 +1,154 @@
-"""The commands of a host that lists and makes packages, as argument lists. ssh/ quotes them."""
+"""The commands of a host that lists, builds and installs packages, as argument lists. ssh/ quotes them.
+
+What may write where is decided here: docs/decisions/0138-a-build-is-disposable.md has the reasons.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.scripts import Scripts
 from ..host.commands import PYTHON
+from ..image.model import WORKSPACE
 from ..run.environment import PACKAGES
 
-TARGET, CACHE = PACKAGES, "/muster-cache"
+TARGET = PACKAGES
+# Where an order in a container finds what it works with; its own scratch is in /tmp.
+PLACES = {
+    "cache": "/muster-cache",
+    "tools": "/muster-tools",
+    "made": "/muster-wheels",
+    "source": WORKSPACE,
+    "target": TARGET,
+}
+# A compiler starts many processes, but no build needs what a run may have.
+BUILD_PROCESSES = 4096
 _SCRIPT = Scripts(__file__)
 _INSIDE, _OWN_IMPORT = Path(__file__).with_name("inside"), re.compile(r"^from \.\w+ import .*\n", re.MULTILINE)
-# The program starts as root, gives the volumes to the run's user, and goes on as that user.
-_RIGHTS = ("--cap-drop", "ALL", "--cap-add", "CHOWN", "--cap-add", "SETUID", "--cap-add", "SETGID")
+_MODULES = ("tools", "wheel", "describe", "build", "install", "program")
+# The program is root in its container; what it starts is the packages' or the build's user. Root without DAC_OVERRIDE
+# has no right to another user's file. KILL ends what a build leaves running.
+_RIGHTS = ("CHOWN", "SETUID", "SETGID", "KILL")
 
 
-def list_packages(image: str, user: str) -> tuple[str, ...]:
-    """The image's layers and variables, and our volumes with whole packages: a JSON object a line."""
-    return _SCRIPT("list-packages", image, user)
+@dataclass(frozen=True)
+class Box:
+    """Where orders are done: an image, for the login `user`, whose packages belong to `uid`.
 
-
-def cache(owner: int) -> str:
-    """The volume with what was downloaded and built for the run's user of that uid."""
-    return f"muster-cache-packages-{owner}"
-
-
-def do_packages(volume: str, digest: str, start: str, argv: Sequence[str], user: str, cache: str) -> tuple[str, ...]:
-    """Do one order with `argv`, a `container`. It makes the volumes, and removes `volume` if it fails."""
-    return _SCRIPT("do-packages", cache, volume, digest, start, user, *argv)
-
-
-def container(image: str, user: str, cache: str, volume: str, digest: str, limits: Sequence[str]) -> tuple[str, ...]:
-    """The container of one order, of `image`; its standard input is the program of `loader`'s size, and the order.
-
-    volume: gets the packages; empty: the order only locks. limits: of memory and processes.
+    base: of `base`. scratch: the token of one install, for the wheels that are built for it; empty: none are.
+    limits: options of `docker run` for memory and processes. mounts: the folder that is sent, for a build.
     """
-    labels = {"muster.packages": digest, "muster.user": user}
+
+    image: str
+    user: str
+    uid: int
+    base: str
+    scratch: str = ""
+    limits: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+
+    @property
+    def cache(self) -> str:
+        """The volume with what was downloaded. No build comes near it."""
+        return f"muster-cache-packages-{self.uid}-{self.base}"
+
+    @property
+    def tools(self) -> str:
+        """The volume with uv, and the wheels that were kept. It is root's, and read-only for a build."""
+        return f"muster-cache-tools-{self.uid}-{self.base}"
+
+    @property
+    def wheels(self) -> str:
+        """The volume with the wheels that were built for one install."""
+        return f"muster-cache-wheels-{self.uid}-{self.scratch}" if self.scratch else ""
+
+
+def list_packages(image: str, user: str, *describe: str) -> tuple[str, ...]:
+    """The image's layers and variables, and our volumes with whole packages: a JSON object a line.
+
+    describe: a command of `describe`, whose answer follows; the input is then its program and order.
+    """
+    return _SCRIPT("list-packages", image, user, *describe)
+
+
+def base(layers: Sequence[str], variables: Mapping[str, str]) -> str:
+    """A name for a base: caches and tools of one are never seen by another, whose own programs would write there.
+
+    An image's variables count, because they decide which code its Python runs.
+    """
+    return hashlib.sha256(json.dumps([2, list(layers), sorted(variables.items())]).encode()).hexdigest()[:32]
+
+
+def describe(box: Box) -> tuple[str, ...]:
+    """The container that says what the base has: without a network, a volume, or any right."""
+    user = ("--network", "none", "--user", f"{box.uid or 65534}:65534")
+    return (*_container(box, "describe"), *user, *box.limits, *_program(box.image))
+
+
+def build(box: Box) -> tuple[str, ...]:
+    """Build wheels into the box's wheels. The tools are read-only, and all else is gone with the container."""
+    container = (
+        *(*_container(box, "build"), *_as_root()),
+        *(*box.limits, "--pids-limit", str(BUILD_PROCESSES)),
+        *_volume(box.tools, PLACES["tools"], read_only=True),
+        *_volume(box.wheels, PLACES["made"]),
+        *box.mounts,
+        *_program(box.image),
+    )
+    return _SCRIPT("run-order", box.user, box.tools, box.wheels, "", "", "", *container)
+
+
+def install(box: Box, volume: str, digest: str, start: str) -> tuple[str, ...]:
+    """Install into `volume`, which has the label `digest` and counts once `start` is written down."""
+    container = install_container(box, volume, digest)
+    return _SCRIPT("run-order", box.user, f"{box.cache} {box.tools}", box.wheels, volume, digest, start, *container)
+
+
+def install_container(box: Box, volume: str, digest: str) -> tuple[str, ...]:
+    """The container of an install. It runs no code of a package."""
+    return (
+        *(*_container(box, digest), *_as_root(), *box.limits),
+        *_volume(box.cache, PLACES["cache"]),
+        *_volume(box.tools, PLACES["tools"]),
+        *(_volume(box.wheels, PLACES["made"], read_only=True) if box.wheels else ()),
+        *_volume(volume, TARGET),
+        *_program(box.image),
+    )
+
+
+def forget(box: Box) -> tuple[str, ...]:
+    """Remove the wheels that were built for an install which does not follow."""
+    return ("docker", "volume", "rm", "--force", box.wheels)
+
+
+def _container(box: Box, what: str) -> tuple[str, ...]:
+    """What every order's container has: nothing of the image can be written, /tmp goes with the container."""
+    labels = {"muster.packages": what, "muster.user": box.user}
     return (
         *("docker", "run", "--rm", "--interactive", "--init", "--pull", "never", "--log-driver", "none"),
         *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
-        *("--network", "host", "--user", "0:0", "--security-opt", "no-new-privileges", *_RIGHTS, *limits),
-        *("--mount", f"type=volume,source={cache},target={CACHE}"),
-        *(("--mount", f"type=volume,source={volume},target={TARGET}") if volume else ()),
-        *("--workdir", "/", "--entrypoint", "sh", image, "-c", PYTHON, "sh", *loader()),
+        *("--read-only", "--mount", "type=volume,target=/tmp", "--cap-drop", "ALL"),
+        *("--security-opt", "no-new-privileges", "--workdir", "/"),
     )
 
 
-def export(image: str, volume: str) -> tuple[str, ...]:
-    """Write a volume's packages to standard output, as a tar stream."""
-    text = f"import sys, tarfile\nwith tarfile.open(fileobj=sys.stdout.buffer, mode='w|') as t: t.add({TARGET!r}, '.')"
-    return (
-        *("docker", "run", "--rm", "--pull", "never", "--network", "none", "--cap-drop", "ALL", "--log-driver", "none"),
-        *("--label", "muster.packages=export", "--user", "65534:65534", *mount(volume)),
-        *("--entrypoint", "sh", image, "-c", PYTHON, "sh", "-P", "-c", text),
-    )
+def _as_root() -> tuple[str, ...]:
+    return ("--network", "host", "--user", "0:0", *(word for right in _RIGHTS for word in ("--cap-add", right)))
+
+
+def _volume(name: str, target: str, read_only: bool = False) -> tuple[str, ...]:
+    # Without nocopy, a new volume gets what the image has at that path.
+    words = f"type=volume,source={name},target={target},volume-nocopy"
+    return ("--mount", f"{words},readonly" if read_only else words)
+
+
+def _program(image: str) -> tuple[str, ...]:
+    return ("--entrypoint", "sh", image, "-c", PYTHON, "sh", *loader())
 
 
 def loader() -> tuple[str, ...]:
@@ -70,8 +163,9 @@ def loader() -> tuple[str, ...]:
 
 def program() -> bytes:
     """The modules of inside/ as one text, each in the place of its imports."""
-    texts = [(_INSIDE / f"{name}.py").read_text(encoding="utf-8") for name in ("tools", "lock", "install", "program")]
-    return "\n".join(_OWN_IMPORT.sub("", text) for text in texts).encode()
+    texts = [_OWN_IMPORT.sub("", (_INSIDE / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
+    child = (_INSIDE / "child.py").read_text(encoding="utf-8")
+    return "\n".join(texts).replace('\nCHILD = ""', f"\nCHILD = {child!r}", 1).encode()
 
 
 def mount(volume: str) -> tuple[str, ...]:

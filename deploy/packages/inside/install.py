@@ -1,53 +1,100 @@
-"""Make an environment of a lock: its packages, and those of the base image behind them."""
+"""Make an environment of a lock: its packages, and those of the base image behind them.
 
+No code of a package runs here: the tools look at the environment only while it is empty, and the base's Python compiles
+bytecode without a look at what is installed.
+"""
+
+import csv
 import hashlib
+import json
 import os
-import site
+import re
+import shutil
+import subprocess
 import sys
-import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .tools import FAILED, Stop, Work, run
+from .tools import FAILED, Stop, Work, behind, children, run
+from .wheel import digest
+
+_COMPILED_S = 1800.0
 
 
 class Installing(Work):
-    """The order `install`."""
+    """The order `install`. `keep` and `uv` come first, as who owns the tools; `install` as the packages' owner."""
+
+    def keep(self) -> None:
+        """Keep the wheels that were built in a clean container, each under the name that its build was given."""
+        for wheel in self.order.get("built", []):
+            sha256 = wheel["sha256"]
+            if not re.fullmatch("[0-9a-f]{64}", sha256):
+                raise Stop(FAILED, "a wheel without a hash")
+            for said in (self.built / sha256).glob("*.json"):
+                place, part = self.tools / "kept" / said.stem, self.tools / "kept" / f".{os.getpid()}.part"
+                if place.exists():
+                    continue
+                with suppress(OSError):  # a full disk here costs only time the next time
+                    place.parent.mkdir(mode=0o700, exist_ok=True)
+                    shutil.rmtree(part, ignore_errors=True)
+                    part.mkdir()
+                    name = json.loads(said.read_text())["wheel"]
+                    shutil.copyfile(self.built / sha256 / name, part / name)
+                    shutil.copyfile(said, part / "said.json")
+                    if digest(part / name) == sha256:
+                        part.rename(place)
 
     def install(self) -> dict[str, Any]:
-        """Make the environment at the target: what the lock says, and the base's packages behind it."""
+        """Make the environment at the target: what the lock says, what was built, and the base's packages behind it."""
         target, lock = Path(self.order["target"]), self.scratch / "lock.txt"
-        lock.write_text("\n".join(self.order["lock"]) + "\n")
+        built = [self._pin(wheel) for wheel in self.order.get("built", [])]
+        lock.write_text("\n".join([*self.order["lock"], *built]) + "\n")
         python = str(target / "bin" / "python")
         run([self.uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(target)],
             self.scratch, shown=False)  # fmt: skip
         options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
-        where = ["--find-links", str(self.wheels), "--python", python, "--compile-bytecode"]
+        where = ["--find-links", str(self.wheels), "--python", python]
         run([self.uv, "pip", "install", *options, *where, "--requirement", str(lock)], self.scratch)
         packages = Path(next(target.glob("lib/python*/site-packages")))
-        for path in packages.glob("*.dist-info/uv_cache.json"):  # it says when, so no two are the same
-            path.unlink()
-            rows = path.with_name("RECORD").read_text().splitlines(keepends=True)
-            path.with_name("RECORD").write_text("".join(row for row in rows if "uv_cache.json" not in row))
-        (packages / "zz_muster_base.pth").write_text("".join(f"import site; site.addsitedir({p!r})\n" for p in _base()))
+        for name in ("uv_cache.json", "direct_url.json"):  # they say when and whence, so no two are the same
+            for path in packages.glob(f"*.dist-info/{name}"):
+                path.unlink()
+                rows = path.with_name("RECORD").read_text(errors="surrogateescape").splitlines(keepends=True)
+                kept = "".join(row for row in rows if f"/{name}," not in row)
+                path.with_name("RECORD").write_text(kept, errors="surrogateescape")
+        behind(packages)
         _adopt_scripts(target)
-        digest, size = _digest(target)
+        _compile(packages)
+        apart = {wheel["wheel"].partition("-")[0] for wheel in self.order.get("built", [])}
+        found, size = _digest(target, _files_of(packages, apart))
         os.sync()
-        return {"digest": digest, "size": size}
+        return {"digest": found, "size": size}
 
-    def unpack(self) -> dict[str, Any]:
-        """The environment of another host, which has the same base: a tar file that came with the order."""
-        target = Path(self.order["target"]).resolve()
-        with tarfile.open(self.scratch / "packages.tar") as tar:
-            for member in tar:  # not every Python 3.11 has filters; nothing goes through a link to another place
-                if member.name == ".":
-                    continue
-                if not (target / member.name).parent.resolve().is_relative_to(target):
-                    raise Stop(FAILED, f"{member.name}: it does not belong to an environment")
-                tar.extract(member, target)
-        digest, size = _digest(Path(self.order["target"]))
-        os.sync()
-        return {"digest": digest, "size": size}
+    def _pin(self, wheel: dict[str, Any]) -> str:
+        """A line for a wheel that was built here. Its path has its hash: uv's cache knows a wheel by its path."""
+        path = self.built / wheel["sha256"] / wheel["wheel"]
+        if "/" in wheel["wheel"] or not path.is_file() or digest(path) != wheel["sha256"]:
+            raise Stop(FAILED, f"{wheel['wheel'][:200]}: it is not what was built")
+        return f"{wheel['wheel'].partition('-')[0]} @ {path.as_uri()} --hash=sha256:{wheel['sha256']}"
+
+
+def _compile(packages: Path) -> None:
+    """Compile bytecode without the packages' own start files (-S). Old files that do not compile are no fault."""
+    words = [sys.executable, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(packages)]
+    child = subprocess.Popen(
+        words,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    children.append(child)
+    try:
+        child.wait(_COMPILED_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, 9)
 
 
 def _adopt_scripts(target: Path) -> None:
@@ -63,17 +110,19 @@ def _adopt_scripts(target: Path) -> None:
             made.chmod(0o755)
 
 
-def _base() -> list[str]:
-    """Where the base's packages lie, as its Python looks for them."""
-    places = [
-        *site.getsitepackages(),
-        *(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
-    ]
-    return [path for path in dict.fromkeys(places) if os.path.isdir(path)]
+def _files_of(packages: Path, names: set[str]) -> set[str]:
+    """The files of these packages, which each host built for itself. `wheel.remake` wrote their records."""
+    files = set[str]()
+    for name in names:
+        for info in packages.glob(f"{name}-*.dist-info"):
+            files |= {str(path) for path in info.rglob("*")}
+            with open(info / "RECORD", newline="", errors="surrogateescape") as record:
+                files |= {os.path.normpath(packages / row[0]) for row in csv.reader(record) if row}
+    return files
 
 
-def _digest(target: Path) -> tuple[str, int]:
-    """A digest of every installed file and its name, and the bytes of all. Bytecode holds times."""
+def _digest(target: Path, apart: set[str]) -> tuple[str, int]:
+    """A digest of every installed file and its name, but those apart; the bytes of all. Bytecode holds times."""
     whole, size = hashlib.sha256(), 0
     for folder, folders, names in os.walk(target):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -81,9 +130,12 @@ def _digest(target: Path) -> tuple[str, int]:
             path = Path(folder, name)
             if path.is_symlink():
                 content = os.readlink(path)
+            elif str(path) in apart:
+                size += path.stat().st_size
+                continue
             else:
                 with path.open("rb") as file:
                     content = hashlib.file_digest(file, "sha256").hexdigest()
                 size += path.stat().st_size
-            whole.update(f"{path.relative_to(target)}\0{content}\0".encode())
+            whole.update(f"{path.relative_to(target)}\0{content}\0".encode(errors="surrogateescape"))
     return whole.hexdigest(), size

@@ -1,4 +1,4 @@
-"""The program that locks and installs packages. It runs alone, in a container of the base image.
+"""The program that describes a base, builds and installs packages. It runs alone, in a container of the base image.
 
 Standard input: an order, which is a line of JSON, then the bytes of the files that it names. The input stays open: its
 end means that the other side has stopped waiting. Standard output: lines of JSON. docs/packages.md has the reasons.
@@ -6,14 +6,17 @@ end means that the other side has stopped waiting. Standard output: lines of JSO
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
+from .build import Building
+from .describe import describe
 from .install import Installing
-from .lock import Locking
-from .tools import FAILED, Stop, children, over, tell
+from .tools import FAILED, Stop, disk, end_children, over, tell
 
 
 def _become(owner: list[int], folders: list[str]) -> None:
@@ -26,48 +29,61 @@ def _become(owner: list[int], folders: list[str]) -> None:
         os.setuid(owner[0])
 
 
-def _watch() -> None:
+def _watch(owner: int | None) -> None:
     """End everything when the input ends: the other side has stopped waiting."""
     while os.read(0, 4096):
         pass
     if over.is_set():
         return
-    for child in children:
-        if child.poll() is None:
-            os.killpg(child.pid, 9)
+    end_children(owner)
     os._exit(FAILED)
+
+
+def _do(order: dict[str, Any], scratch: Path, image: dict[str, str]) -> dict[str, Any]:
+    """Do an order that has a scratch folder. A build's processes have an owner of their own, if that can be."""
+    builds = order["mode"] == "build"
+    owner = order["owner"][0] if builds and order["owner"] and os.getuid() == 0 else None
+    threading.Thread(target=_watch, args=(owner,), daemon=True).start()
+    threading.Thread(target=disk.watch, args=(scratch, owner), daemon=True).start()
+    if builds:
+        return Building(order, scratch, image).build()
+    installing = Installing(order, scratch)
+    installing.keep()
+    installing.uv  # noqa: B018  # only root may write where it is
+    _become(order["owner"], [order["cache"], order["target"], str(scratch)])
+    return installing.install()
 
 
 def main() -> int:
     """Do the order of standard input; returns the exit code."""
-    order = json.loads(sys.stdin.buffer.readline())
-    _become(order["owner"], [folder for folder in (order["cache"], order.get("target")) if folder])
+    order, image = json.loads(sys.stdin.buffer.readline()), dict(os.environ)
+    if order["mode"] == "describe":
+        tell(done=describe())
+        return 0
     os.umask(0o022)
-    with tempfile.TemporaryDirectory(prefix="muster-packages-") as name:
-        scratch = Path(name)
-        (scratch / "wheels").mkdir()
-        for path, size in order["files"]:
-            (scratch / path).write_bytes(sys.stdin.buffer.read(size))
-        threading.Thread(target=_watch, daemon=True).start()
-        os.environ.update({"HOME": name, "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never", **order["variables"]})
-        for variable in order["paths"]:
-            os.environ[variable] = str(scratch / order["paths"][variable])
-        try:
-            if order["mode"] == "lock":
-                done = Locking(order, scratch).lock()
-            else:
-                installing = Installing(order, scratch)
-                done = installing.install() if order["mode"] == "install" else installing.unpack()
-            over.set()
-            tell(done=done)
-        except Stop as stop:
-            over.set()
-            tell(failed=stop.code, words=stop.words)
-            return stop.code
-        except OSError as fault:
-            over.set()
-            tell(failed=FAILED, words=f"{fault.strerror}: {fault.filename or ''}")
-            return FAILED
+    scratch = Path(tempfile.mkdtemp(prefix="muster-packages-"))
+    scratch.chmod(0o711)
+    (scratch / "wheels").mkdir()
+    for path, size in order["files"]:
+        (scratch / path).write_bytes(sys.stdin.buffer.read(size))
+    os.environ.update({"HOME": str(scratch), "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never"})
+    os.environ.update(order["variables"])
+    for variable in order["paths"]:
+        os.environ[variable] = str(scratch / order["paths"][variable])
+    try:
+        done = _do(order, scratch, image)
+        over.set()
+        tell(done=done)
+    except Stop as stop:
+        over.set()
+        tell(failed=stop.code, words=stop.words)
+        return stop.code
+    except OSError as fault:
+        over.set()
+        tell(failed=FAILED, words=disk.words or f"{fault.strerror}: {fault.filename or ''}")
+        return FAILED
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     return 0
 
 

@@ -4,13 +4,19 @@ hosts run this folder as one text (commands.program), this machine as well. It n
 """
 
 import importlib.metadata
+import itertools
 import json
 import os
 import re
 import shutil
+import signal
+import site
 import subprocess
 import sys
 import threading
+import time
+from collections import deque
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,10 +26,12 @@ NO_UV, NO_INDEX, FAILED = 4, 5, 1
 FROM_BASE = re.compile(r"torch|torchvision|torchaudio|triton|pytorch-triton.*|nvidia-.*|cuda-.*")
 _LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)
 NAME = re.compile(r"(?:-e\s+)?([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
-_LAST_WORDS = 40
-PIECE = 384 << 10  # bytes; in base64 less than the longest line that the control side reads
-children: list["subprocess.Popen[str]"] = []
+_LAST_WORDS, _LONGEST, _MOST_SAID, _DRAINED_S = 40, 4096, 5000, 5.0
+# Of a host's disk so much stays free, and so much may one order take.
+_LEAST_FREE, _MOST_TAKEN = 1 << 30, 64 << 30
+children: list["subprocess.Popen[bytes]"] = []
 over = threading.Event()
+_said, _one_at_a_time = itertools.count(), threading.Lock()
 
 
 class Stop(Exception):
@@ -36,7 +44,8 @@ class Stop(Exception):
 
 def tell(**fields: Any) -> None:
     """Write one line of JSON."""
-    print(json.dumps(fields), flush=True)
+    with _one_at_a_time:
+        print(json.dumps(fields), flush=True)
 
 
 def normal(name: str) -> str:
@@ -53,42 +62,138 @@ def installed() -> dict[str, importlib.metadata.Distribution]:
     return by_name
 
 
-def run(words: list[str], folder: Path, shown: bool = True) -> None:
-    """Run a tool; its lines go to the waiting side. Raises Stop with its last words."""
+def run(
+    words: list[str],
+    folder: Path,
+    shown: bool = True,
+    owner: tuple[int, int] | None = None,
+    environment: dict[str, str] | None = None,
+) -> None:
+    """Run a tool; its lines go to the waiting side. Raises Stop with its last words.
+
+    owner: the tool is a build. It runs as that user and group, and nothing that it started lives on.
+    """
+    rights: dict[str, Any] = {"user": owner[0], "group": owner[1], "extra_groups": [], "umask": 0o022} if owner else {}
     child = subprocess.Popen(
-        words, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", start_new_session=True,
+        words, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env=environment, start_new_session=True, **rights,
     )  # fmt: skip
     children.append(child)
-    lines: list[str] = []
-    assert child.stdout is not None
-    for line in child.stdout:
-        lines = [*lines, line.rstrip()][-_LAST_WORDS:]
-        if shown and line.strip() and not line.lstrip().startswith("--hash"):
-            tell(say=line.strip()[:300])
-    if child.wait():
-        first = next((number for number, line in enumerate(lines) if line.startswith(("error", "ERROR"))), 0)
-        text = "\n".join(lines[first:]).strip() or f"{words[0]} ended with code {child.returncode}"
+    lines = deque[str](maxlen=_LAST_WORDS)
+    reader = threading.Thread(target=_hear, args=(child, lines, shown), daemon=True)
+    reader.start()
+    code = child.wait()
+    with suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL)
+    if owner:
+        end_all_of(owner[0])
+    reader.join(_DRAINED_S)  # of a process that hides, the pipe stays open
+    children.remove(child)
+    if disk.words:
+        raise Stop(FAILED, disk.words)
+    if code:
+        last = list(lines)
+        first = next((number for number, line in enumerate(last) if line.startswith(("error", "ERROR"))), 0)
+        text = "\n".join(last[first:]).strip() or f"{Path(words[0]).name} ended with code {code}"
+        if code == -signal.SIGKILL:
+            text = f"{text}\nit was killed: most likely it needed more memory than its container may use"
         # An index that answers is reached, whatever it says.
-        raise Stop(NO_INDEX if _LOST.search(text) and "HTTP status" not in text else FAILED, text)
+        raise Stop(NO_INDEX if not owner and _LOST.search(text) and "HTTP status" not in text else FAILED, text)
+
+
+def _hear(child: "subprocess.Popen[bytes]", lines: "deque[str]", shown: bool) -> None:
+    """Read what a tool says, a line at a time; a line without an end comes in pieces."""
+    assert child.stdout is not None
+    while piece := child.stdout.readline(_LONGEST):
+        line = piece.decode(errors="replace").rstrip()
+        lines.append(line)
+        if shown and line.strip() and not line.lstrip().startswith("--hash") and next(_said) < _MOST_SAID:
+            tell(say=line.strip()[:300])
+
+
+def end_all_of(user: int) -> bool:
+    """End every process of a build's user, in a container that has no others; returns whether none is left."""
+    for _ in range(50):
+        left = False
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                if _is_alive(name, user):
+                    left = True
+                    os.kill(int(name), signal.SIGKILL)
+        if not left:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _is_alive(pid: str, user: int) -> bool:
+    """Whether a process of that user lives. The owner of its folder in /proc is root's where it hides its memory."""
+    rows = dict(line.partition(":")[::2] for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return str(user) in rows["Uid"].split() and rows["State"].split()[0] not in "ZX"
+
+
+class Disk:
+    """Ends a build, or an install, that would fill the disk: the host's other work needs some of it."""
+
+    words = ""
+
+    def watch(self, place: Path, owner: int | None) -> None:
+        """Look at the disk of a place again and again. `owner`: of the processes that are ended."""
+        first = os.statvfs(place)
+        least = min(_LEAST_FREE, first.f_blocks * first.f_frsize // 20)
+        while not over.wait(0.2):
+            now = os.statvfs(place)
+            free, taken = now.f_bavail * now.f_frsize, (first.f_bavail - now.f_bavail) * now.f_frsize
+            if free < least or (now.f_files and now.f_favail < now.f_files // 50):
+                self.words = (
+                    f"No space left on device: {free >> 20} MiB are free, and {least >> 20} MiB stay free for others"
+                )
+            elif taken > _MOST_TAKEN:
+                self.words = (
+                    f"No space left on device for this: the disk has {taken >> 30} GiB less than at its beginning"
+                )
+            if self.words:
+                end_children(owner)
+                return
+
+
+def end_children(owner: int | None) -> None:
+    """End what runs now, and all that a build has started."""
+    for child in list(children):
+        if child.poll() is None:
+            with suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+    if owner is not None:
+        end_all_of(owner)
+
+
+disk = Disk()
 
 
 class Work:
     """One order: where its files are, and the uv that does it."""
 
     def __init__(self, order: dict[str, Any], scratch: Path) -> None:
-        self.order, self.scratch = order, scratch
-        self.cache, self.wheels, self.base = Path(order["cache"]), scratch / "wheels", installed()
-        self.wheels.mkdir(exist_ok=True)
-        os.environ["UV_CACHE_DIR"] = str(self.cache / "uv")
+        self.order, self.scratch, self.wheels = order, scratch, scratch / "wheels"
+        self.tools, self.built = Path(order["tools"]), Path(order["made"])
+        os.environ |= {"UV_CACHE_DIR": f"{order['cache']}/uv", "UV_NO_CONFIG": "1"}
+
+    @cached_property
+    def base(self) -> dict[str, importlib.metadata.Distribution]:
+        """The packages of the base."""
+        return installed()
 
     @cached_property
     def uv(self) -> str:
-        """The uv of this machine's cache, else the one that was sent, else one from the index."""
-        home = self.cache / f"uv-{self.order['uv']}"
-        program, part = home / "bin" / "uv", self.cache / f"uv-{os.getpid()}.part"
-        if program.is_file():
-            return str(program)
+        """The uv of this base's tools, else the one that was sent, else one from the index.
+
+        It is kept where this program may write, and never a build: there the tools are read-only.
+        """
+        home = self.tools / f"uv-{self.order['uv']}"
+        if (home / "bin" / "uv").is_file():
+            return str(home / "bin" / "uv")
+        kept = os.access(self.tools, os.W_OK)
+        part = self.tools / f"uv-{os.getpid()}.part" if kept else self.scratch / "own"
         shutil.rmtree(part, ignore_errors=True)
         sent = self.scratch / "uv"
         if sent.is_file():
@@ -103,9 +208,11 @@ class Work:
             except Stop as fault:
                 raise Stop(NO_UV, fault.words) from fault
         (part / "bin" / "uv").chmod(0o755)
-        shutil.rmtree(home, ignore_errors=True)
-        part.rename(home)
-        return str(program)
+        if kept:
+            shutil.rmtree(home, ignore_errors=True)
+            part.rename(home)
+            part = home
+        return str(part / "bin" / "uv")
 
     def of_base(self) -> dict[str, str]:
         """The versions of what comes from the base alone. The local part says which build it is."""
@@ -113,6 +220,16 @@ class Work:
         if "torch" not in versions:
             raise Stop(FAILED, "the base has no torch: name an image that has it")
         return versions
+
+
+def behind(packages: Path) -> None:
+    """Put the base's packages behind those of an environment."""
+    places = [
+        *site.getsitepackages(),
+        *(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
+    ]
+    there = [path for path in dict.fromkeys(places) if os.path.isdir(path)]
+    (packages / "zz_muster_base.pth").write_text("".join(f"import site; site.addsitedir({p!r})\n" for p in there))
 
 
 def read_name(line: str) -> str:

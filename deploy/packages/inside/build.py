@@ -1,0 +1,285 @@
+"""Build wheels of sources. What is built runs as another user than this program, and its wheel is all that is taken.
+
+A build gets a scratch home, the tools of its own list in an environment that it cannot change, and no password: those
+are in the memory and the tools of this program, which is root in its container (without a root's rights over files).
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .tools import FAILED, FROM_BASE, NO_INDEX, Stop, Work, behind, end_all_of, normal, read_name, run, tell
+from .wheel import Editable, Said, digest, remake, same_version
+
+CHILD = ""  # commands.program puts the text of child.py here
+# What a build may ask of an index: no option, no address, no path, no variable.
+_NEED = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*[ \t]*(\[[\w \t.,-]*\])?[ \t]*\(?[\w \t.,<>=!~*+-]*\)?[ \t]*(;[\w \t.'\"()<>=!~*+,-]*)?"
+)
+_MISSING = re.compile(r"No module named '([A-Za-z0-9_]+)")
+_LOGIN, _KEY, _OWN = (
+    re.compile(r"://[^/\s]*@"),
+    re.compile("[0-9a-f]{64}"),
+    re.compile(r"(UV|PIP)_.*|.*(USERNAME|PASSWORD)"),
+)
+_MOST_ASKED, _MOST_ANSWER = 200, 1 << 20
+
+
+class Building(Work):
+    """The order `build`."""
+
+    def __init__(self, order: dict[str, Any], scratch: Path, image: dict[str, str]) -> None:
+        super().__init__(order, scratch)
+        cache = scratch / "cache"
+        cache.mkdir(mode=0o700)  # of what a passworded index gave, a build sees only what it asked for
+        os.environ["UV_CACHE_DIR"] = str(cache)
+        self.image = image
+        self.owner = tuple(order["owner"]) if order["owner"] and os.getuid() == 0 else None
+        # Whether what was built before has left nothing that a next build could find.
+        self.clean = True
+
+    def build(self) -> dict[str, Any]:
+        """Build each source, or take the wheel that was kept of it."""
+        return {"built": [self._one(source) for source in self.order["sources"]]}
+
+    def _one(self, source: dict[str, Any]) -> dict[str, Any]:
+        kept = self._kept_name(source)
+        place = self.tools / "kept" / kept
+        if kept and (said := _read_kept(place)):
+            target = self.built / said.sha256
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(place / said.wheel, target / said.wheel)
+            if digest(target / said.wheel) == said.sha256:
+                return {"key": source["key"], **said._asdict(), "kept": True}
+        who = source.get("name") or source.get("path") or source["key"]
+        tell(say=f"building {who[:200]}")
+        home = Path(tempfile.mkdtemp(prefix="build-", dir=self.scratch))
+        try:
+            said = self._built(source, home, who[:60])
+            keeps = bool(kept) and self.clean
+        except Stop as fault:
+            raise Stop(fault.code, f"{who[:200]}: {fault.words}") from fault
+        finally:
+            self._wipe(home)
+        if keeps:
+            (self.built / said.sha256 / f"{kept}.json").write_text(json.dumps(said._asdict()))
+        return {"key": source["key"], **said._asdict(), "kept": False}
+
+    def _kept_name(self, source: dict[str, Any]) -> str:
+        """The name under which a wheel is kept: the other side's, and all that this order says of the build."""
+        key = self.order.get("keep", {}).get(source["key"], "")
+        if not _KEY.fullmatch(key):
+            return ""
+        said = {
+            name: source.get(name) for name in ("kind", "line", "path", "subdirectory", "editable", "name", "version")
+        }
+        beside = sorted(self.order.get("with_torch", []))
+        return hashlib.sha256(json.dumps([1, key, said, beside, sys.version], sort_keys=True).encode()).hexdigest()
+
+    def _built(self, source: dict[str, Any], home: Path, who: str) -> Said:
+        """Build one source, isolated; beside the base's packages if it needs one of them and does not say so."""
+        if self.owner:
+            home.chmod(0o755)  # this program must find the wheel there
+            os.chown(home, *self.owner)
+        ready = self._child({"do": "prepare", **self._task(source)}, home, self._start())
+        needs = self._needs(ready["requires"])
+        beside = source["key"] in self.order.get("with_torch", []) or any(_of_base(need, self.base) for need in needs)
+        while True:
+            try:
+                wheel = self._wheel(ready, needs, home, beside)
+                break
+            except Stop as fault:
+                lacking = _MISSING.findall(fault.words)
+                if beside or not any(_imports(name, self.base) for name in lacking):
+                    raise
+                beside = True
+                tell(say=f"{who}: it needs {lacking[-1][:60]}, and does not say so: it is built beside the base's")
+        editable = None
+        if source.get("editable"):
+            inside = os.path.normpath(source["path"])
+            editable = Editable(Path(self.order["source"]) / inside, inside)
+        said = remake(wheel, self.built, editable)
+        name, version = _expected(source)
+        if (name and normal(said.name) != name) or (version and not same_version(said.version, version)):
+            shutil.rmtree(self.built / said.sha256)
+            raise Stop(
+                FAILED, f"its build made {said.name[:100]} {said.version[:100]}, and not {name} {version}".rstrip()
+            )
+        return said
+
+    def _task(self, source: dict[str, Any]) -> dict[str, Any]:
+        archive = self.scratch / source["tar"] if source.get("tar") else None
+        pins = re.findall(r"--hash=sha256:([0-9a-f]{64})", source.get("line", ""))
+        if archive and pins and digest(archive) not in pins:
+            raise Stop(FAILED, "its source has another hash than the lock says")
+        overlay = {str(self.scratch / name): path for name, path in source.get("overlay", {}).items()}
+        return {
+            "archive": str(archive or ""), "source": self.order["source"], "overlay": overlay,
+            "path": source.get("path", "") if not archive else "", "subdirectory": source.get("subdirectory", ""),
+        }  # fmt: skip
+
+    def _wheel(self, ready: dict[str, Any], needs: list[str], home: Path, beside: bool) -> Path:
+        """The file that the backend makes. What its hook asks more is installed first."""
+        hook = {"do": "requires", **{name: ready[name] for name in ("folder", "backend", "path")}}
+        python = self._environment(needs, beside)
+        more = self._needs(self._child(hook, home, python).get("requires"))
+        if new := [need for need in more if need not in needs]:
+            python = self._environment([*needs, *new], beside)
+        answer = self._child({**hook, "do": "wheel"}, home, python)
+        return home / "out" / os.path.basename(str(answer.get("wheel", "")))
+
+    def _environment(self, needs: list[str], beside: bool) -> list[str]:
+        """The Python of a new environment with these. Nothing in it runs before a build does."""
+        place = Path(tempfile.mkdtemp(prefix="env-", dir=self.scratch))
+        place.chmod(0o755)
+        run(
+            [self.uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(place)],
+            self.scratch,
+            shown=False,
+        )
+        python, packages = str(place / "bin" / "python"), next(place.glob("lib/python*/site-packages"))
+        asked = [need for need in needs if not (beside and _of_base(need, self.base))]
+        if asked:
+            listed = self.scratch / "needs.txt"
+            listed.write_text("\n".join(asked) + "\n")
+            options = ["--only-binary", ":all:", "--link-mode", "copy", "--find-links", str(self.wheels)]
+            try:
+                run(
+                    [self.uv, "pip", "install", "--quiet", *options, "--python", python, "--requirement", str(listed)],
+                    self.scratch,
+                )
+            except Stop as fault:
+                if fault.code != NO_INDEX or not all(read_name(need) in self.base for need in asked):
+                    raise Stop(fault.code, f"what its build needs cannot be installed: {fault.words}") from fault
+                tell(say="no index is reached: the build takes what the base has")
+                beside = True
+        if beside:
+            behind(packages)
+        return [python, "-P"]
+
+    def _start(self) -> list[str]:
+        return [sys.executable, "-I"]
+
+    def _needs(self, asked: Any) -> list[str]:
+        if not isinstance(asked, list) or len(asked) > _MOST_ASKED:
+            raise Stop(FAILED, f"its build asks for something else than a list of at most {_MOST_ASKED} requirements")
+        needs = [str(need).strip() for need in asked]
+        for need in needs:
+            if len(need) > 1000 or not _NEED.fullmatch(need):
+                raise Stop(
+                    FAILED, f"its build asks for {need[:200]!r}: only names and versions, which an index has as wheels"
+                )
+        return needs
+
+    def _child(self, task: dict[str, Any], home: Path, python: list[str]) -> dict[str, Any]:
+        """Let child.py do a task as the build's user; returns its answer, of which nothing is believed yet."""
+        answer = home / f"answer-{os.urandom(8).hex()}"
+        words = [*python, "-c", CHILD, json.dumps({**task, "home": str(home), "answer": str(answer)})]
+        try:
+            # What a build says is told only if it fails, in the words of its end.
+            run(words, Path("/"), shown=False, owner=self.owner, environment=self._variables(home, python[0]))
+        except Stop as fault:
+            last = (fault.words.splitlines() or [""])[-1].strip()
+            raise Stop(fault.code, f"its build failed: {last[:300]}\n{fault.words}") from fault
+        try:
+            with open(os.open(answer, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                read = json.loads(file.read(_MOST_ANSWER))
+        except (OSError, ValueError, RecursionError) as fault:
+            raise Stop(FAILED, "its build ended without an answer") from fault
+        if not isinstance(read, dict):
+            raise Stop(FAILED, "its build ended without an answer")
+        if task["do"] == "prepare" and not _is_ready(read):
+            raise Stop(FAILED, "the [build-system] of its pyproject.toml cannot be read")
+        return read
+
+    def _variables(self, home: Path, python: str) -> dict[str, str]:
+        """A build's variables: the image's, and of the user's settings those that hold no password."""
+        public = {
+            name: value
+            for name, value in self.order["variables"].items()
+            if not _OWN.fullmatch(name) and not _LOGIN.search(value)
+        }
+        paths = {name: str(self.scratch / path) for name, path in self.order["paths"].items()}
+        folder = str(Path(python).parent)
+        own = {"HOME": str(home), "TMPDIR": str(home), "PATH": f"{folder}:{self.image.get('PATH', os.defpath)}"}
+        return {
+            **self.image,
+            **public,
+            **paths,
+            **own,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "VIRTUAL_ENV": str(Path(folder).parent),
+        }
+
+    def _wipe(self, home: Path) -> None:
+        """Leave nothing of a build to the next one."""
+        if not self.owner:
+            return shutil.rmtree(home, ignore_errors=True)
+        places = [place for place in ("/tmp", "/dev/shm", "/dev/mqueue", str(home)) if os.path.isdir(place)]
+        task = {"do": "wipe", "places": places, "answer": "/dev/null"}
+        try:
+            run(
+                [*self._start(), "-c", CHILD, json.dumps(task)],
+                Path("/"),
+                shown=False,
+                owner=self.owner,
+                environment=self.image,
+            )
+        except (Stop, OSError):
+            self.clean = False
+        ended = end_all_of(self.owner[0])
+        try:
+            left = [
+                name
+                for name in places
+                for path in Path(name).iterdir()
+                if path.lstat().st_uid == self.owner[0] and path != home
+            ]
+            self.clean = self.clean and ended and not left
+        except OSError:
+            self.clean = False
+
+
+def _read_kept(place: Path) -> Said | None:
+    """What a kept wheel says. Only install.py writes there."""
+    try:
+        said = Said(**json.loads((place / "said.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return said if "/" not in said.wheel and _KEY.fullmatch(said.sha256) and (place / said.wheel).is_file() else None
+
+
+def _expected(source: dict[str, Any]) -> tuple[str, str]:
+    """The name and version that a source's wheel must have; empty: any."""
+    name, version = str(source.get("name") or ""), str(source.get("version") or "")
+    if pinned := re.match(r"([\w.-]+)(?:\[[^\]]*\])?==([^\s;]+)", source.get("line", "")):
+        name, version = pinned[1], pinned[2]
+    elif source.get("line"):
+        name = name or read_name(source["line"])
+    return normal(name) if name else "", version
+
+
+def _of_base(need: str, base: Any) -> bool:
+    """Whether a build's need is the base's torch, or what comes with it: another one would fit no rank."""
+    return bool(FROM_BASE.fullmatch(read_name(need))) and read_name(need) in base
+
+
+def _imports(module: str, base: Any) -> bool:
+    """Whether a package of the base gives that module."""
+    if normal(module) in base:
+        return True
+    return any(module in (entry.read_text("top_level.txt") or "").split() for entry in base.values())
+
+
+def _is_ready(read: dict[str, Any]) -> bool:
+    return (
+        all(isinstance(read.get(name), str) and len(read[name]) < 4000 for name in ("folder", "backend"))
+        and isinstance(read.get("path"), list)
+        and all(isinstance(path, str) for path in read["path"])
+    )

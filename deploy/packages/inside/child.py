@@ -1,0 +1,126 @@
+"""What a build runs: it makes a copy of a source, and calls its backend (PEP 517). All of it may be the source's code.
+
+It gets its task as JSON in its one argument, and writes its answer into a file. Nobody believes more of that file than
+what a package may say of itself.
+"""
+
+import importlib
+import json
+import os
+import resource
+import shutil
+import sys
+import tarfile
+import tomllib
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_LEGACY = "setuptools.build_meta:__legacy__"
+_LONGEST_FILE = 16 << 30  # bytes
+
+
+def prepare(task: dict[str, Any]) -> dict[str, Any]:
+    """Copy or unpack the source; returns where it lies, and what its pyproject.toml says of its build."""
+    home = Path(task["home"])
+    whole = home / "source"
+    if task["archive"]:
+        whole.mkdir()
+        _unpack(Path(task["archive"]), whole)
+        inner = [path for path in whole.iterdir() if path.is_dir()]
+        whole = inner[0] if len(inner) == 1 and len(list(whole.iterdir())) == 1 else whole
+    else:
+        shutil.copytree(task["source"], whole, symlinks=True)
+    for path, place in task["overlay"].items():
+        (whole / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, whole / place)
+    folder = whole / task["path"]
+    if folder.is_file():
+        whole, folder = folder, home / "inner"
+        folder.mkdir()
+        _unpack(whole, folder)
+        inner = list(folder.iterdir())
+        folder = inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
+    folder = folder / task["subdirectory"]
+    system: Any = {}
+    if (folder / "pyproject.toml").is_file():
+        system = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("build-system", {})
+    elif not (folder / "setup.py").is_file():
+        raise FileNotFoundError("it has neither pyproject.toml nor setup.py")
+    return {
+        "folder": str(folder),
+        "requires": system.get("requires", ["setuptools>=40.8.0"]),
+        "backend": system.get("build-backend", _LEGACY),
+        "path": system.get("backend-path", []),
+    }
+
+
+def call(task: dict[str, Any]) -> dict[str, Any]:
+    """Call a hook of the backend; returns its result."""
+    os.chdir(task["folder"])
+    sys.path[:0] = [os.path.abspath(path) for path in task["path"]]
+    name, _, rest = task["backend"].partition(":")
+    backend: Any = importlib.import_module(name)
+    for word in filter(None, rest.split(".")):
+        backend = getattr(backend, word)
+    if task["do"] == "requires":
+        hook = getattr(backend, "get_requires_for_build_wheel", None)
+        return {"requires": list(hook(None)) if hook else []}
+    out = Path(task["home"]) / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    name = os.path.basename(backend.build_wheel(str(out), None))
+    with suppress(OSError):
+        os.chmod(out / name, 0o644)
+    return {"wheel": name}
+
+
+def wipe(task: dict[str, Any]) -> dict[str, Any]:
+    """Remove what a build has left where the next one could find it."""
+
+    def again(_: Any, path: str, __: Any) -> None:
+        with suppress(OSError):
+            os.chmod(os.path.dirname(path), 0o700)
+            os.unlink(path)
+        with suppress(OSError):
+            os.chmod(path, 0o700)
+
+    for place in task["places"]:
+        for name in os.listdir(place):
+            path = os.path.join(place, name)
+            if os.lstat(path).st_uid != os.getuid():
+                continue
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, onerror=again)
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.unlink(path)
+    return {}
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as whole:
+            whole.extractall(folder)
+        return
+    with tarfile.open(archive) as tar:
+        if hasattr(tarfile, "data_filter"):  # not every Python 3.11 has it
+            tar.extraction_filter = tarfile.data_filter
+        tar.extractall(folder)
+
+
+def main() -> None:
+    """Do the task."""
+    task = json.loads(sys.argv[1])
+    sys.argv = ["setup.py"]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_FILE, _LONGEST_FILE))
+    Path("/proc/self/oom_score_adj").write_text("1000")  # where memory ends, the build ends, not who watches it
+    do = {"prepare": prepare, "wipe": wipe}.get(task["do"], call)
+    answer = json.dumps(do(task))
+    Path(task["answer"]).write_text(answer)
+
+
+if __name__ == "__main__":
+    main()
