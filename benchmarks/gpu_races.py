@@ -6,7 +6,7 @@ Each race: three deploys, each wants one to three GPUs, or named ones, or all of
 the others (--wait) a node on the host takes its GPUs itself. The decisions, the claims and the start are Muster's own,
 with the scripts that hosts run; recorded are nvidia-smi's answers, and the engine is a stand-in that notes which
 container has which GPUs. The rival looks, picks free GPUs and starts, as scripts around nvidia-smi do. Races run in
-mount namespaces of their own (as root): all users of a machine share a folder of its /var/tmp.
+mount namespaces of their own (as root): the claims of a machine lie in its /var/tmp.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from deploy.host.facts import Gpu
 from deploy.host.gpu_choice import Choice
 from deploy.hosts import places
 from deploy.hosts.places import Places
-from deploy.local import gpus as local_gpus
 from lab import fake_gpus
 from tests.hosts import FACTS
 from trainer.node import place as node_place
@@ -44,15 +43,14 @@ ENGINE = """#!/bin/sh
 box=${0%/*}/containers
 case $1 in
 ps) case "$*" in
-    *muster.claim=*)
-        for word; do case $word in label=*) grep -l "${word##*=}" "$box"/* 2>/dev/null ;; esac; done; true ;;
+    *muster.claim*) for each in "$box"/*; do [ ! -e "$each" ] || tail -n 1 "$each"; done ;;
     *--quiet*) ls "$box" ;; esac ;;
 inspect) shift 3; for id; do head -n 1 "$box/$id"; done ;;
 run)
     for word; do case $word in muster.gpus=*) gpus=${word#*=} ;; muster.run=*) run=${word#*=} ;;
         muster.claim=*) claim=${word#*=} ;; muster.waits=*) waits=${word#*=} ;; esac; done
-    printf 'given ["/muster-%s","running","%s","me","%s",null,"%s"]\\n%s\\n' "$run" "$run" "$gpus" "$waits" "$claim" \
-        >"${0%/*}/new-$run"
+    printf 'given ["/muster-%s","running","%s","me","%s",null,"%s"]\\n%s Up\\n' \
+        "$run" "$run" "$gpus" "$waits" "$claim" >"${0%/*}/new-$run"
     mv "${0%/*}/new-$run" "$box/$run"; echo "$run" ;;
 esac
 """
@@ -150,13 +148,15 @@ def start(run: str, chosen: list[str], claim: str = "", about: dict[str, Any] | 
         own = f"run-{about['number']}-{about['token']}"
         argv += ["--label", f"muster.claim={about['token']}"]
         argv += ["--label", f"muster.waits={about['token']}"] if about["state"] == "rests" else []
-    command = commands.start(folder, "", argv, run, new=True, claim=claim, own=(own, text if own else ""))
-    done = subprocess.run(command, input=commands.line(b"A=1\n") + b"\n", capture_output=True)
+    claimed = commands.OwnClaim(own, text, "image", about["state"] == "rests") if about else commands.NO_CLAIM
+    command = commands.start(folder, "", argv, run, new=True, claim=claim, own=claimed)
+    done = subprocess.run(command, input=commands.line(b"A=1\n") + b"\n\n", capture_output=True)
     if done.returncode:
         raise DeployError(done.stderr.decode())
     if about:
         time.sleep(random.uniform(0, 0.02))  # the container starts
-        AGENTS[run] = Claims(text, local_gpus._MACHINE)
+        (place,) = Path("/var/tmp").glob("muster-claims.*/")
+        AGENTS[run] = Claims(text, place / own, place)
 
 
 def races(count: int, way: Any, box: Path, seed: int) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """A deploy's claim on GPUs of one machine, between all its users: from the choice until its container has them.
 
 A small script on the host (scripts/claim.sh) keeps the claim as long as our connection lives. It locks the machine
-while we look and choose, so that no GPU is given twice (docs/decisions/0048).
+while we look and choose, and looks once more when our claim is there, so that no GPU is given twice
+(docs/decisions/0048, 0139).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..core.errors import DeployError
 from ..core.printable import one_line
 from ..core.scripts import Scripts
 from ..ssh.session import Session
-from . import audit, gpus
+from . import audit, gpu_choice, gpus
 from .commands import GPU_COLUMNS, GPU_PATIENCE_S
 from .gpu_choice import Choice
 from .gpus import Gpus
@@ -36,19 +37,14 @@ class Claim:
         self.host, self.name, self.choice, self.lost = session.host.name, "", Choice(taken="nobody has looked"), False
         self._stream = session.stream(_SCRIPT("claim", *words))
 
-    def attempt(self, decide: Callable[[Gpus], Choice]) -> Choice:
-        """Lock the machine, look, decide, and claim what was chosen.
+    def attempt(self, decide: Callable[[Gpus], Choice], alone: bool = False) -> Choice:
+        """Lock the machine, look, decide, and claim what was chosen, if nobody has claimed it at this moment.
 
         Raises DeployError for what the host cannot do, and what `decide` raises.
         """
         self._say(b"look\n")
-        lines: list[str] = []
-        while (line := self._line()) != "choose":
-            lines.append(line)
-            if len(lines) > _MOST_LINES:
-                raise DeployError(f"{self.host}: its answer about its GPUs does not end")
         try:
-            choice = decide(gpus.parse(lines))
+            choice = decide(gpus.parse(self._until("choose")[:-1]))
         except BaseException:
             self.close()
             raise
@@ -57,7 +53,9 @@ class Claim:
         else:
             own = {"gpus": [gpu.uuid for gpu in choice.gpus], "waits": False, "whole": choice.whole}
             self._say(json.dumps({**self._about, **own}).encode() + b"\n")
-            self.name = self._named(self._line())
+            *others, noted = self._until("noted ")
+            self.name, claims = self._named(noted), gpus.parse(others).claims
+            choice = gpu_choice.lost_to(choice, claims, str(self._about["token"]), alone)
         self.choice = choice
         return choice
 
@@ -80,6 +78,14 @@ class Claim:
 
     def _lost(self, fault: DeployError) -> DeployError:
         return DeployError(f"{self.host}: the claim on its GPUs was lost: {fault.message}", "try again")
+
+    def _until(self, last: str) -> list[str]:
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith(last):
+            lines.append(self._line())
+            if len(lines) > _MOST_LINES:
+                raise DeployError(f"{self.host}: its answer about its GPUs does not end")
+        return lines
 
     def _line(self) -> str:
         try:

@@ -7,7 +7,12 @@ lines of a word, a blank and a value, which facts.py, status.py, gpus.py and log
 from __future__ import annotations
 
 import base64
+import io
+import secrets
+import tarfile
+import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ..core.errors import NOBODY_WAITS
 from ..core.names import RunId
@@ -31,8 +36,25 @@ PIECE = 256 << 10
 _MANIFEST = 8 << 20
 # Only this much of the end of a rank's events is searched.
 _TAIL = 64 << 20
+# On a host, the claims of all users are in the folder of this name and 16 digits.
+_CLAIMS = "muster-claims"
 # A driver that hangs takes nvidia-smi along. The name is the last column, because it may hold commas.
 GPU_PATIENCE_S, GPU_COLUMNS = 10, "index,uuid,memory.used,memory.total,utilization.gpu,name"
+
+
+class OwnClaim(NamedTuple):
+    """The claim of a node on its host: its name there, and its text. `waits`: the node changes it, and reads others.
+
+    `image`: an image that is there, of which nothing runs; the engine makes the folder of claims by its help.
+    """
+
+    name: str = ""
+    text: str = ""
+    image: str = ""
+    waits: bool = False
+
+
+NO_CLAIM = OwnClaim()
 
 
 def look() -> tuple[str, ...]:
@@ -88,16 +110,18 @@ def start(
     new: bool = False,
     keep: Sequence[str] = (),
     claim: str = "",
-    own: tuple[str, str] = ("", ""),
+    own: OwnClaim = NO_CLAIM,
 ) -> tuple[str, ...]:
     """Make the run folder, run `command`, which makes a container, and give the container its secrets.
 
-    Standard input: two `line`s, the variables for VARIABLES_FIRST, and the secrets (empty: there are none).
+    Standard input: `line`s: the variables for VARIABLES_FIRST, the secrets (empty: there are none), and with a claim of
+    its own `claims_folder()`.
     `label`: the value of the container's label `muster.start`, which no other container has. `new`: the folder must
     not exist yet. `keep`: paths in the container, each of which has a folder below `keep` of the run folder. `claim`:
-    the claim that must still hold the container's GPUs. `own`: name and text of the claim that is the node's.
+    the claim that must still hold the container's GPUs. `own`: the claim that is the node's.
     """
-    words = (folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), claim, *own)
+    own_words = (own.name, own.text, own.image, "waits" * own.waits)
+    words = (folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), claim, *own_words)
     return _SCRIPT("start", *words, *command)
 
 
@@ -180,6 +204,19 @@ def rehearse(folder: str, owner: str, keep: Sequence[str], command: Sequence[str
     `owner`, `keep`: as `start` takes them.
     """
     return _SCRIPT("rehearse", folder, owner, "\n".join(keep), *command)
+
+
+def claims_folder() -> bytes:
+    """What a host's engine unpacks in /var/tmp if there is no folder for claims yet: one that is root's, open to all.
+
+    Its name cannot be guessed, so that no user can put something else there first.
+    """
+    folder = tarfile.TarInfo(f"{_CLAIMS}.{secrets.token_hex(8)}")
+    folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o1777, int(time.time())
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.addfile(folder)
+    return packed.getvalue()
 
 
 def line(data: bytes) -> bytes:
@@ -273,6 +310,11 @@ def runs() -> tuple[str, ...]:
 def gpus() -> tuple[str, ...]:
     """For gpus.parse: the GPUs, and each process that computes on them with its user and container."""
     return _SCRIPT("gpus", str(GPU_PATIENCE_S), GPU_COLUMNS)
+
+
+def claims() -> tuple[str, ...]:
+    """For gpus.parse: the claims that live on the machine."""
+    return _SCRIPT("claims")
 
 
 def members() -> tuple[str, ...]:

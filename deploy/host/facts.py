@@ -135,7 +135,7 @@ class HostFacts:
     `driver`, `capabilities`: of the GPUs; empty: not known. `called_at`: the host's address as this machine dials it,
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
     path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
-    `claims_closed`: the folder of claims that nobody may write to; empty: all may. `claims_full`: its disk is full.
+    `claims_closed`: /var/tmp as it stands, if others may change claims there. `claims_full`: its disk is full.
     `no_timer`: why a login cannot wait for a lock; empty: it can. `network`: the login's namespace. `lacks`: commands
     of every host that this one does not have.
     `engine_at`: what sends its client to another engine than the host's own, as DockerFault has it; empty: nothing.

@@ -5,13 +5,14 @@ A GPU is free if no living container and no deploy at work has it, and nobody co
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..config.values import Gpus as Asked
 from ..core.errors import DeployError, UsageError
 from ..core.program import FAB
 from ..core.text import several
-from .gpus import DEPLOYS, RESTS, Claim, Gpus, GpuUse
+from .gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
 
 # It serves the processes of others, and is on every GPU itself.
 SERVER = "nvidia-cuda-mps-server"
@@ -61,6 +62,19 @@ def choose(asked: Asked, here: Gpus, token: str, alone: bool = False) -> Choice:
     if held:
         return Choice(taken=_listed(held), passing=any(_passing(gpu, others) for gpu in held))
     return Choice(tuple(wanted))
+
+
+def lost_to(choice: Choice, claims: Iterable[Claim], token: str, alone: bool) -> Choice:
+    """What is left of a choice that we have claimed, as the deploy `token`: nothing if another has claimed the same.
+
+    Of two that claim at once, each may see the other: then both step back, and try again.
+    """
+    own, whole = {gpu.uuid for gpu in choice.gpus}, choice.whole and alone
+    for claim in claims:
+        has = claim.state in (DEPLOYS, HOLDS, RUNS) and claim.token != token
+        if has and (own & set(claim.gpus) or (whole and (claim.whole or claim.state == RUNS))):
+            return Choice(taken=f"{claim.shown} has claimed the same at this moment", passing=True)
+    return choice
 
 
 def ask_for(asked: Asked) -> str:

@@ -30,6 +30,7 @@ _GIVEN = fields.row(
 )  # fmt: skip
 # What a claim's owner does: a command at work, or a node that waits, has what it waited for, or runs.
 DEPLOYS, RESTS, WAITS, HOLDS, RUNS = "deploys", "rests", "waits", "holds", "runs"
+_OWNER = text(100, r"[!-~]+")
 _CLAIM = record(
     {
         "token": text(64, "[0-9a-f]+"),
@@ -183,13 +184,19 @@ def parse_app(row: str) -> tuple[str, Holder | None]:
 
 
 def parse_claims(rows: Iterable[str]) -> tuple[Claim, ...]:
-    """Read the values of `claim` lines: a number and a JSON object each. Skips what no Muster writes."""
+    """Read the values of `claim` lines: number, token, owner and a JSON object. Skips what no Muster writes.
+
+    Any user of the machine may write claims; whose a claim is, the owner of its file says.
+    """
     claims = []
     for line in rows:
-        number, _, entry = line.partition(" ")
-        with suppress(BadAnswer):  # any user of the machine may write there
+        number, token, owner, entry = (line.split(" ", 3) + [""] * 3)[:4]
+        with suppress(BadAnswer):
             about = _CLAIM(document(entry, "a claim"), "a claim")
-            claims.append(Claim(digits()(number[:19], "a claim's number"), **{**about, "gpus": tuple(about["gpus"])}))
+            user = _OWNER(owner, "the owner of a claim").replace("uid:", "uid ")
+            about |= {"gpus": tuple(about["gpus"]), "user": user}
+            if about["token"] == token:
+                claims.append(Claim(digits()(number[:19], "a claim's number"), **about))
     return tuple(sorted(claims, key=lambda claim: (claim.number, claim.token)))
 
 

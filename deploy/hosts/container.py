@@ -96,8 +96,8 @@ class NodeContainer:
 
     `fresh`: this start makes the run folder; no earlier start has left checkpoints in it. `start`: the label of
     everything that this start makes. `first`: this node is the host of the rendezvous. `keep`: paths in the container
-    that are folders of the run folder. `claim`: what holds its GPUs for us until it has them. `own`: name and text of
-    its own claim on the host.
+    that are folders of the run folder. `claim`: what holds its GPUs for us until it has them. `own`: its own claim
+    on the host, which mounts what the node needs of it (scripts/start.sh).
     `witness`: the container beside it that reports the run's end. `overlay`: the `docker run` of its network's end.
     `memory`: what it may use, as Docker takes it.
     """
@@ -116,7 +116,7 @@ class NodeContainer:
     first: bool = False
     keep: tuple[str, ...] = ()
     claim: str = ""
-    own: tuple[str, str] = ("", "")
+    own: commands.OwnClaim = commands.NO_CLAIM
     witness: NodeContainer | None = None
     overlay: tuple[str, ...] = ()
     memory: str = ""
@@ -133,9 +133,10 @@ class NodeContainer:
 
     @property
     def input(self) -> bytes:
-        """What `host_commands.start` reads: the container's variables, then the secrets for the running node."""
+        """What `host_commands.start` reads: variables, secrets for the running node, and a folder for claims."""
         variables = commands.variable_lines(self.environment)
-        return commands.line(variables) + commands.line(secrets_document(self.secrets))
+        folder = commands.line(commands.claims_folder()) if self.own.name else b""
+        return commands.line(variables) + commands.line(secrets_document(self.secrets)) + folder
 
 
 def secrets_document(secrets: Mapping[str, str]) -> bytes:
@@ -362,7 +363,6 @@ def _node_container(
     variables |= {environment.SECRET_FILES: secret_files} if secret_files else {}
     lifetime = (
         *(("--restart", f"on-failure:{restart_count}") if restart_count else ()),
-        *("--mount", mount_option(Mount(environment.CLAIMS_ON_HOST, environment.CLAIMS, False))),
         *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS),
     )
     options = _node_options(folder, host, facts, job, work)

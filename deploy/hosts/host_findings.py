@@ -124,8 +124,8 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
         if facts.claims_closed:
             text = f"{host}: a run cannot say there which GPUs it has: {facts.claims_closed}"
-            fix = f"on {host}: sudo chmod 1777 /var/tmp; sudo install -d -m 1777 /var/tmp/muster-claims"
-            symptom = "`/var/tmp/muster-claims cannot be locked`: the run does not start there"
+            fix = f"on {host}: sudo chown root /var/tmp; sudo chmod 1777 /var/tmp"
+            symptom = "`/var/tmp is not root's, or not sticky`: the run does not start there"
             yield Finding("folder-readonly", "resources", (host,), text, (), symptom, fix)
         if facts.claims_full:
             text = f"{host}: /var/tmp is full: a run cannot say there which GPUs it has"

@@ -117,7 +117,7 @@ class Places:
             claim = Claim(session, self._token, self._run)
             with self._lock:
                 self._claims[host.name] = claim
-        return claim.attempt(decide)
+        return claim.attempt(decide, self._alone)
 
     def _keep_alive(self) -> None:
         threading.Thread(target=self._beat, daemon=True, name="muster-places").start()

@@ -24,7 +24,6 @@ from ..preflight import Answers, Finding, prediction
 from ..preflight.findings import UNKNOWN
 from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary
-from ..run import environment
 from ..ssh.session import Session, on_all
 from . import container, probes, unattached
 from .container import NodeContainer
@@ -32,6 +31,8 @@ from .docker_run import python_of
 from .probes import SessionProbe
 
 END_S = 20.0
+# A claim of its own (scripts/rehearse.sh), where a run's would be.
+_CLAIM = "/var/tmp/muster-claims."
 
 Say = Callable[[str], None]
 # Its findings, and in words what it has shown; these are empty if a host failed.
@@ -97,8 +98,8 @@ def folder_of(node: NodeContainer, token: str) -> str:
 def argv_of(node: NodeContainer, folder: str) -> tuple[str, ...]:
     """The node's `docker run` with another name, folder and command: the image's Python, whose arguments follow."""
     options = (_elsewhere(word, node.folder, folder) for word in node.docker.options)
-    claims = container.mount_option(Mount(environment.CLAIMS_ON_HOST, environment.CLAIMS, False))
-    head = (*probes.ONCE, "--label", probes.LABEL, "--log-driver", "none", "--mount", claims)
+    claim = container.mount_option(Mount(f"{_CLAIM}{folder.rpartition('/.')[2]}", "/muster/claim.lock", False))
+    head = (*probes.ONCE, "--label", probes.LABEL, "--log-driver", "none", "--mount", claim)
     return (*head, *options, "--env-file", commands.VARIABLES_ASIDE, *python_of(node.image))
 
 

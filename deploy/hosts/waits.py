@@ -14,6 +14,7 @@ from typing import Any
 from ..config.inventory import Host
 from ..config.values import Gpus as Asked
 from ..host import gpus
+from ..host.commands import OwnClaim
 from ..host.facts import HostFacts
 from ..run import environment
 from .container import NodeContainer, Work, restarts
@@ -60,7 +61,8 @@ def claimed(
             }
             variables[environment.WAIT] = json.dumps(plan)
         rank += int(node.environment["PET_NPROC_PER_NODE"])
-        made.append(replace(node, environment=variables, own=(f"run-{queue.number}-{work.token}", json.dumps(claim))))
+        own = OwnClaim(f"run-{queue.number}-{work.token}", json.dumps(claim), node.image, work.waits)
+        made.append(replace(node, environment=variables, own=own))
     return tuple(made)
 
 

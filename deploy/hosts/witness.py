@@ -80,5 +80,5 @@ def _witness(
     command = ("-P", "-m", "trainer.node.on_end")
     docker = DockerRun(f"{node.name}-end-{work.token}", labels, options, node.image, command, once=True)
     return replace(
-        node, docker=docker, environment=variables, fresh=False, first=False, keep=(), claim="", own=("", "")
+        node, docker=docker, environment=variables, fresh=False, first=False, keep=(), claim="", own=commands.NO_CLAIM
     )

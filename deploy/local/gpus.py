@@ -8,25 +8,27 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import secrets
 import stat
+import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..config.values import Gpus as Asked
 from ..core.errors import DeployError
 from ..core.program import FAB
-from ..core.text import in_seconds
 from ..host import audit, commands, gpu_choice
 from ..host import gpus as gpu_facts
+from ..host.gpu_choice import Choice
 from ..host.gpus import GpuUse
 
-_LOOK_S, _LOCK_S = 60.0, 30.0
-# All users lock this folder, and write their claims into it (scripts/claims_function.sh).
-_MACHINE = Path("/var/tmp/muster-claims")
+_LOOK_S, _LOCK_S = 60.0, 10.0
+# All users lock this folder; their claims are in it, or in one in it that root has made.
+_PLACE, _FOLDER = Path("/var/tmp"), re.compile(r"muster-claims\.[0-9a-f]{16}")
 
 
 class OwnGpus:
@@ -48,60 +50,69 @@ def take(asked: Asked, run: str) -> OwnGpus:
 
     Raises UsageError for GPUs that are not there, DeployError for some that others have.
     """
-    with _machine():
+    with _alone():
         choice = gpu_choice.choose(asked, look(), "")
         if choice.taken:
             raise DeployError(f"this machine: {choice.taken}", f"`{FAB} gpus` shows who has them; --gpus N takes any N")
-        return _claim(choice.gpus, run) if choice.gpus else OwnGpus(())
+        return _claim(choice, run) if choice.gpus else OwnGpus(())
 
 
 def look() -> gpu_facts.Gpus:
     """The GPUs of this machine, and who has them."""
+    return _asked(commands.gpus())
+
+
+def _asked(command: Sequence[str]) -> gpu_facts.Gpus:
     try:
-        done = subprocess.run(commands.gpus(), capture_output=True, text=True, timeout=_LOOK_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as fault:
         return gpu_facts.Gpus(fault=f"looking for GPUs failed: {fault}")
     return gpu_facts.parse(done.stdout.split("\n"))
 
 
 @contextmanager
-def _machine() -> Iterator[None]:
-    """Hold the machine's lock, as claim.sh does. Raises DeployError where another command holds it for too long."""
-    _share()
-    descriptor, end = os.open(_MACHINE, os.O_RDONLY), time.monotonic() + _LOCK_S
+def _alone() -> Iterator[None]:
+    """Hold the machine's lock, as claim.sh does, for a while: whoever keeps it forever keeps nobody out."""
+    descriptor, end = os.open(_PLACE, os.O_RDONLY | os.O_DIRECTORY), time.monotonic() + _LOCK_S
     try:
-        while True:
+        while time.monotonic() < end:
             with suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            if time.monotonic() > end:
-                raise DeployError(
-                    f"another command has looked at this machine's GPUs for {in_seconds(_LOCK_S)}", "try again"
-                )
             time.sleep(0.05)
         yield
     finally:
         os.close(descriptor)
 
 
-def _share() -> None:
-    with suppress(FileExistsError):
-        _MACHINE.mkdir()
-        _MACHINE.chmod(0o1777)
-    for _ in range(5):  # another command may be making it at this moment
-        about = os.lstat(_MACHINE)
-        if stat.S_ISDIR(about.st_mode) and stat.S_IMODE(about.st_mode) == 0o1777:
-            return
-        time.sleep(0.1)
-    else:
-        raise DeployError(f"{_MACHINE} is not a folder that all users share", f"look at it: ls -ld {_MACHINE}")
-
-
-def _claim(chosen: tuple[GpuUse, ...], run: str) -> OwnGpus:
+def _claim(choice: Choice, run: str) -> OwnGpus:
+    """Claim what was chosen, unless another command has claimed it at this moment. Raises DeployError."""
     token, (user, control) = secrets.token_hex(8), audit.who()
-    path = _MACHINE / f"claim-{time.time_ns()}-{token}"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    path = Path(f"{_new_claims()}claim-{time.time_ns()}-{token}")
+    # Nobody else may open it, and so lock it, until we have.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
     claim = {"token": token, "run": run, "user": user, "control": control, "waits": False, "whole": False}
-    os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in chosen]}).encode() + b"\n")
-    return OwnGpus(chosen, path, descriptor)
+    os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in choice.gpus]}).encode() + b"\n")
+    os.fchmod(descriptor, 0o644)
+    own = OwnGpus(choice.gpus, path, descriptor)
+    if taken := gpu_choice.lost_to(choice, _asked(commands.claims()).claims, token, alone=False).taken:
+        own.release()
+        raise DeployError(f"this machine: {taken}", "try again")
+    return own
+
+
+def _new_claims() -> str:
+    """With what the name of a new claim begins, as claims_function.sh says it. Raises DeployError."""
+    about = _PLACE.stat()
+    if about.st_uid or not about.st_mode & stat.S_ISVTX:
+        text = f"{_PLACE} is not root's, or not sticky: anybody may change a claim there"
+        raise DeployError(text, f"sudo chown root {_PLACE}; sudo chmod 1777 {_PLACE}")
+    with os.scandir(_PLACE) as entries:
+        folders = sorted(entry.path for entry in entries if _FOLDER.fullmatch(entry.name) and _is_shared(entry))
+    return f"{folders[0]}/" if folders else f"{_PLACE}/muster-claims."
+
+
+def _is_shared(entry: os.DirEntry[str]) -> bool:
+    about = entry.stat(follow_symlinks=False)
+    return stat.S_ISDIR(about.st_mode) and not about.st_uid and stat.S_IMODE(about.st_mode) == 0o1777

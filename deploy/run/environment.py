@@ -23,8 +23,6 @@ RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
 # In a container: what scripts download and compile, kept on the host across runs.
 CACHE = "/muster/cache"
-# On hosts: what all runs and deploys have there, or wait for (host/scripts/claims_function.sh).
-CLAIMS, CLAIMS_ON_HOST = "/muster/claims", "/var/tmp/muster-claims"
 SECRET_FILES, SECRETS_PRESENT = "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
 TORCH_RENDEZVOUS, SEPARATE = "MUSTER_TORCH_RENDEZVOUS", "MUSTER_SEPARATE"
 PLAIN_TORCHRUN = "MUSTER_PLAIN_TORCHRUN"

@@ -46,7 +46,7 @@ def claims(control):
     return [
         line
         for host in control.hosts
-        for line in control.rack.on(host, "ls /var/tmp/muster-claims | grep claim-; true").split()
+        for line in control.rack.on(host, "find /var/tmp/ -name '*claim-*'; true").split()
     ]
 
 

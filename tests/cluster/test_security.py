@@ -128,11 +128,12 @@ def test_containers_get_no_device_where_there_is_none(run):
 
 
 @pytest.mark.holds("mounts")
-def test_containers_see_the_runs_folder_the_claims_and_nothing_else_of_the_host(run):
+def test_containers_see_the_runs_folder_their_own_claim_and_nothing_else_of_the_host(run):
     for host, seen in run.inspected().items():
         folder = f"{run.rack.on(host, 'echo ~')}/.muster/runs/{run.id}"
+        claim = run.rack.on(host, f"ls /var/tmp/muster-claims.*/*-{seen['Config']['Labels']['muster.claim']}.lock")
         mounts = sorted((mount["Source"], mount["Destination"]) for mount in seen["Mounts"])
-        assert mounts == [(folder, "/muster/run"), ("/var/tmp/muster-claims", "/muster/claims")]
+        assert mounts == [(folder, "/muster/run"), (claim, "/muster/claim.lock")]
 
 
 @pytest.mark.holds("host-network")

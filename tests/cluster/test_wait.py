@@ -46,7 +46,8 @@ class User(Control):
 
 
 def claims(rack, hosts):
-    return [line for host in hosts for line in rack.on(host, "ls /var/tmp/muster-claims 2>/dev/null; true").split()]
+    look = "cd /var/tmp && find muster-claims* -name '*-*' ! -name '*.lock'; true"
+    return [line for host in hosts for line in rack.on(host, look).split()]
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_two_users_wait_in_opposite_order_without_their_commands_and_take_turns(
     waiting.until(lambda: bob.states() == ["waits", "waits"], "bob's nodes to wait")
     shown = {
         f"run {blocker.run} (muster) is there; since ",
-        f"run {alice.run} (muster) waits there and is next; since ",
+        f"run {alice.run} (muster, uid 1000) waits there and is next; since ",
     }
     waiting.until(lambda: all(each in alice.fab("status").stdout for each in shown), "who waits for whom")
     assert f"run {blocker.run} (muster) is there" in alice.fab("logs", "--run", alice.run).stdout

@@ -1,8 +1,9 @@
-"""What the runs and deploys of all users have of this host, or wait for: files in a folder that they share.
+"""What the runs and deploys of all users have of this host, or wait for: files in a folder that root owns.
 
-A claim is a file that its process keeps locked (docs/decisions/0048, 0057). The agent of a node on a host keeps its
-own, `run-NUMBER-TOKEN`, from its first moment to its end. MUSTER_CLAIM has its text. Who looks and then takes something
-holds the lock of the folder itself meanwhile. Other users write what they like there. Standard library only.
+MUSTER_CLAIM has the text of this node's own claim, `run-NUMBER-TOKEN` (docs/decisions/0048, 0057, 0139). From its first
+moment to its end the agent keeps the file beside it locked, which is all that its container has of the claims; a node
+that waits also has its own text, and may read those of others. Nobody needs a lock to take something: who has written
+what it takes looks once more. Other users write what they like there. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,23 +13,29 @@ import json
 import os
 import re
 import stat
+import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-TEXT, FOLDER = "MUSTER_CLAIM", Path("/muster/claims")
+TEXT, OWN, FOLDER = "MUSTER_CLAIM", Path("/muster/claim"), Path("/muster/claims")
 DEPLOYS, RESTS, WAITS, HOLDS, RUNS = "deploys", "rests", "waits", "holds", "runs"
 _NAME = re.compile(r"(claim|run)-([0-9]{1,20})-([0-9a-f]{1,64})")
-_MOST_BYTES, _MOST_WORDS, _MOST_CLAIMS = 4000, 200, 10_000
-_LOCK_S, _POLL_S = 30.0, 0.05
-# An engine starts a node again within a minute. A claim whose lock is not there yet has just been made.
-_RETURN_S, _BEGIN_S = 90.0, 60.0
-# Hosts remove old files of a temporary folder.
-_TOUCH_S = 3600.0
+# Of each user so many claims count: nobody crowds out those of others.
+_MOST_BYTES, _MOST_WORDS, _MOST_CLAIMS = 4000, 200, 200
+# An engine starts a node again within a minute. A command at work touches its claim every few seconds, and the lock of
+# a claim that has just been made is not there yet.
+_RETURN_S, _FRESH_S = 90.0, 60.0
+# Hosts remove old files of a temporary folder. Whoever may read a file can keep its owner from locking it: then the
+# owner touches it instead.
+_TOUCH_S, _UNLOCKED_TOUCH_S = 3600.0, 15.0
+# struct flock of the kernel, for the whole file. Only who may write to a file can lock it for writing.
+_LOCK = struct.Struct("hhqqi4x")
 # A node that waits touches its claim at each question: one that is stopped, or hangs, must not keep the others waiting.
 _STALE_S = 60.0
 
@@ -58,22 +65,24 @@ class Claim:
 class Claims:
     """The claims of a host as one of its nodes sees them. `token`: of our own."""
 
-    def __init__(self, text: str, folder: Path = FOLDER) -> None:
-        """`text`: our own claim, as JSON. Raises NoClaim."""
+    def __init__(self, text: str, own: Path = OWN, folder: Path = FOLDER) -> None:
+        """`text`: our own claim, as JSON. `own`: its file, which only a node that waits has. Raises NoClaim."""
         self._about: dict[str, Any] = json.loads(text)
         self.token, self._folder = str(self._about["token"]), folder
         self._unlocked: dict[str, float] = {}
-        self._written = b""
-        name = f"run-{self._about['number']}-{self.token}"
+        self._written, self._own = b"", -1
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self._own = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            fcntl.flock(self._own, fcntl.LOCK_EX)
-            if os.fstat(self._own).st_size:
+            self._lock = os.open(_lock_of(own), flags)
+            with suppress(FileNotFoundError):
+                self._own = os.open(own, flags)
                 self._read_own()
-            self.write()
         except OSError as fault:
-            raise NoClaim(f"{folder}/{name} cannot be written: {fault.strerror}") from fault
-        self._path = folder / name
+            raise NoClaim(f"our claim on this host cannot be opened: {fault.filename}: {fault.strerror}") from fault
+        self._locked = _lock_to_write(self._lock)
+        self._user = os.fstat(self._lock).st_uid
+        self.beat()
+        self.write()
 
     @property
     def own(self) -> Claim:
@@ -88,75 +97,69 @@ class Claims:
         if data == self._written:
             return
         try:
-            os.pwrite(self._own, data, 0)
-            os.ftruncate(self._own, len(data))
+            if self._own >= 0:
+                os.pwrite(self._own, data, 0)
+                os.ftruncate(self._own, len(data))
         except OSError as fault:
             raise NoClaim(f"our claim on this host cannot be written: {fault.strerror}") from fault
         self._about, self._written = about, data
 
     def beat(self) -> None:
-        """Tell the others that this node still waits."""
-        with suppress(OSError):
-            os.utime(self._own)
+        """Tell the others that this node still waits, or lives."""
+        for descriptor in (self._own, self._lock):
+            with suppress(OSError):
+                os.utime(descriptor)
 
     def leave(self) -> None:
-        """Give everything back."""
+        """Give everything back. The files go with the container."""
         with suppress(OSError):
-            self._path.unlink()
-        os.close(self._own)
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock of this host: no other process looks and takes meanwhile. Raises NoClaim."""
-        descriptor, end = self._open_folder(), time.monotonic() + _LOCK_S
-        try:
-            while True:
-                with suppress(BlockingIOError):
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                if time.monotonic() > end:
-                    raise NoClaim(f"another run or deploy has looked at this host for {_LOCK_S:.0f} s")
-                time.sleep(_POLL_S)
-            yield
-        finally:
-            os.close(descriptor)
+            os.ftruncate(self._own, 0)
+        for descriptor in (self._own, self._lock):
+            with suppress(OSError):
+                os.close(descriptor)
+        self._own = self._lock = -1
 
     def others(self) -> list[Claim]:
         """The living claims of others, in the order of their numbers. Raises NoClaim."""
-        claims = []
+        counts, claims = Counter[int](), []
         try:
-            names = sorted(os.listdir(self._folder))[:_MOST_CLAIMS]
+            for entry in self._named():
+                user = entry.stat(follow_symlinks=False).st_uid
+                counts[user] += 1
+                match = _NAME.fullmatch(entry.name)
+                if match and counts[user] <= _MOST_CLAIMS and match[3] != self.token:
+                    claims.append(self._read(entry.name, int(match[2]), match[3]))
         except OSError as fault:
             raise NoClaim(f"{self._folder}: {fault.strerror}") from fault
-        for name in names:
-            match = _NAME.fullmatch(name)
-            if match and match[3] != self.token and (claim := self._read(name, int(match[2]), match[3])):
-                claims.append(claim)
-        return sorted(claims, key=lambda claim: (claim.number, claim.token))
+        return sorted((claim for claim in claims if claim), key=lambda claim: (claim.number, claim.token))
+
+    def _named(self) -> Iterator[os.DirEntry[str]]:
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # it has gone meanwhile
+                    if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                        yield entry
 
     def _read_own(self) -> None:
         """Go on with what our claim says since before a restart of this node."""
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError, AttributeError):
             entry = json.loads(os.pread(self._own, _MOST_BYTES, 0))
             # What a wait had is given back: it has to ask for it again.
             if entry.get("state") == RUNS:
                 self._about |= {name: entry[name] for name in ("state", "gpus", "returns") if name in entry}
 
     def _read(self, name: str, number: int, token: str) -> Claim | None:
-        try:
-            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
+        descriptor = _open(self._folder / name)
+        if descriptor is None:
             return None
         try:
             about = os.fstat(descriptor)
-            if not stat.S_ISREG(about.st_mode):
-                return None
             entry = json.loads(os.read(descriptor, _MOST_BYTES).partition(b"\n")[0])
-            if _is_locked(descriptor):
-                self._unlocked.pop(name, None)
-            elif not self._may_live(name, entry, about.st_mtime):
+            if entry["token"] != token or not self._lives(name, descriptor, entry):
                 return None
             claim = _claim(number, token, entry)
+            if about.st_uid != self._user:  # its text may say anybody's name
+                claim = replace(claim, user=f"{claim.user}, uid {about.st_uid}")
             stale = name.startswith("run-") and time.time() - about.st_mtime > _STALE_S
             return replace(claim, state=RESTS) if stale and claim.state in (WAITS, HOLDS) else claim
         except (OSError, ValueError, RecursionError, TypeError, KeyError):
@@ -164,26 +167,25 @@ class Claims:
         finally:
             os.close(descriptor)
 
-    def _may_live(self, name: str, entry: Mapping[str, Any], changed: float) -> bool:
-        """Whether a node whose claim is not locked may be about to start, for the first time or again."""
+    def _lives(self, name: str, descriptor: int, entry: Mapping[str, Any]) -> bool:
+        """Whether its process lives, or is about to start, for the first time or again."""
+        lives, lock = _shows_life(descriptor), _open(_lock_of(self._folder / name))
+        if lock is not None:
+            same = os.fstat(lock).st_uid == os.fstat(descriptor).st_uid
+            lives |= same and _shows_life(lock)
+            os.close(lock)
+        if lives:
+            self._unlocked.pop(name, None)
+            return True
         now = time.monotonic()
         since = self._unlocked.setdefault(name, now)
-        if not name.startswith("run-"):
-            return False
-        if entry.get("returns") is True:
-            return now - since < _RETURN_S
-        return 0 <= time.time() - changed < _BEGIN_S
-
-    def _open_folder(self) -> int:
-        try:
-            return os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as fault:
-            raise NoClaim(f"{self._folder}: {fault.strerror}") from fault
+        return name.startswith("run-") and entry.get("returns") is True and now - since < _RETURN_S
 
     def stay(self) -> None:
-        """Keep the host from removing our claim as an old file. Never returns."""
-        while True:
-            time.sleep(_TOUCH_S)
+        """Show that we live, and keep the host from removing our claim as an old file. Returns once it is left."""
+        while self._lock >= 0:
+            time.sleep(_TOUCH_S if self._locked else _UNLOCKED_TOUCH_S)
+            self._locked = self._locked or _lock_to_write(self._lock)
             self.beat()
 
 
@@ -234,12 +236,44 @@ def choose(
     return (), f"{len(free)} of {count} GPUs are free: {held}"
 
 
-def _is_locked(descriptor: int) -> bool:
+def rival(own: Claim, others: Sequence[Claim]) -> str:
+    """Who has taken what we have written that we take, in words; empty if nobody has."""
+    for claim in others:
+        both = claim.state == RUNS or claim.whole if own.whole else set(own.gpus) & set(claim.gpus)
+        if claim.state in (DEPLOYS, HOLDS, RUNS) and both:
+            return f"{claim.shown} has taken the same"
+    return ""
+
+
+def _lock_of(claim: Path) -> Path:
+    return claim.with_name(f"{claim.name}.lock")
+
+
+def _open(path: Path) -> int | None:
+    """A plain file of another user, for reading, whatever it may have become; None if it is not one."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _lock_to_write(descriptor: int) -> bool:
+    """Lock a file for writing until it is closed. Whether that worked: somebody may keep it locked for reading."""
+    with suppress(OSError):
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
         return True
     return False
+
+
+def _shows_life(descriptor: int) -> bool:
+    """Whether this file is locked for writing, or has just been touched."""
+    asked = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _LOCK.pack(fcntl.F_RDLCK, 0, 0, 0, 0))
+    fresh = abs(time.time() - os.fstat(descriptor).st_mtime) < _FRESH_S
+    return fresh or bool(_LOCK.unpack(asked)[0] == fcntl.F_WRLCK)
 
 
 def _claim(number: int, token: str, entry: Mapping[str, Any]) -> Claim:

@@ -22,7 +22,7 @@ from typing import Any
 from .. import NAME
 from ..verdict import Verdict
 from . import meeting
-from .claims import HOLDS, RESTS, RUNS, WAITS, Claims, NoClaim, choose, who_is_next
+from .claims import HOLDS, RESTS, RUNS, WAITS, Claims, NoClaim, choose, rival, who_is_next
 
 # Without a question of the first node for so long, a node gives back what it has: others may need it.
 LEASE_S = 20.0
@@ -68,16 +68,19 @@ class Place:
 
     def _on_take(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Take what the run needs here, or wait for it. What we have goes to a run that has waited longer."""
-        with self.claims.locked():
-            own, others = self.claims.own, self.claims.others()
-            if own.state == RUNS:
-                return {}
-            if own.state == HOLDS:
-                gpus, why = own.gpus, who_is_next(own, others)
-            else:
-                gpus, why = self._choose(own, others)
-            self.claims.write(state=WAITS if why else HOLDS, gpus=[] if why else list(gpus), why=why)
-            return {"why": why}
+        own, others = self.claims.own, self.claims.others()
+        if own.state == RUNS:
+            return {}
+        if own.state == HOLDS:
+            gpus, why = own.gpus, who_is_next(own, others)
+        else:
+            gpus, why = self._choose(own, others)
+            if not why:
+                self.claims.write(state=HOLDS, gpus=list(gpus), why="")
+                # Of two that take the same, none misses the other now. Both step back: who waits longer is next.
+                why = rival(self.claims.own, self.claims.others())
+        self.claims.write(state=WAITS if why else HOLDS, gpus=[] if why else list(gpus), why=why)
+        return {"why": why}
 
     def _choose(self, own: Any, others: Any) -> tuple[tuple[str, ...], str]:
         gpus, why = choose(self.plan["asked"], self._gpus, own, others)
@@ -141,14 +144,13 @@ class Place:
         """Keep what we have for the run, from now on. A run that has waited longer may have got it meanwhile."""
         self._close()
         self._end_proof()
-        with self.claims.locked():
-            own = self.claims.own
-            # While this process was stopped, or hung, another one may have taken them.
-            others = [claim for claim in self.claims.others() if claim.state != WAITS]
-            why = choose([self._gpus[uuid] for uuid in own.gpus], self._gpus, own, others)[1]
-            ready = own.state in (HOLDS, RUNS) and not why
-            self.claims.write(**({"state": RUNS, "why": ""} if ready else {"state": RESTS, "gpus": [], "why": why}))
-        return {"ready": ready}
+        if self.claims.own.state not in (HOLDS, RUNS):
+            return {"ready": False}
+        self.claims.write(state=RUNS, why="")
+        # While this process was stopped, or hung, another one may have taken them.
+        if why := rival(self.claims.own, self.claims.others()):
+            self.claims.write(state=RESTS, gpus=[], why=why)
+        return {"ready": not why}
 
     def _on_go(self, question: Mapping[str, Any]) -> None:
         """Start the ranks."""

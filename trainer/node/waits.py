@@ -78,12 +78,11 @@ def _again(plan: Mapping[str, Any], claims: Claims, name: str, about: Mapping[st
     if about["lives"] >= plan["lives"]:
         words = f"{name} was killed, or its host has rebooted; a script starts again only with --restarts"
         raise Ends(Verdict("failed", FAILED, plan["rank"], name, 0, words))
-    with claims.locked():
-        others = {uuid: other for other in claims.others() for uuid in other.gpus}
-        if lost := [others[uuid].shown for uuid in about["gpus"] if uuid in others]:
-            words = f"{name} starts again, and its GPUs have gone to {lost[0]} meanwhile"
-            raise Ends(Verdict("failed", FAILED, plan["rank"], name, 0, words))
-        claims.write(state=RUNS, gpus=about["gpus"], why="")
+    claims.write(state=RUNS, gpus=about["gpus"], why="")
+    others = {uuid: other for other in claims.others() for uuid in other.gpus}
+    if lost := [others[uuid].shown for uuid in about["gpus"] if uuid in others]:
+        words = f"{name} starts again, and its GPUs have gone to {lost[0]} meanwhile"
+        raise Ends(Verdict("failed", FAILED, plan["rank"], name, 0, words))
 
 
 def _wait(place: Place, environment: Mapping[str, str], folder: Path, name: str) -> Mapping[str, Any]:

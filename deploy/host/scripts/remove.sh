@@ -3,7 +3,6 @@
 # of unfinished starts, so that a start that still goes on undoes itself (start.sh). The claims of the containers and the ends of
 # their network (--overlay) go with them.
 . ./ours.sh
-. ./claims_function.sh
 if [ -n "$1" ]; then rm -f -- "$home/$1="*.starting; else rm -f -- "$home"/*.starting; fi
 containers=$(ours "$1") || exit
 # shellcheck disable=SC2086  # one word for each container
@@ -12,7 +11,7 @@ tokens=$([ -z "$containers" ] || docker inspect --format '{{index .Config.Labels
 [ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null || exit
 for token in $tokens; do
     case $token in '' | *[!0-9a-f]*) continue ;; esac
-    rm -f -- "$claims"/run-*-"$token"
+    rm -f -- /var/tmp/muster-claims*/run-*-"$token" /var/tmp/muster-claims*/run-*-"$token.lock"
     # The end of the run's own network would go by itself, some seconds later.
     docker ps --all --quiet --no-trunc --filter "label=muster.overlay=$token" | xargs -r docker rm --force --volumes >/dev/null
 done

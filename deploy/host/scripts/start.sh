@@ -1,9 +1,10 @@
 #!/bin/sh
-# start FOLDER OWNER START NEW PYTHON PATIENCE KEEP CLAIM OWN TEXT COMMAND...: makes the run folder, runs COMMAND, which makes a
-# container with the label muster.start=START, and gives the container its secrets within PATIENCE seconds.
+# start FOLDER OWNER START NEW PYTHON PATIENCE KEEP CLAIM OWN TEXT IMAGE WAITS COMMAND...: makes the run folder, runs COMMAND, a
+# `docker run` of IMAGE which makes a container with the label muster.start=START, and gives the container its secrets within
+# PATIENCE seconds.
 #
 # Everybody on a host can read command lines, so a user's variables come over standard input, in base64: one line for
-# `docker run --env-file`, one for the secrets. A line without its end (a cut connection) does not count. Secrets go into a
+# `docker run --env-file`, one for the secrets; with OWN a third one for make_claims. A line without its end (a cut connection) does not count. Secrets go into a
 # running container and nowhere else. If a container waits for them and cannot get them, this script removes it, also when
 # the client is gone: then a write fails.
 #
@@ -11,17 +12,17 @@
 # without its mark undoes itself. It undoes only what has its own label, and a folder that it made: two starts may have the
 # same id, and hosts may share a home.
 folder=$1 owner=$2 start=$3 new=$4 python=$5 patience=$6 keep=$7 claim=$8 mark=$1=$3.starting made=; shift 8
-own=$1 text=$2; shift 2
+own=$1 text=$2 image=$3 waits=$4 tar=; shift 4
 . ./hand_in_function.sh
 . ./claims_function.sh
-IFS= read -r variables && IFS= read -r secrets || { echo "not all of the variables arrived" >&2; exit 1; }
+IFS= read -r variables && IFS= read -r secrets && { [ -z "$own" ] || IFS= read -r tar; } || { echo "not all of the variables arrived" >&2; exit 1; }
 umask 077
 # shellcheck disable=SC2317,SC2329  # the trap calls it
 end() {
     code=$?; rm -f -- "$mark"; [ "$code" -ne 0 ] || return
     docker ps --all --quiet --no-trunc --filter "label=muster.start=$start" |
         xargs -r docker rm --force --volumes >/dev/null
-    [ -z "$own" ] || rm -f -- "$claims/$own"
+    [ -z "$own" ] || rm -f -- "$claims$own" "$claims$own.lock"
     [ -z "$made" ] || rm -rf -- "$made"
 }
 trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
@@ -47,18 +48,29 @@ printf '%s\n' "$keep" | (
 case ${owner%%:*} in
 6???? | 2?????????) [ -e "$HOME/.muster/uid" ] || echo "${owner%%:*}" >"$HOME/.muster/uid" || exit ;;
 esac
-# CLAIM keeps the container's GPUs for us until the container has them (claim.sh). OWN with TEXT is the node's own claim, which
-# the node keeps locked from its first moment. While we hold the machine's lock, nobody else looks: they see one of the two.
-[ -z "$claim$own" ] || { share_claims && exec 9<"$claims" && { flock -w 60 9 || { [ -z "$claim" ] && ! command -v flock >/dev/null; }; }; } ||
-    { echo "error: $claims cannot be locked: is it a folder that all users share?" >&2; exit 1; }
-[ -z "$claim" ] || held "$claims/$claim" ||
-    { echo "error: its GPUs are no longer claimed: the connection was cut" >&2; exit 1; }
-[ -z "$own" ] || (umask 022; set -C; printf '%s\n' "$text" >"$claims/$own") || exit
-[ -z "$own" ] || [ -z "$owner" ] || chown -h -- "$owner" "$claims/$own" || exit
+# CLAIM keeps the container's GPUs for us until the container has them (claim.sh). OWN with TEXT is the node's own claim, and of all
+# claims its container gets only this: the file that its agent keeps locked. A node that waits says in TEXT what it takes, and
+# reads what the others have. Whoever looks sees one of the two claims, for ours is there before we look at CLAIM.
+if [ -n "$own" ]; then
+    make_claims "$start" "$tar" "$image" || exit
+    (umask 022; set -C; printf '%s\n' "$text" >"$claims$own" && : >"$claims$own.lock") || exit
+    [ -z "$owner" ] || { chgrp -- "${owner#*:}" "$claims$own" "$claims$own.lock" && chmod 664 "$claims$own" "$claims$own.lock"; } || exit
+    shift 2
+    [ -z "$waits" ] || set -- --mount "type=bind,source=$claims$own,target=/muster/claim" \
+        --mount "type=bind,source=${claims%/},target=/muster/claims,readonly" "$@"
+    set -- docker run --mount "type=bind,source=$claims$own.lock,target=/muster/claim.lock" "$@"
+fi
+if [ -n "$claim" ]; then
+    [ -n "$(find "/var/tmp/muster-claims.$claim" "$claims$claim" -mmin -1 2>/dev/null)" ] ||
+        { echo "error: its GPUs are no longer claimed: the connection was cut" >&2; exit 1; }
+    # CLAIM is older than the folder, so who waits in a container did not see it.
+    [ ! -e "/var/tmp/muster-claims.$claim" ] ||
+        [ -z "$(rivals "$(printf %s "$text" | grep -o 'GPU-[0-9A-Za-z-]*' | tr '\n' ,)" "${claim##*-}")" ] ||
+        { echo "error: its GPUs have been taken meanwhile" >&2; exit 1; }
+fi
 # The end of a pipe does not tell that its beginning failed: the container would start without its variables.
 command -v base64 >/dev/null || { echo "error: base64: not found" >&2; exit 1; }
-id=$(exec 9>&-; echo "$variables" | base64 -d | "$@") || exit
-[ -z "$claim$own" ] || exec 9>&-
+id=$(echo "$variables" | base64 -d | "$@") || exit
 [ -z "$secrets" ] || {
     # shellcheck disable=SC2034  # hand_in reads it
     name=$id; hand_in "$patience" & taking=$!

@@ -2,12 +2,11 @@
 # undo START FOLDER FRESH: removes only what the start with that label made: its container, and its folder if FRESH is not
 # empty.
 # The claim of its node goes with it.
-. ./claims_function.sh
 rm -f -- "$2=$1.starting"
 containers=$(docker ps --all --quiet --no-trunc --filter "label=muster.start=$1") || exit
 [ -n "$containers" ] || exit 0
 # shellcheck disable=SC2086  # one word for each container
 docker rm --force --volumes $containers >/dev/null || exit
 token=${1%-*}
-case $token in '' | *[!0-9a-f]*) ;; *) rm -f -- "$claims"/run-*-"$token" ;; esac
+case $token in '' | *[!0-9a-f]*) ;; *) rm -f -- /var/tmp/muster-claims*/run-*-"$token" /var/tmp/muster-claims*/run-*-"$token.lock" ;; esac
 [ -z "$3" ] || rm -rf -- "$2"

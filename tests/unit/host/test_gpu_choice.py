@@ -6,7 +6,7 @@ import pytest
 
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import gpus
-from deploy.host.gpu_choice import choose
+from deploy.host.gpu_choice import choose, lost_to
 
 MINE, HERS, HIS = "aa", "bb", "cc"
 
@@ -18,7 +18,7 @@ def host(*rows, count=4):
 
 def claim(number, token, *own, waits=False, whole=False):
     about = {"token": token, "run": "train.py", "user": "alice", "control": "laptop"}
-    return f"claim {number} " + json.dumps({**about, "gpus": own, "waits": waits, "whole": whole})
+    return f"claim {number} {token} alice " + json.dumps({**about, "gpus": own, "waits": waits, "whole": whole})
 
 
 def container(run, label="", requests=None, state="running", waits=""):
@@ -92,9 +92,34 @@ def test_a_host_without_gpus_is_free_where_no_other_run_is():
     assert not choose("auto", host(container("r1"), count=0), MINE).taken, "two runs may share a CPU"
 
 
+def test_whoever_owns_a_claim_is_its_user_and_no_text_speaks_for_another_claim():
+    line = claim(5, HERS, "GPU-1")
+    assert (
+        choose((1,), host(line.replace(" alice ", " eve ")), MINE).taken
+        == "the deploy of train.py (eve@laptop) has GPU 1"
+    )
+    assert choose((1,), host(line.replace(" alice ", " uid:7 ")), MINE).taken.startswith(
+        "the deploy of train.py (uid 7@"
+    )
+    assert chosen((1,), line.replace(f" {HERS} ", f" {HIS} ")) == [1]
+
+
+def test_of_two_deploys_that_claim_the_same_at_once_each_sees_the_other():
+    own = choose((0, 1), host(), MINE)
+    lost = lost_to(own, host(claim(5, HERS, "GPU-1")).claims, MINE, alone=False)
+    assert (lost.gpus, lost.passing) == ((), True)
+    for other in (claim(5, HERS, "GPU-2"), claim(5, MINE, "GPU-1"), run(5, HERS, "rests"), run(5, HERS, "waits")):
+        assert lost_to(own, host(other).claims, MINE, alone=False) == own
+    cpu = choose(0, host(), MINE, alone=True)
+    assert lost_to(cpu, host(run(5, HERS, "runs", "GPU-1")).claims, MINE, alone=True).taken
+    assert lost_to(cpu, host(run(5, HERS, "runs", "GPU-1")).claims, MINE, alone=False) == cpu
+
+
 def run(number, token, state, *own, whole=False):
     about = {"token": token, "run": "r2", "user": "bob", "control": "laptop", "gpus": own, "whole": whole}
-    return f"claim {number} " + json.dumps({**about, "waits": state == "waits", "state": state, "why": "r1"})
+    return f"claim {number} {token} bob " + json.dumps(
+        {**about, "waits": state == "waits", "state": state, "why": "r1"}
+    )
 
 
 def test_a_node_that_waits_has_what_its_claim_says_and_not_all_that_its_container_sees():

@@ -16,7 +16,6 @@ from deploy.hosts import container
 from deploy.hosts.container import Meeting, Work
 from tests.hosts import FACTS
 
-CLAIMS = "type=bind,source=/var/tmp/muster-claims,target=/muster/claims"
 MEETING = Meeting("10.0.0.1", 29500, ("eth0", "ib0"))
 WORK = Work("r1", "muster-app:latest", ("train.py", "--lr", "3e-4"), secrets={"HF_TOKEN": "hush"}, token="7f3a")
 
@@ -35,8 +34,7 @@ def test_the_whole_command_of_a_host():
         "--label muster.place=1 --label muster.nodes=2 --label muster.port=29500 "
         "--label 'muster.command=train.py --lr 3e-4' --label muster.claim=7f3a "
         "--label muster.secrets=HF_TOKEN "
-        "--mount type=bind,source=/var/tmp/muster-claims,target=/muster/claims --stop-timeout 60 "
-        "--log-driver json-file --log-opt max-size=50m --log-opt max-file=2 "
+        "--stop-timeout 60 --log-driver json-file --log-opt max-size=50m --log-opt max-file=2 "
         "--volume /home/u/.muster/runs/r1:/muster/run --network host --init --no-healthcheck --user 1001:1001 "
         "--security-opt no-new-privileges --shm-size 8589934592b --memory 16106127360b "
         "--pids-limit 32768 --ulimit nofile=1048576:1048576 "
@@ -140,7 +138,7 @@ def test_mounts_are_the_jobs_and_the_hosts_own_of_two_at_one_place_the_hosts():
     argv = made(job=job, host={"mounts": (Mount('/a,b "c"', "/scratch", False),)})[0].argv
     options = [argv[place + 1] for place, word in enumerate(argv) if word == "--mount"]
     wanted = ["type=bind,source=/data,target=/data,readonly", 'type=bind,"source=/a,b ""c""",target=/scratch']
-    assert options == [CLAIMS, *wanted]
+    assert options == wanted
 
 
 def test_a_secret_that_is_a_file_goes_into_memory_that_only_the_runs_user_reads():
@@ -199,7 +197,6 @@ def test_kept_paths_are_folders_of_the_run_that_containers_cannot_replace():
     node = made(job=Job(keep=("/data/out",)))[0]
     mounts = [node.argv[index + 1] for index, word in enumerate(node.argv) if word == "--mount"]
     assert mounts == [
-        CLAIMS,
         "type=bind,source=/home/u/.muster/runs/r1/keep,target=/muster/run/keep,readonly",
         "type=bind,source=/home/u/.muster/runs/r1/keep/data/out,target=/data/out",
         "type=bind,source=/home/u/.muster/cache/1001,target=/muster/cache",

@@ -12,7 +12,7 @@ from tests.unit.hosts.test_leave import container
 def claim(state="runs"):
     about = {"token": "ab12", "run": "other", "user": "eve", "control": "eve@there"}
     about |= {"gpus": ["GPU-12345678"], "waits": False, "whole": False, "state": state}
-    return f"claim 17 {json.dumps(about)}\n"
+    return f"claim 17 ab12 eve {json.dumps(about)}\n"
 
 
 @pytest.mark.parametrize("code", [0, 1, 137])

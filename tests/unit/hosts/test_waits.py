@@ -40,7 +40,7 @@ def test_a_node_that_waits_sees_all_gpus_that_it_may_get_and_has_none_yet():
     plan = json.loads(node.environment["MUSTER_WAIT"])
     assert (plan["asked"], plan["place"], plan["rank"]) == (2, 1, 2)
     assert plan["gpus"] == {f"GPU-{index}": index for index in range(4)}
-    name, text = node.own
+    name, text, *_ = node.own
     assert name == "run-5000000000-7f3a"
     assert (json.loads(text)["state"], json.loads(text)["gpus"], json.loads(text)["whole"]) == ("rests", [], False)
 

@@ -3,11 +3,13 @@
 import fcntl
 import json
 import os
+import struct
+import time
 
 import pytest
 
 from trainer.node import claims
-from trainer.node.claims import DEPLOYS, HOLDS, RESTS, RUNS, WAITS, Claim, Claims, choose
+from trainer.node.claims import DEPLOYS, HOLDS, RESTS, RUNS, WAITS, Claim, Claims, choose, rival
 
 GPUS = {f"GPU-{index}": index for index in range(4)}
 
@@ -52,9 +54,21 @@ def node(tmp_path):
         token = f"{number:x}"
         about = {"number": number, "token": token, "run": f"r{number}", "user": "alice", "control": "laptop"}
         about |= {"gpus": [], "waits": False, "whole": False, "state": RESTS, "returns": True, **more}
-        return Claims(json.dumps(about), tmp_path)
+        own = tmp_path / f"run-{number}-{token}"
+        if not own.exists():
+            own.write_text(json.dumps(about) + "\n")
+            own.with_name(f"{own.name}.lock").touch()
+        return Claims(json.dumps(about), own, tmp_path)
 
     return made
+
+
+def killed(node, path):
+    """The node is killed, and that was long ago."""
+    os.close(node._own)
+    os.close(node._lock)
+    for file in (path, path.with_name(f"{path.name}.lock")):
+        os.utime(file, (1, 1))
 
 
 def test_nodes_see_each_other_as_they_stand(node):
@@ -69,22 +83,20 @@ def test_nodes_see_each_other_as_they_stand(node):
 def test_a_node_that_ended_is_away_for_a_while_only_if_its_engine_starts_it_again(node, monkeypatch, tmp_path):
     watcher = node(9)
     for number, returns in ((1, True), (2, False)):
-        left = node(number, state=RUNS, returns=returns)
-        os.close(left._own)
-        os.utime(left._path, (1, 1))
+        killed(node(number, state=RUNS, returns=returns), tmp_path / f"run-{number}-{number}")
     assert [seen.number for seen in watcher.others()] == [1]
     monkeypatch.setattr(claims, "_RETURN_S", 0.0)
     assert watcher.others() == []
 
 
-def test_a_node_that_starts_again_has_what_its_run_had_and_nothing_of_its_wait(node):
+def test_a_node_that_starts_again_has_what_its_run_had_and_nothing_of_its_wait(node, tmp_path):
     for state, has in ((RUNS, ("GPU-1",)), (HOLDS, ()), (WAITS, ())):
         before = node(1)
         before.write(state=state, gpus=["GPU-1"])
-        os.close(before._own)
+        killed(before, tmp_path / "run-1-1")
         again = node(1)
         assert (again.own.state, again.own.gpus) == (state if has else RESTS, has)
-        os.close(again._own)
+        killed(again, tmp_path / "run-1-1")
 
 
 @pytest.mark.parametrize(
@@ -107,11 +119,52 @@ def test_odd_files_of_other_users_hold_nothing_up(node, tmp_path, make, name):
     assert all(not seen.gpus and seen.shown.isprintable() for seen in own.others())
 
 
-def test_a_deploy_at_work_is_seen_as_long_as_it_holds_its_claim(node, tmp_path):
+def test_a_deploy_at_work_is_seen_as_long_as_it_touches_its_claim(node, tmp_path):
     own, path = node(1), tmp_path / "claim-3-cc"
-    path.write_text(json.dumps({"run": "train.py", "user": "bob", "gpus": ["GPU-2"], "waits": False}) + "\n")
-    with path.open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        (seen,) = own.others()
-        assert (seen.state, seen.gpus) == (DEPLOYS, ("GPU-2",))
+    path.write_text(json.dumps({"token": "cc", "run": "train.py", "user": "bob", "gpus": ["GPU-2"], "waits": False}))
+    (seen,) = own.others()
+    assert (seen.state, seen.gpus) == (DEPLOYS, ("GPU-2",))
+    for then in (-100, 100):
+        os.utime(path, (time.time() + then, time.time() + then))
+        assert own.others() == []
+
+
+def test_who_may_only_read_a_claim_neither_keeps_it_alive_nor_keeps_its_owner_from_it(node, tmp_path):
+    watcher, path = node(9), tmp_path / "run-1-1"
+    held = node(1, state=RUNS, gpus=["GPU-1"], returns=False)
+    killed(held, path)
+    lock = path.with_name("run-1-1.lock")
+    with path.open() as text, lock.open() as locked:
+        for file in (text, locked):
+            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0))
+        assert watcher.others() == []
+        again = node(1, state=RUNS, gpus=["GPU-1"], returns=False)
+        assert [claim.gpus for claim in watcher.others()] == [("GPU-1",)], "it touches what it cannot lock"
+        again.leave()
+
+
+def test_a_text_with_the_name_of_another_claim_counts_for_nothing(node, tmp_path):
+    own = node(1)
+    (tmp_path / "claim-7-ff").write_text(json.dumps({"token": "ee", "run": "r", "user": "u", "gpus": ["GPU-1"]}))
     assert own.others() == []
+
+
+def test_a_hundred_thousand_files_of_one_user_hide_no_claim_of_another(node, tmp_path):
+    watcher, other = node(9), node(1, state=RUNS, gpus=["GPU-1"])
+    for number in range(1000):
+        file = tmp_path / f"run-{number}-aaaa"
+        file.touch()
+        os.chown(file, 12345, 12345)
+    assert [claim.gpus for claim in watcher.others()] == [("GPU-1",)]
+    assert other.own.gpus == ("GPU-1",)
+
+
+def test_of_two_that_take_the_same_gpu_at_once_each_sees_the_other():
+    mine = claim(5, HOLDS, "GPU-1")
+    for state in (DEPLOYS, HOLDS, RUNS):
+        assert rival(mine, [claim(4, state, "GPU-1")])
+        assert not rival(mine, [claim(4, state, "GPU-2")])
+    assert not rival(mine, [claim(4, WAITS), claim(4, RESTS, "GPU-1")])
+    assert rival(claim(5, HOLDS, whole=True), [claim(4, RUNS, "GPU-0")])
+    assert not rival(claim(5, HOLDS, whole=True), [claim(4, HOLDS, "GPU-0")])

@@ -32,7 +32,10 @@ class Run:
         about = {"number": number, "token": f"{number:x}", "run": f"r{number}", "user": "u", "control": "c", "gpus": []}
         about |= {"waits": False, "whole": True, "state": "rests", "returns": True}
         for spot, host in enumerate(hosts):
-            node = Place({**same, "place": spot, "asked": 0, "gpus": {}}, Claims(json.dumps(about), host))
+            own = host / f"run-{number}-{number:x}"
+            for made in (own, host / f"{own.name}.lock"):
+                made.touch()
+            node = Place({**same, "place": spot, "asked": 0, "gpus": {}}, Claims(json.dumps(about), own, host))
             node._on_prove, node._on_proved = lambda _: None, lambda _: {"over": True, "error": ""}
             self.places.append(node)
             self.sockets.append(peers.serve(addresses[spot], port, same["key"], node.answer))

@@ -1,0 +1,4 @@
+#!/bin/sh
+# claims: the claims that live on this machine.
+. ./claims_function.sh
+claims
