@@ -177,33 +177,39 @@ READERS = (
     Reader("answer", crafted.answer, answered, 8),
 )
 # Memory in MB and seconds that a page allows.
-ALLOWED: dict[str, tuple[float, float]] = {}
+ALLOWED = {"report": (128, MOST_CPU_S)}
 
 
 def tried(reader, seed):
-    """Try one input in a process of its own."""
-    chance = random.Random(f"{reader.name} {seed}")
+    """Try one input in a process of its own; another one makes it, whose memory nobody has afterwards."""
     with tempfile.TemporaryDirectory(prefix="muster-crafted-", dir=FOLDER) as above:
         folder = Path(above) / "r1"
-        size = _write(folder, reader.make(chance))
-        gc.collect()
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            os.close(reading)
-            _measure(reader, folder, chance, size, seed, writing)
-        os.close(writing)
-        answer = b""
-        until = time.monotonic() + HANG_S
-        while select.select([reading], [], [], max(0.0, until - time.monotonic()))[0]:
-            if not (piece := os.read(reading, 1 << 16)):
-                break
-            answer += piece
+        size = _apart(lambda: _write(folder, reader.make(random.Random(f"{reader.name} {seed}"))))
+        answer = _apart(lambda: _measured(reader, folder, size, seed))
+        return answer or Tried(reader.name, seed, size, 0.0, 0.0, "no end, or killed")
+
+
+def _apart(work):
+    """What `work` returns in a process of its own; None if it has no end."""
+    gc.collect()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
         os.close(reading)
-        if not answer:
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        return pickle.loads(answer) if answer else Tried(reader.name, seed, size, 0.0, 0.0, "no end, or killed")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.write(writing, pickle.dumps(work()))
+        os._exit(0)
+    os.close(writing)
+    answer, until = b"", time.monotonic() + HANG_S
+    while select.select([reading], [], [], max(0.0, until - time.monotonic()))[0]:
+        if not (piece := os.read(reading, 1 << 16)):
+            break
+        answer += piece
+    os.close(reading)
+    if not answer:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return pickle.loads(answer) if answer else None
 
 
 def _write(folder, files):
@@ -215,8 +221,8 @@ def _write(folder, files):
     return sum(map(len, files.values()))
 
 
-def _measure(reader, folder, chance, size, seed, writing):
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def _measured(reader, folder, size, seed):
+    chance = random.Random(f"{seed} {reader.name}")
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE + _space(), resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CPU, (HANG_S, HANG_S + 5))
     wrong, began, before = "", time.process_time(), _memory_mb()
@@ -232,9 +238,7 @@ def _measure(reader, folder, chance, size, seed, writing):
     used, after = time.process_time() - began, _memory_mb()
     if chance.entry:
         wrong = wrong and f"{chance.entry}: {wrong}"
-    name = reader.name
-    os.write(writing, pickle.dumps(Tried(name, seed, chance.size, after - before, used, wrong)))
-    os._exit(0)
+    return Tried(reader.name, seed, chance.size, after - before, used, wrong)
 
 
 def _memory_mb():
