@@ -1,5 +1,6 @@
 """Files that survive a kill and a full disk: this module replaces a file as a whole, or appends one line at a time.
 
+What others wrote it reads up to a limit, and no deeper than MOST_DEPTH: a script may write to any of these files.
 A disk that fails (full, over its quota, read-only, broken) must not end a training run because of its event files:
 lines that cannot be written are lost.
 """
@@ -13,9 +14,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 _BALLAST, _BALLAST_BYTES = ".ballast", 256 * 1024
+# The bytes of one document, and how deep its lists and objects may lie in each other.
+MOST_BYTES, MOST_DEPTH = 2 << 20, 50
+MOST_NUMBER = 1 << 53
 
 
 def amount(size: int) -> str:
@@ -55,16 +59,56 @@ def surely(write: Callable[[], object], folder: Path | None) -> bool:
     return False
 
 
+def parse(text: str | bytes) -> Any:
+    """The JSON value in `text`. Raises ValueError for one that is too deep as well."""
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("the JSON is too deep") from error
+    level = [value]
+    for _ in range(MOST_DEPTH + 1):
+        level = [each for each in level if isinstance(each, list | dict)]
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        if not level:
+            return value
+    raise ValueError("the JSON is too deep")
+
+
+def is_number(value: object, most: int = MOST_NUMBER) -> TypeGuard[float]:
+    """Whether a JSON value is a number from -`most` to `most`: no truth value, no NaN, and none that no float holds."""
+    return type(value) in (int, float) and -most <= value <= most  # type: ignore[operator]
+
+
+def read(path: Path, most: int = MOST_BYTES) -> str:
+    """The text of a file. Raises OSError, and ValueError if it is no text or longer than `most` bytes."""
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"{path} has more than {amount(most)}")
+    return data.decode()
+
+
+def object_of(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in `text`; empty if it is none."""
+    with suppress(ValueError):
+        value = parse(text)
+        return value if isinstance(value, dict) else {}
+    return {}
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if there is none."""
+    with suppress(OSError, ValueError):
+        return object_of(read(path))
+    return {}
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects in a JSON-lines file, without incomplete lines; an empty list if there is no file."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return []
-    objects = []
-    for line in text.splitlines():
-        with suppress(json.JSONDecodeError):
-            objects.append(json.loads(line))
+    objects = list[dict[str, Any]]()
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        while line := file.readline(MOST_BYTES):
+            objects += filter(None, [object_of(line)])
     return objects
 
 

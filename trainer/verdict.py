@@ -9,13 +9,13 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.errors import DONE, REFUSED, STOPPED, TrainError
-from muster.files import replace, surely
+from muster.files import read_object, replace, surely
 
 from .run_dir import RankFolder
 
@@ -54,6 +54,18 @@ def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
     with suppress(OSError):  # the agent's reason, if it is not a user who asked
         message = f"{(Path(os.environ.get('MUSTER_OUTCOME_DIR', '')) / 'limit').read_text()}: {message}"
     return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` goes on from here")
+
+
+def read_verdict(path: Path) -> Verdict | None:
+    """The verdict that a rank has written there; None for anything else, which a script may write."""
+    value = read_object(path)
+    kinds: dict[str, type | tuple[type, ...]] = {"int": int, "str": str, "float": (int, float)}
+    known = {field.name: kinds[str(field.type)] for field in fields(Verdict)}
+    if not value.keys() <= known.keys() or not all(isinstance(each, known[name]) for name, each in value.items()):
+        return None
+    with suppress(TypeError):  # a part is missing
+        return Verdict(**value)
+    return None
 
 
 def failed(rank: int, node: str, step: int, fault: TrainError) -> Verdict:

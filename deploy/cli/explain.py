@@ -18,10 +18,11 @@ from fabric import Connection
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 
+from ..core.budget import Budget
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.printable import visible
 from ..core.program import FAB
-from ..core.text import amount
+from ..core.text import amount, several
 from ..explain import sources
 from ..explain.cause import DOCS, Explanation, judge
 from ..explain.own_run import OwnRun, of_run
@@ -87,9 +88,11 @@ def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
     places = places_of(whats)
     files = {name: str(place) for name, place in zip(sources.names_of(places), places, strict=True) if place}
-    explanation = judge(readings_of(places, console))
+    budget = Budget()
+    explanation = judge(readings_of(places, console, budget))
     if run := _own_run(whats):
-        explanation = _at_its_line(of_run(explanation, run), files)
+        of_logs = explanation
+        explanation = replace(_at_its_line(of_run(of_logs, run), files, budget), unread=of_logs.unread)
     script = _script_of(whats)
     console.data({"kind": "explanation", **explanation.json(), "next": next_of(explanation, script, files)})
     console.text("\n".join(lines_of(explanation, script, files)))
@@ -101,8 +104,8 @@ def places_of(whats: Sequence[str]) -> list[Path | None]:
     return list(dict.fromkeys(place for what in whats for place in _places(what)))
 
 
-def readings_of(places: Sequence[Path | None], console: Console) -> list[Reading]:
-    """Read each stream, one after another. Raises UsageError if one cannot be read."""
+def readings_of(places: Sequence[Path | None], console: Console, budget: Budget) -> list[Reading]:
+    """Read each stream, one after another, within the budget of all. Raises UsageError if one cannot be read."""
     names = sources.names_of(places)
     total = sum(place.stat().st_size for place in places if place)
     done = 0
@@ -115,7 +118,7 @@ def readings_of(places: Sequence[Path | None], console: Console) -> list[Reading
         for name, place in zip(names, places, strict=True):
             who = sources.speaker_of(name) if place else ""
             with closing(_opened(place)) as stream:
-                readings.append(read(name, _pieces(stream, str(place)), heard, who))
+                readings.append(read(name, _pieces(stream, str(place), budget), heard, who, budget))
             done += place.stat().st_size if place else 0
     return readings
 
@@ -145,11 +148,23 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
         lines.append(f"silent    {visible(', '.join(explanation.silent))}{_SILENT}")
     if explanation.victims:
         lines.append(f"left out  words of ranks that lost a peer: {explanation.victims} lines")
+    lines += _unread(explanation, files or {})
     then = next_of(explanation, script, files or {})
     if then:
         lines.append(f"next      {visible(then)}")
     if explanation.cause:
         lines.append(f"more      {DOCS}#{explanation.cause}")
+    return lines
+
+
+def _unread(explanation: Explanation, files: Mapping[str, str]) -> list[str]:
+    """What was not looked at because its lines take too much time, and how to ask for the end of it."""
+    lines = []
+    for node, (number, end) in list(explanation.unread.items())[:3]:
+        parts = [several(number, "line")] * bool(number) + [f"all from line {end:,} on"] * bool(end)
+        again = f"; its end: tail -c 10M {shlex.quote(files[node])} | {FAB} explain -" if end and node in files else ""
+        left = f"{node}: {' and '.join(parts)}: the time for this output is used up{again}"
+        lines.append(f"not read  {visible(left)}")
     return lines
 
 
@@ -196,14 +211,14 @@ def _own_run(whats: Sequence[str]) -> OwnRun | None:
     return None
 
 
-def _at_its_line(explanation: Explanation, files: Mapping[str, str]) -> Explanation:
+def _at_its_line(explanation: Explanation, files: Mapping[str, str], budget: Budget) -> Explanation:
     """The explanation whose evidence quotes the run's verdict, with the last line of a log that has these words."""
     if not explanation.quoted:
         return explanation
     logs = [(name, Path(files[name])) for name in explanation.quoted if name in files]
     lines = []
     for line in explanation.evidence[:1]:
-        places = ((name, sources.last_line_with(path, line.text)) for name, path in logs)
+        places = ((name, sources.last_line_with(path, line.text, budget)) for name, path in logs)
         lines += [replace(line, node=name, number=number) for name, number in places if number][:1]
     return replace(explanation, evidence=tuple(lines))
 
@@ -254,8 +269,8 @@ def _opened(source: Path | None) -> BinaryIO:
         raise UsageError(f"{source}: cannot be read: {fault.strerror}", _HINT) from fault
 
 
-def _pieces(stream: BinaryIO, name: str) -> Iterator[bytes]:
+def _pieces(stream: BinaryIO, name: str, budget: Budget) -> Iterator[bytes]:
     try:
-        yield from sources.pieces(stream)
+        yield from sources.pieces(stream, budget)
     except OSError as fault:
         raise UsageError(f"{name}: cannot be read: {fault.strerror}", _HINT) from fault

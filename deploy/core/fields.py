@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from .budget import MOST_PARTS, is_shallow
 from .errors import BadAnswer
 
 T = TypeVar("T")
@@ -28,19 +29,34 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{0,19})?([eE][-+]?[0-9]{1,3})?")
 
 
 def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT) -> Any:
-    """The JSON value that a text holds. Raises BadAnswer if it is not JSON, too long, or too deep."""
-    try:
-        if len(source) <= most:
-            return json.loads(source)
-    except (ValueError, RecursionError):
-        pass
+    """The JSON value that a text holds. Raises BadAnswer if it is none, too long, too deep, or of too many parts."""
+    expected = "JSON"
+    if len(source) > most:
+        expected = f"at most {most} letters of JSON"
+    elif _parts(source) > MOST_PARTS:
+        expected = f"JSON of at most {MOST_PARTS} parts"
+    else:
+        try:
+            value = json.loads(source)
+            if is_shallow(value):
+                return value
+        except (ValueError, RecursionError):
+            pass
     shown = source if isinstance(source, str) else source[:200].decode(errors="replace")
-    raise BadAnswer(what, "JSON" if len(source) <= most else f"at most {most} letters of JSON", shown)
+    raise BadAnswer(what, expected, shown)
 
 
-def json_object(source: str | bytes, what: str) -> dict[str, Any]:
+def _parts(source: str | bytes) -> int:
+    """How many parts a JSON text has at most."""
+    if len(source) <= MOST_PARTS:
+        return 0
+    text = source.encode(errors="replace") if isinstance(source, str) else source
+    return sum(map(text.count, (b",", b"[", b"{")))
+
+
+def json_object(source: str | bytes, what: str, most: int = MOST_DOCUMENT) -> dict[str, Any]:
     """The JSON object that a text holds. Raises BadAnswer."""
-    value = document(source, what)
+    value = document(source, what, most)
     if isinstance(value, dict):
         return value
     raise BadAnswer(what, "a JSON object", value)

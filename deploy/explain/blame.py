@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
-import re
-
+from .patterns import compiled
 from .reading import Hit
 from .signs_general import kind_by
 from .signs_kinds import Sign
 from .words import ANY_CLASS, BY_THE_WAY, ELSEWHERE, WRAPPERS
 
 # Exceptions that a script raises, or makes a library raise. The environment may be the cause of others.
-_SCRIPTS = re.compile(
+_SCRIPTS = compiled(
     r"^(?:builtins\.)?(?:Key|Value|Type|Attribute|Index|Name|Assertion|NotImplemented|ZeroDivision|Syntax|Indentation|"
     r"UnboundLocal|FileNotFound|IsADirectory|FileExists|Recursion|Overflow|Unicode\w*|Lookup|Arithmetic|StopIteration|"
     r"Tab|json\.decoder\.JSONDecode|JSONDecode)(?:Error)?: ?|"
     r"^\S{0,80}(?:MisconfigurationException|Config\w*Error|InstantiationException|HydraException|ValidationError)\b"
 )
-_SHAPES = re.compile(
+_SHAPES = compiled(
     r"(?i)RuntimeError: .{0,200}?(?:[Ss]izes? |shapes? |mat1|dimension|expected (?:scalar|all tensors|object)|dtype|"
     r"does not require grad|a second time|inplace operation|[Ii]nput type|must match|invalid for input|"
     r"element 0 of tensors|process group (?:has not been initialized|twice)|bootstrapping phase)"
 )
 # Words of the environment: an exception with these is not simply the script's fault, even if the script raised it.
-SURROUNDINGS = re.compile(
+SURROUNDINGS = compiled(
     r"(?i)\b(?:cuda|cudnn|cublas|nccl|gloo|gpus?|driver|host(?:name)?|connect\w*|ports?|sockets?|network|"
     r"time[d-]? ?out|out of memory|certificate|ssl|proxy|rendezvous|quota|no space|permission|denied|docker|"
     r"infiniband)\b"
 )
 # An argument's bad value may be named after a GPU or a backend; only what no argument can cause counts here.
-_OUTSIDE = re.compile(
+_OUTSIDE = compiled(
     r"(?i)\b(?:connect(?!or)\w*|sockets?|network (?!\w+ (?:layer|type))|time[d-]? ?out|out of memory|certificate|ssl|"
     r"rendezvous|quota|no space|permission|denied)\b"
 )
 # A class in the middle of a line: behind a prefix that no launcher has, or in a text that JSON quotes.
-_RAISED = re.compile(
+_RAISED = compiled(
     r"(?:^|\\n|[\s\"'>:\]|(.])((?:\w{1,60}\.){0,8}[A-Z]\w{1,60}(?:Error|Exception))(?:: |:?$|\\n|(?=  ?File \"))"
     r"(.{0,400})"
 )
 # A program that catches an exception and prints only its words.
-_CAUGHT = re.compile(r"\b(?:Exception|Error) (?:while|during|when) [^:]{1,80}: (\S.{0,400})")
-_BAD = re.compile(
+_CAUGHT = compiled(r"\b(?:Exception|Error) (?:while|during|when) [^:]{1,80}: (\S.{0,400})")
+_BAD = compiled(
     r"\.\w*(?:Bad|Invalid|Fail|Missing|NotFound|Mismatch|Timeout|Expired|Abort|Unsupported|Denied|Refused|Lost|OutOf|"
     r"Broken|Corrupt|Unidentified|Disconnected)\w*$"
 )
 # Words of the run as a whole: an error that speaks of them is not simply the script's, whatever its class.
-_OF_THE_RUN = re.compile(r"(?i)\b(?:ranks?|collectives?|hosts?|gpus?|device ids?|state[_ ]?dict|checkpoints?)\b")
+_OF_THE_RUN = compiled(r"(?i)\b(?:ranks?|collectives?|hosts?|gpus?|device ids?|state[_ ]?dict|checkpoints?)\b")
 # Compiled code has checked something; what, its next words say.
 _NATIVE = "[enforce fail at"
 # It may be a file, or a program that is not installed.
-_BARE_NAME = re.compile(r"No such file or directory: '[^'/.]+'$")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_BARE_NAME = compiled(r"No such file or directory: '[^'/.]+'$")
+_QUOTED = compiled(r"'[^']*'|\"[^\"]*\"")
 # A class that says nothing of its own, so that the file which raised it says whose the error is.
-_PLAIN_CLASS = re.compile(r"^(?:RuntimeError|Exception)\b")
-_LIBRARIES = re.compile(r"site-packages|dist-packages|/lib(?:64)?/python\d|<frozen|<string>|\\lib\\")
+_PLAIN_CLASS = compiled(r"^(?:RuntimeError|Exception)\b")
+_LIBRARIES = compiled(r"site-packages|dist-packages|/lib(?:64)?/python\d|<frozen|<string>|\\lib\\")
 
 
 def by_script(hit: Hit) -> bool:

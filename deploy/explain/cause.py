@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..core.program import FAB
@@ -18,6 +18,7 @@ from . import collectives
 from . import store as explain_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
 from .kinds import kind_of
+from .patterns import compiled
 from .read import read
 from .reading import Hit, Line, Reading, Root
 from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
@@ -34,9 +35,9 @@ _ON_A_HOST = 8
 _LATE = 3
 _SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -4: "architecture-differs", -8: "crashed"}
 # A warning, after which the process has no GPU: a cause where nothing else is known.
-_NO_CUDA = re.compile(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
+_NO_CUDA = compiled(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
 # A message that names the rank it is about, or whose it is.
-_NAMED_RANK = re.compile(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
+_NAMED_RANK = compiled(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Explanation:
     first: who failed first, if the output says so. script: the script itself is at fault. victims: the number of
     messages of ranks that lost a peer. silent: nodes that end before the others, without an error or an end.
     ended_well: nothing failed. hosts: that the launchers name.
+
+    unread: by stream, the number of lines with no time to look at them, and from which line on nothing was read (0: all
+    was).
 
     Of a run of Muster's: story: the grave lines of its timeline. contradicted: how its logs alone contradict. quoted:
     the evidence quotes its verdict, and the line stands in one of these logs.
@@ -65,6 +69,7 @@ class Explanation:
     story: tuple[Happening, ...] = ()
     contradicted: str = ""
     quoted: tuple[str, ...] = ()
+    unread: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """For `--json`. group: the cause of the closed list that `cause` belongs to."""
@@ -78,9 +83,19 @@ def explain(texts: Mapping[str, str]) -> Explanation:
 
 def judge(readings: Sequence[Reading]) -> Explanation:
     """The cause in streams, one for each file."""
+    unread = {
+        reading.node: (reading.unread, (reading.number + 1) * reading.cut)
+        for reading in readings
+        if reading.unread or reading.cut
+    }
+    return replace(_judged(readings), unread=unread)
+
+
+def _judged(readings: Sequence[Reading]) -> Explanation:
     root = _root(readings)
     hits = _in_order(readings)
-    fatal = [hit for hit in hits if hit in _fatal(readings)]
+    grave = {id(hit) for hit in _fatal(readings)}
+    fatal = [hit for hit in hits if id(hit) in grave]
     silent = _silent(readings)
     victims = sum(reading.victims for reading in readings)
     with_lines = [reading for reading in readings if reading.number]
@@ -193,7 +208,7 @@ def _of_little(
     if past:
         latest = _of(past[-1], hits, root)
         return replace(latest, what=f"{latest.what}; lines of training follow it, and nothing says how it ended")
-    alive = [hit for hit in hits if _still(hit, readings)]
+    alive = _still(hits, readings)
     worse = any(r.victims or r.roots or r.badly or r.traced or r.errors for r in readings)
     hints = [hit for hit in alive if hit.weight == Weight.HINT and not (hit.quiet and _serious(hit) and worse)]
     waits = [hit for hit in alive if hit.sign is not None and hit.weight == Weight.VICTIM and hit.sign.cause]
@@ -236,7 +251,8 @@ def _of_root(root: Root) -> Explanation:
 
 def _of_errors(readings: Sequence[Reading], victims: Sequence[Line]) -> Explanation | None:
     """The explanation from lines that look like an error, by words in wide use or by an exception in their middle."""
-    errors = [line for reading in readings for line in _errors(reading) if line not in victims]
+    lost = set(victims)
+    errors = [line for reading in readings for line in _errors(reading) if line not in lost]
     kinds = [(sign, line) for line in errors if (sign := kind_by(line.text)) is not None]
     for sign, line in [pair for pair in kinds if pair[0].cause] or kinds:
         return Explanation(sign.cause, sign.what, sign.maybe, (line,), sign.next)
@@ -290,9 +306,10 @@ def _serious(hit: Hit) -> bool:
     return hit.sign is not None and hit.sign.weight > Weight.HINT
 
 
-def _still(hit: Hit, readings: Iterable[Reading]) -> bool:
-    """Whether training did not continue after it."""
-    return any(hit in reading.hits and reading.progress <= hit.line.number + _NEAR for reading in readings)
+def _still(hits: Sequence[Hit], readings: Iterable[Reading]) -> list[Hit]:
+    """Those of the hits after which training did not continue."""
+    progress = {reading.node: reading.progress for reading in readings}
+    return [hit for hit in hits if progress[hit.line.node] <= hit.line.number + _NEAR]
 
 
 def _look_at(readings: Sequence[Reading], silent: tuple[str, ...]) -> str:

@@ -5,19 +5,19 @@ The ranks that report a timeout wait. The one that they wait for is at an earlie
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
+from .patterns import compiled
 from .reading import Line, Wait
 
 _NEAR = 3
 _SAME_SIZE = ("ALLREDUCE", "BROADCAST", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "REDUCE")
-_WAITS = re.compile(
+_WAITS = compiled(
     r"\[(?:PG (?P<group>[^\]]{0,80}?) )?Rank (?P<rank>\d+)\].{0,80}?[Ww]atchdog caught collective operation "
     r"timeout: WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)(?:, NumelIn=(?P<size>\d+))?"
 )
-_PRINT = re.compile(
+_PRINT = compiled(
     r"\[Rank (?P<rank>\d+)\].{0,60}CollectiveFingerPrint\(SequenceNumber=(?P<number>\d+), ?OpType=(?P<kind>\w+)"
 )
 
@@ -35,8 +35,10 @@ def wait_of(text: str, line: Line) -> Wait | None:
 def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
     """(ranks, what they do otherwise, evidence), if fewer than half of the ranks differ from the others."""
     latest = {(wait.rank, wait.group): wait for wait in waits}
-    for group in sorted({wait.group for wait in waits}):
-        ranks = [wait for wait in latest.values() if wait.group == group]
+    groups: dict[str, list[Wait]] = {}
+    for wait in latest.values():
+        groups.setdefault(wait.group, []).append(wait)
+    for group, ranks in sorted(groups.items()):
         numbers = Counter(wait.number for wait in ranks)
         usual = numbers.most_common(1)[0][0]
         behind = sorted((wait for wait in ranks if wait.number < usual), key=lambda wait: wait.rank)

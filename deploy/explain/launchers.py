@@ -10,27 +10,26 @@ import signal
 
 from ..core.errors import SIGNALLED
 from .lines import time_of
+from .patterns import compiled
 from .reading import Line, Root
 
 _NODE = r"(?P<host>[\w.-]{1,80})"
 _END_LINES = (
-    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)"),
-    re.compile(
-        r"\bprocess (?P<process>\d+) terminated with (?:signal (?P<signal>SIG[A-Z]+)|exit code (?P<code>-?\d+))"
-    ),
-    re.compile(r"-- Process (?P<process>\d+) terminated with the following error"),
-    re.compile(rf"process rank (?P<rank>\d+) with PID \S+ on node {_NODE} exited on signal (?P<number>\d+)"),
-    re.compile(r"Process name: (?:\[\[\d+,\d+\],)?(?P<rank>\d+)\]?$"),
-    re.compile(
+    compiled(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)"),
+    compiled(r"\bprocess (?P<process>\d+) terminated with (?:signal (?P<signal>SIG[A-Z]+)|exit code (?P<code>-?\d+))"),
+    compiled(r"-- Process (?P<process>\d+) terminated with the following error"),
+    compiled(rf"process rank (?P<rank>\d+) with PID \S+ on node {_NODE} exited on signal (?P<number>\d+)"),
+    compiled(r"Process name: (?:\[\[\d+,\d+\],)?(?P<rank>\d+)\]?$"),
+    compiled(
         rf"srun: error: {_NODE}: tasks? (?P<task>\d+)[\d,-]*: "
         r"(?:Exited with exit code (?P<code>\d+)|(?P<word>Killed|Out Of Memory|Segmentation fault|Aborted|Bus error))"
     ),
-    re.compile(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<code>-?\d+)"),
-    re.compile(rf"srun: error: Node failure on {_NODE}"),
-    re.compile(r"--local[-_]rank=(?P<local>\d+).{0,3000}\bexits with return code = (?P<code>-?\d+)"),
-    re.compile(r"collective timeout from +rank (?P<rank>\d+)"),
-    re.compile(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
-    re.compile(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),
+    compiled(r"\[rank: (?P<rank>\d+)\] Child process with PID \d+ terminated with code (?P<code>-?\d+)"),
+    compiled(rf"srun: error: Node failure on {_NODE}"),
+    compiled(r"--local[-_]rank=(?P<local>\d+).{0,3000}\bexits with return code = (?P<code>-?\d+)"),
+    compiled(r"collective timeout from +rank (?P<rank>\d+)"),
+    compiled(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
+    compiled(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),
 )
 _NUMBERS = {
     "SIGKILL": 9,
@@ -44,9 +43,9 @@ _NUMBERS = {
 }
 _WORDS = {"Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
 _ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGINT, SIGNALLED + signal.SIGTERM)
-_HEADING = re.compile(r"Root Cause \(first observed failure\)|Root Cause:")
-_OTHERS = re.compile(r"^\W*Failures:$")
-_FIELD = re.compile(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
+_HEADING = compiled(r"Root Cause \(first observed failure\)|Root Cause:")
+_OTHERS = compiled(r"^\W*Failures:$")
+_FIELD = compiled(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
 _FIELDS, _LONGEST, _MOST = 6, 2000, 20_000  # fields of an entry; lines of a report, and of all reports
 
 

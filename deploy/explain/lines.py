@@ -10,58 +10,58 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-# A line is cut to this many characters: logs are untrusted, and no error needs more.
-LONGEST = 4096
+from .patterns import LONGEST, compiled
+
 _LAYERS = 6
-_COLOURS = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,3}(?:;\d{1,3}){0,4}m"
-)
+# Longer lines are not remembered: they would take a hundred MB.
+REMEMBERED = 300
+_COLOURS = compiled(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,3}(?:;\d{1,3}){0,4}m")
 _DATE = r"(?:(?P<year>\d{4})[-/])?(?P<month>\d\d)[-/](?P<day>\d\d)"
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)"
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIMES = (
-    re.compile(rf"{_DATE}[T_ ]{_CLOCK}"),
-    re.compile(rf"(?:^|[\[ ])[EWIF](?P<month>\d\d?)(?P<day>\d\d) {_CLOCK}"),
-    re.compile(rf"(?P<name>{'|'.join(_MONTHS)}) +(?P<day>\d\d?) {_CLOCK}"),
+    compiled(rf"{_DATE}[T_ ]{_CLOCK}"),
+    compiled(rf"(?:^|[\[ ])[EWIF](?P<month>\d\d?)(?P<day>\d\d) {_CLOCK}"),
+    compiled(rf"(?P<name>{'|'.join(_MONTHS)}) +(?P<day>\d\d?) {_CLOCK}"),
 )
 # who: a node or a container. rank: a rank, or a task of srun. The whole match is removed.
 _PREFIXES = (
-    re.compile(rf"[\[(]?{_DATE}[T_ ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?[\])]?(?: (?:stdout|stderr) [FP])?[ \t:|-]*"),
-    re.compile(rf"(?:{'|'.join(_MONTHS)}) +\d\d? \d\d:\d\d:\d\d (?P<who>[\w.-]+) [\w./@-]+(?:\[\d+\])?: "),
-    re.compile(r"\[pod/(?P<who>[\w.-]+)/[\w.-]+\] "),
-    re.compile(r"(?P<who>[A-Za-z0-9][\w.-]{0,62})\s*\| ?"),
-    re.compile(r"\(\w* ?pid=\d+(?:, ip=(?P<who>[\d.]+))?\) ?"),
-    re.compile(r"\[(?:rank|Rank )(?P<rank>\d+)\]: ?"),
-    re.compile(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,(?P<who>[\w.-]+))?\](?:<\w+>)?: ?"),
-    re.compile(rf"\w{{3}} (?:{'|'.join(_MONTHS)}) +\d\d? [\d:]{{8}} \d{{4}}\[(?P<rank>\d+)\]<\w+>: ?"),
-    re.compile(r"(?P<who>[A-Za-z][\w.-]*/\d+) (?=\[)"),
-    re.compile(r"\[(?P<rank>\d+)\]<std\w+>: ?"),
-    re.compile(r"\[(?P<local>(?:default|[a-z]\w*_worker)?\d+)\]: ?"),
-    re.compile(r" {0,4}(?P<task>\d{1,5}) ?: "),
-    re.compile(r"(?P<who>[\w.-]+):\d+:\d+ \[\d+\] (?=.*NCCL|[\w/]+\.cc)"),
-    re.compile(r"(?P<who>(?=[\w.-]*\d)[A-Za-z0-9][\w.-]*(?<!\.py)(?<!Error)): (?!error)"),
-    re.compile(
+    compiled(rf"[\[(]?{_DATE}[T_ ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?[\])]?(?: (?:stdout|stderr) [FP])?[ \t:|-]*"),
+    compiled(rf"(?:{'|'.join(_MONTHS)}) +\d\d? \d\d:\d\d:\d\d (?P<who>[\w.-]+) [\w./@-]+(?:\[\d+\])?: "),
+    compiled(r"\[pod/(?P<who>[\w.-]+)/[\w.-]+\] "),
+    compiled(r"(?P<who>[A-Za-z0-9][\w.-]{0,62})\s*\| ?"),
+    compiled(r"\(\w* ?pid=\d+(?:, ip=(?P<who>[\d.]+))?\) ?"),
+    compiled(r"\[(?:rank|Rank )(?P<rank>\d+)\]: ?"),
+    compiled(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,(?P<who>[\w.-]+))?\](?:<\w+>)?: ?"),
+    compiled(rf"\w{{3}} (?:{'|'.join(_MONTHS)}) +\d\d? [\d:]{{8}} \d{{4}}\[(?P<rank>\d+)\]<\w+>: ?"),
+    compiled(r"(?P<who>[A-Za-z][\w.-]*/\d+) (?=\[)"),
+    compiled(r"\[(?P<rank>\d+)\]<std\w+>: ?"),
+    compiled(r"\[(?P<local>(?:default|[a-z]\w*_worker)?\d+)\]: ?"),
+    compiled(r" {0,4}(?P<task>\d{1,5}) ?: "),
+    compiled(r"(?P<who>[\w.-]+):\d+:\d+ \[\d+\] (?=.*NCCL|[\w/]+\.cc)"),
+    compiled(r"(?P<who>(?=[\w.-]*\d)[A-Za-z0-9][\w.-]*(?<!\.py)(?<!Error)): (?!error)"),
+    compiled(
         r"(?P<who>[a-z0-9][a-z0-9.-]*-(?:\d{1,3}|[a-z0-9]{5})) [a-z][a-z0-9-]* "
         r"(?=[A-Z\[(]|  |/|[a-z_.]{1,80}\.[A-Z]\w*: )"
     ),
-    re.compile(r"\[(?P<who>[A-Za-z][\w.@-]*)\] (?:out|err): "),
-    re.compile(r"\[(?P<who>(?=[\w.@-]*\d)[A-Za-z][\w.@-]*)\]:? "),
-    re.compile(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? "),
-    re.compile(r"[EWIF]\d{4} [\d:.]+ +(?:\d+ )*[^\s\]]+:\d+\] ?"),
-    re.compile(r"(?:ERROR|CRITICAL|FATAL)(?::[\w.]+:| +(?:[^\s\]]+ )*[^\s\]]+:\d+\]) ?"),
-    re.compile(r"\d+\.\d+s\t\d+\t"),
+    compiled(r"\[(?P<who>[A-Za-z][\w.@-]*)\] (?:out|err): "),
+    compiled(r"\[(?P<who>(?=[\w.@-]*\d)[A-Za-z][\w.@-]*)\]:? "),
+    compiled(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? "),
+    compiled(r"[EWIF]\d{4} [\d:.]+ +(?:\d+ )*[^\s\]]+:\d+\] ?"),
+    compiled(r"(?:ERROR|CRITICAL|FATAL)(?::[\w.]+:| +(?:[^\s\]]+ )*[^\s\]]+:\d+\]) ?"),
+    compiled(r"\d+\.\d+s\t\d+\t"),
 )
 
 
 # The lines of Docker's json-file driver.
 _ENGINE_LINE = '{"log":"'
-_LOGGED = re.compile(r'\{"log":"((?:[^"\\]|\\.)*)"')
-_ESCAPED = re.compile(r"\\(u00[0-9a-f]{2}|.)")
+_LOGGED = compiled(r'\{"log":"((?:[^"\\]|\\.)*)"')
+_ESCAPED = compiled(r"\\(u00[0-9a-f]{2}|.)")
 _PLAIN = {"n": " ", "r": " ", "t": "\t", "u001b": "\x1b"}
 # The words with which a traceback begins, or one of its frames, behind a prefix that no row above knows.
-_IN_TRACEBACK = re.compile(r"(.{1,80}?)(?:Traceback \(most recent call last\):|  File \"[^\"]{1,300}\", line \d)")
-_NO_PREFIX = re.compile(r"Error|Exception|\w\.\w+\.\w")
-_RANK_IN = re.compile(r"(?i)rank[ _:=-]?(\d{1,6})\b")
+_IN_TRACEBACK = compiled(r"(.{1,80}?)(?:Traceback \(most recent call last\):|  File \"[^\"]{1,300}\", line \d)")
+_NO_PREFIX = compiled(r"Error|Exception|\w\.\w+\.\w")
+_RANK_IN = compiled(r"(?i)rank[ _:=-]?(\d{1,6})\b")
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,13 @@ class LogLine:
     rank: str = ""
 
 
-@lru_cache(maxsize=2048)  # hosts of one run print the same lines
 def undress(line: str) -> LogLine:
     """A line without colours and prefixes, at most LONGEST characters of it."""
+    return (_undressed if len(line) <= REMEMBERED else _undressed.__wrapped__)(line)
+
+
+@lru_cache(maxsize=2048)  # hosts of one run print the same lines
+def _undressed(line: str) -> LogLine:
     whole = _COLOURS.sub("", line[:LONGEST]).rstrip()
     if whole.startswith(_ENGINE_LINE) and (logged := _LOGGED.match(whole)):
         whole = _ESCAPED.sub(lambda match: _PLAIN.get(match[1], match[1]), logged[1]).rstrip()
@@ -98,7 +102,7 @@ def prefix_of(text: str) -> re.Pattern[str] | None:
     words = match[1].rstrip() if match else ""
     if not words or _NO_PREFIX.search(words):
         return None
-    return re.compile(re.sub(r"\d+", r"\\d+", re.escape(words)) + " ?")
+    return compiled(re.sub(r"\d+", r"\\d+", re.escape(words)) + " ?")
 
 
 def without(part: LogLine, prefixes: Iterable[re.Pattern[str]]) -> LogLine:

@@ -6,7 +6,6 @@ hangs writes nothing. Those who followed the run saw all of it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +17,7 @@ from ..run.inquest import cause_of_words
 from ..run.story import Happening
 from .cause import Explanation, explain
 from .kinds import kind_of
+from .patterns import compiled
 
 # The entry of docs/troubleshooting.md for a cause of the closed list. An exception's words say which entry is its own.
 ENTRIES = {
@@ -40,23 +40,23 @@ ENTRIES = {
 # Of these the logs may know more than the verdict: which exception it was, or what went wrong before it.
 _OPEN = ("", Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
 _SHOWN = 6
-_RESTART = re.compile(
+_RESTART = compiled(
     r"^(?:the script starts again|all ranks restart) \(restart \d+\)(?:: )?|^the reason of restart \d+: "
 )
-_TROUBLE = re.compile(
+_TROUBLE = compiled(
     r"was killed by|ended with code|failed with|st(?:ood|ands) still|do not agree|different places|out of memory|"
     r"is out of sight|is paused|is stopped by|left early|is gone\b|did not answer|"
     r"cannot (?:be reached|reach)|lost its connection"
 )
-_MOVES = re.compile(r"^rank \d+ moves again$")
-_STANDS = re.compile(r"st(?:ood|ands) still|has made a step")
-_DISAGREE = re.compile(r"do not agree|different places")
-_WHO = re.compile(
+_MOVES = compiled(r"^rank \d+ moves again$")
+_STANDS = compiled(r"st(?:ood|ands) still|has made a step")
+_DISAGREE = compiled(r"do not agree|different places")
+_WHO = compiled(
     r"(?P<node>[\w.-]{1,80}) \(rank (?P<rank>\d{1,6})\)|rank (?P<number>\d{1,6}) \((?P<host>[\w.-]{1,80})\)"
 )
 # Before the words of an exception: who ended, and how.
-_HOW = re.compile(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
-_LOGS = re.compile(r"; logs/\S+ has its last words$")
+_HOW = compiled(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
+_LOGS = compiled(r"; logs/\S+ has its last words$")
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
+from ..core.budget import Budget
 from .blame import sign_by_words
 from .collectives import wait_of
 from .launchers import Report, ended
-from .lines import LONGEST, LogLine, prefix_of, time_of, undress, without
+from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, without
+from .patterns import LONGEST, compiled
 from .reading import Hit, Line, Reading
 from .refine import refined
 from .rich_tracebacks import unfold
@@ -43,6 +45,7 @@ from .words import (
 CHUNK = 1 << 17
 _MOST_WAITS, _MOST_PREFIXES, _MOST_ERRORS = 4096, 16, 8
 _MOST_HITS, _MOST_CALLS, _MOST_SHAPES, _SAME_SHAPE = 400, 100, 20_000, 4
+_MOST_RANKS, _LONGEST_ERROR = 10_000, 1000
 _BEFORE = 16 << 10
 _BEHIND = 80  # lines before an exception in which we look for its time and place
 _SHORTENED = 400
@@ -51,18 +54,31 @@ _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
 _PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
 _LAST_LINES = 100
 _LOSS = re.compile(rb"(?i)\bloss['\"]?[ \t]{0,3}[:=]?[ \t]{0,3}[-+]?(nan\b|inf\b|\d)")
-_RANK_NUMBER = re.compile(r"rank (\d{1,6})")
-_WORLD = re.compile(r"(?i)\b(?:world[_ ]size['\"]?(?: is)?[=: ]{1,3}|starting with )(\d{1,5})\b(?! of)")
+_RANK_NUMBER = compiled(r"rank (\d{1,6})")
+_WORLD = compiled(r"(?i)\b(?:world[_ ]size['\"]?(?: is)?[=: ]{1,3}|starting with )(\d{1,5})\b(?! of)")
 
 
-def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambda size: None, who: str = "") -> Reading:
-    """Read one stream, in pieces of any size; calls `tell` with the bytes read. who: the rank that wrote it."""
-    reader = _Reader(node, who)
+def read(
+    node: str,
+    chunks: Iterable[bytes],
+    tell: Callable[[int], None] = lambda size: None,
+    who: str = "",
+    budget: Budget | None = None,
+) -> Reading:
+    """Read one stream, in pieces of any size; calls `tell` with the bytes read. who: the rank that wrote it.
+
+    budget: of all streams of the command, which sources.pieces tells of each byte; without it the stream has its own.
+    """
+    alone = budget is None
+    budget = budget or Budget()
+    reader = _Reader(node, who, budget)
     held: list[bytes] = []
     size = 0
     for first, chunk in _with_first(_whole_lines(chunks)):
         size += len(chunk)
         tell(size)
+        if alone:
+            budget.add(len(chunk))
         held.append(chunk)
         if len(held) > 2:
             reader.take(held.pop(0), whole=False)
@@ -70,6 +86,7 @@ def read(node: str, chunks: Iterable[bytes], tell: Callable[[int], None] = lambd
             reader.take(held.pop(0), whole=True)
     for chunk in held:
         reader.take(chunk, whole=True)
+    reader.reading.cut = budget.is_over
     return reader.end()
 
 
@@ -100,10 +117,10 @@ def sign_of(line: str) -> Sign | None:
 class _Reader:
     """The state of one pass."""
 
-    def __init__(self, node: str, who: str) -> None:
+    def __init__(self, node: str, who: str, budget: Budget) -> None:
         self.reading = Reading(node)
-        self._who = who
-        self._shapes: dict[bytes, int] = {}
+        self._who, self._budget = who, budget
+        self._shapes: dict[int, int] = {}
         self._hit_counts: dict[tuple[int, str], int] = {}
         self._report = Report()
         self._aside: dict[str, int] = {}
@@ -126,8 +143,11 @@ class _Reader:
         start = seen.number
         if self.reading.hits or whole:
             self._progress(chunk)
-        if not (whole or self._report.open or any(word in chunk for word in WORDS)):
-            seen.number += chunk.count(b"\n")
+        late = self._late(whole)
+        if late or not (whole or self._report.open or any(word in chunk for word in WORDS)):
+            count = chunk.count(b"\n")
+            seen.number += count
+            seen.unread += count * late
             self._before = chunk[-_BEFORE:].split(b"\n")[-_BEHIND:]
             return
         lines = chunk.split(b"\n")
@@ -136,12 +156,19 @@ class _Reader:
         lines = unfold(lines)
         for index, line in enumerate(lines):
             if whole or self._report.open or WORD.search(line):
+                if self._late(whole):
+                    seen.unread += len(lines) - index
+                    break
                 self._look(lines, index, start + index + 1)
         seen.number = start + len(lines)
-        self._before = (self._before + lines[-_BEHIND:])[-_BEHIND:]
+        self._before = (self._before + [line[:LONGEST] for line in lines[-_BEHIND:]])[-_BEHIND:]
         if whole and lines:
             self._ends(lines, start)
             self._last_losses(lines, start)
+
+    def _late(self, whole: bool) -> bool:
+        """Whether there is no time to look at a line; of the start and the end, where there is hardly any left."""
+        return self._budget.is_over if whole else self._budget.is_behind
 
     def _progress(self, chunk: bytes) -> None:
         """Note the last line of this chunk that shows a step of training, if there is one."""
@@ -156,7 +183,7 @@ class _Reader:
 
     def _new(self, line: bytes) -> bool:
         """Whether few lines of the same words, with any numbers, came before."""
-        shape = _DIGITS.sub(b"0", line[:LONGEST])
+        shape = hash(_DIGITS.sub(b"0", line[:LONGEST]))
         count = self._shapes.get(shape, 0)
         if count or len(self._shapes) < _MOST_SHAPES:
             self._shapes[shape] = count + 1
@@ -166,7 +193,10 @@ class _Reader:
         raw = lines[index]
         if not (self._report.open or self._waits(raw) or self._new(raw)):
             return
-        for piece in itertools.islice(raw.split(b"\r"), _PARTS):
+        for piece in itertools.islice(raw.split(b"\r", _PARTS), _PARTS):
+            if self._budget.is_over:
+                self.reading.unread += 1
+                return
             part = undress(piece[:LONGEST].decode(errors="replace"))
             part = self._plain(part)
             if self._who and not part.rank:
@@ -195,22 +225,23 @@ class _Reader:
             seen.well = number
         elif BADLY.search(part.text):
             seen.badly = number
-        sign = sign_of(part.whole)
+        sign = (sign_of if len(part.whole) <= REMEMBERED else sign_of.__wrapped__)(part.whole)
         exception = EXCEPTION.match(part.text) or self._after_frames(part, lines, index)
         error = f"{exception[1]}: {self._words_of(exception, lines, index)}".strip() if exception else ""
+        error = error[:_LONGEST_ERROR]
         if BY_THE_WAY.search(part.text):
-            self._aside[part.rank] = number + _BEHIND
+            self._note(self._aside, part.rank, number)
         elif TO_THE_POINT.search(part.text):
             self._aside.pop(part.rank, None)
         if IN_A_THREAD.match(part.text):
-            self._threads[part.rank] = number + _BEHIND
+            self._note(self._threads, part.rank, number)
         self._store(part.whole, line)
         if self._by_the_way(part, number, bool(error)):
             return
         if ERROR.search(part.whole) and not QUIET.search(part.whole):
             seen.last_error = line
             victim = sign is not None and sign.weight == Weight.VICTIM
-            if not victim and len(seen.errors) < _MOST_ERRORS:
+            if not victim and len(seen.errors) < _MOST_ERRORS and self._budget.keep():
                 seen.errors.append(line)
         seen.traced = seen.traced or bool(FRAME.search(part.whole))
         if sign is None and (not error or WRAPPERS.search(exception[1] if exception else "")):
@@ -220,6 +251,11 @@ class _Reader:
         if sign is not None and sign.weight == Weight.VICTIM:
             seen.victims += 1
         self._keep(sign, part, line, error, lines, index)
+
+    def _note(self, lines: dict[str, int], rank: str, number: int) -> None:
+        """Note up to which line the words of a rank hold."""
+        if len(lines) < _MOST_RANKS:
+            lines[rank] = number + _BEHIND
 
     def _after_frames(self, part: LogLine, lines: list[bytes], index: int) -> re.Match[str] | None:
         """The exception, by any name, with which the traceback of the lines before this one ends."""
@@ -242,7 +278,7 @@ class _Reader:
 
     def _count(self, part: LogLine) -> None:
         """Note the rank that wrote a line, and how many ranks the run has, if the line says so."""
-        if rank := _RANK_NUMBER.fullmatch(part.rank):
+        if (rank := _RANK_NUMBER.fullmatch(part.rank)) and len(self.reading.ranks) < _MOST_RANKS:
             self.reading.ranks.add(int(rank[1]))
         if world := _WORLD.search(part.whole):
             self.reading.world = max(self.reading.world, int(world[1]))
@@ -252,7 +288,7 @@ class _Reader:
         seen = self.reading
         called = bool(STORE.search(text))
         called_too = any(pattern.search(text) for pattern in (UNKNOWN_NAME, NOT_REACHED, NO_FAMILY))
-        if (called or called_too) and len(seen.calls) < _MOST_CALLS:
+        if (called or called_too) and len(seen.calls) < _MOST_CALLS and self._budget.keep():
             seen.calls.append(line)
         if "DistNetworkError:" in text:
             self._inner = called
@@ -261,9 +297,10 @@ class _Reader:
 
     def _keep(self, sign: Sign | None, part: LogLine, line: Line, error: str, lines: list[bytes], index: int) -> None:
         key = (id(sign), part.rank)
-        self._hit_counts[key] = self._hit_counts.get(key, 0) + 1
-        if self._hit_counts[key] > _SAME_SHAPE * 2 or len(self.reading.hits) >= _MOST_HITS:
+        full = len(self.reading.hits) >= _MOST_HITS or len(self._hit_counts) >= _MOST_RANKS
+        if full or self._hit_counts.get(key, 0) >= _SAME_SHAPE * 2 or not self._budget.keep(2):
             return
+        self._hit_counts[key] = self._hit_counts.get(key, 0) + 1
         time, frame = _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)
         if sign is None and frame.endswith("/subprocess.py") and NO_PROGRAM.pattern.match(error):
             sign = NO_PROGRAM
@@ -286,10 +323,10 @@ class _Reader:
         field, root = self._report.take(part.text, line)
         if root is None and not field:
             root = ended(part.text, part.whole, line)
-        if root is not None and len(seen.roots) < _MOST_HITS:
+        if root is not None and len(seen.roots) < _MOST_HITS and self._budget.keep():
             seen.roots.append(root)
         wait = wait_of(part.whole, line)
-        if wait is not None and len(seen.waits) < _MOST_WAITS:
+        if wait is not None and len(seen.waits) < _MOST_WAITS and self._budget.keep():
             seen.waits.append(wait)
         return field
 

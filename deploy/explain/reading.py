@@ -92,7 +92,8 @@ class Reading:
     number: of lines. last: the last line; errors: the first lines that look like an error; last_error: the last one.
     ranks: the numbers of all ranks that the output names; world: how many the run has, 0 where nothing says it.
     nan: the last line of training, where it and the one before it have a loss that is no number.
-    traced: whether a traceback is in it. progress, well, badly:
+    traced: whether a traceback is in it. unread: lines with no time to look at them; cut: nor to read the rest.
+    progress, well, badly:
     the last line of training, of a good end, of a bad end; 0 if there is none.
     """
 
@@ -112,6 +113,8 @@ class Reading:
     last_time: float | None = None
     traced: bool = False
     nan: Line | None = None
+    unread: int = 0
+    cut: bool = False
     progress: int = 0
     well: int = 0
     badly: int = 0
@@ -119,12 +122,13 @@ class Reading:
     @property
     def ended_well(self) -> bool:
         """Whether the stream reports a good end and nothing bad after it."""
-        last = max((hit.line.number for hit in self.hits if hit in self.fatal or hit.contradicts), default=0)
-        return self.well > max(self.badly, last)
+        last = max((hit.line.number for hit in self.hits if self._is_fatal(hit) or hit.contradicts), default=0)
+        return not self.cut and self.well > max(self.badly, last)
 
     @property
     def fatal(self) -> list[Hit]:
         """Hits that may have ended the run: no warning, no message of a victim, nothing followed by more training."""
-        return [
-            hit for hit in self.hits if hit.weight >= Weight.GENERAL and self.progress <= hit.line.number + _SHORT_WHILE
-        ]
+        return [hit for hit in self.hits if self._is_fatal(hit)]
+
+    def _is_fatal(self, hit: Hit) -> bool:
+        return hit.weight >= Weight.GENERAL and self.progress <= hit.line.number + _SHORT_WHILE

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
-
+from .patterns import compiled
 from .signs_kinds import ALONE, PREFLIGHT, Sign, several, sign
 
 # Pickled data come from a file, or from another process.
-_PICKLED = re.compile(r"UnpicklingError|invalid load key|pickle data was truncated|unpickling stack underflow")
-_OF_A_FILE = re.compile(r"torch/serialization\.py$|checkpoint|safetensors|modeling_\w+\.py$")
+_PICKLED = compiled(r"UnpicklingError|invalid load key|pickle data was truncated|unpickling stack underflow")
+_OF_A_FILE = compiled(r"torch/serialization\.py$|checkpoint|safetensors|modeling_\w+\.py$")
 _UNPICKLED = several(
     _PICKLED.pattern, "pickled data cannot be read: those of a file, or those that another process sent", ALONE,
     "checkpoint-broken", "worker-failed",
 )  # fmt: skip
 # A semaphore is a file in /dev/shm.
-_SEMAPHORE = re.compile(r"multiprocessing/(?:synchronize|shared_memory)\.py$")
+_SEMAPHORE = compiled(r"multiprocessing/(?:synchronize|shared_memory)\.py$")
 _NO_ROOM = sign("shm-small", r"No space left on device", "/dev/shm is too small", "df -h /dev/shm")
-_COPY = re.compile(r"/copy\.py$")
-_AT_A_BARRIER = re.compile(r"store based barrier on rank.{0,160}world_size=(\d{1,9}), worker_count=(\d{1,9})")
+_COPY = compiled(r"/copy\.py$")
+_AT_A_BARRIER = compiled(r"store based barrier on rank.{0,160}world_size=(\d{1,9}), worker_count=(\d{1,9})")
 _TOO_MANY = several(
     _AT_A_BARRIER.pattern, "of {0} ranks {1} are counted at the store: an earlier run has left its own there",
     PREFLIGHT, "leftovers",

@@ -18,10 +18,12 @@ from .words import EXCEPTION
 
 _BEGIN, _TITLE = "╭".encode(), b"Traceback (most recent call last)"
 _END, _GROUP = "╰".encode(), b"Sub-exception"
-_FILE = re.compile(rb"(.{0,200}?)%b (/[^\r\n]{1,300}?):(\d+) in (\S+)\s+%b" % (2 * ("│".encode(),)))
+_FILE = re.compile(rb"(.{0,200}?)%b (/[^\r\n]{1,300}?):(\d{1,9}) in (\S{1,200})\s{1,200}%b" % (2 * ("│".encode(),)))
 _DIGIT = re.compile(rb"\d")
 # No message of this many lines is one that a person reads.
 _MOST_LINES = 20
+# Nor has a launcher a longer prefix.
+_MOST_PREFIX = 300
 
 
 def unfold(lines: list[bytes]) -> list[bytes]:
@@ -46,7 +48,7 @@ def unfold(lines: list[bytes]) -> list[bytes]:
 
 def _before(line: bytes, mark: bytes) -> bytes:
     """What a launcher puts before each line of a rank, with any numbers."""
-    return _DIGIT.sub(b"0", line[: line.find(mark)])
+    return _DIGIT.sub(b"0", line[: min(line.find(mark), _MOST_PREFIX)])
 
 
 def _plain(line: bytes) -> bytes:

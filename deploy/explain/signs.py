@@ -7,10 +7,10 @@ of the table wins. Patterns have no unbounded gaps: lines are untrusted, and mat
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from ..core import docker_faults
+from .patterns import compiled
 from .signs_gpus import GPU
 from .signs_kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight, several
 from .signs_nodes import HOST, NETWORK, NO_PROGRAM
@@ -46,21 +46,21 @@ _DOCKER = tuple(
 # For a script the same words mean that its first line is not `#!`.
 _BINARY = Sign(
     "architecture-differs",
-    re.compile(r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error"),
+    compiled(r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error"),
     docker_faults.named("architecture-differs").what,
     docker_faults.named("architecture-differs").command,
 )
 SIGNS = (*NETWORK, _BINARY, *_DOCKER, *GPU, *HOST, *SCRIPT, *VICTIM)
 
 # Messages of a node that does not reach a store of torch; deploy/explain/store.py finds out which store, and why.
-STORE = re.compile(
+STORE = compiled(
     r"[Cc]lient socket has (?:timed out after \d+m?s while trying to connect to|"
     r"failed to connect to any network address of) \(?(?P<host>[^,()\s]{1,255}?)(?:, |"
     r":)(?P<port>\d{1,5})\b\)?(?P<rest>.*)"
 )
-NOT_REACHED = re.compile(r"client socket has failed to connect to \S{1,255} \(errno: \d+ - ([^)]{1,60})\)")
-UNKNOWN_NAME = re.compile(r"network addresses of \(([^,]{1,255}), (\d+)\) cannot be retrieved \(gai error: -[235] ")
-NO_FAMILY = re.compile(
+NOT_REACHED = compiled(r"client socket has failed to connect to \S{1,255} \(errno: \d+ - ([^)]{1,60})\)")
+UNKNOWN_NAME = compiled(r"network addresses of \(([^,]{1,255}), (\d+)\) cannot be retrieved \(gai error: -[235] ")
+NO_FAMILY = compiled(
     r"The (IPv[46]) network addresses of \(([^,]{1,255}), .{0,200}Address family for hostname not supported"
 )
 RENDEZVOUS_FAILED = "RendezvousConnectionError: The connection to the C10d store has failed"

@@ -41,7 +41,7 @@ _OUTSIDE = (
             r"unexpected (?!keyword)|missing key)|(?:mismatch|(?:not|n't) (?:match|fit)|different|incompatib\w*) "
             ".{0,80}(?:checkpoint|state[_ ]?dict)",
             "the checkpoint does not fit the model", ALONE, "checkpoint-broken"),
-    general("checkpoint-broken", r"(?i)unable to load weights from \w+ checkpoint file|(?:corrupt\w*|truncated|"
+    general("checkpoint-broken", r"(?i)unable to load weights from \w+ checkpoint file|(?:corrupt|truncated|"
             r"incomplete|invalid header|bad magic|unexpected end).{0,100}(?:checkpoint|safetensors|weights|"
             r"\.(?:pt|pth|bin|ckpt)\b)|(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|ckpt)\b).{0,100}(?:corrupt|"
             "truncated|incomplete|invalid header|malformed|not a valid)",
@@ -65,7 +65,7 @@ _OUTSIDE = (
             "findmnt -T FOLDER"),
     general("disk-faulty", "(?i)input/output error",
             "a disk or a network file system failed", KERNEL, "disk-full"),
-    general("disk-quota", r"(?i)(?:disk|storage|file\w*|inode|errno 122).{0,40}quota|quota.{0,40}(?:disk|"
+    general("disk-quota", r"(?i)(?:disk|storage|file|inode|errno 122).{0,40}quota|quota.{0,40}(?:disk|"
             "storage|file)",
             "the user's disk quota is used up", "quota -s", "disk-full"),
     general("disk-full", r"(?i)\bno (?:free |more |disk )?space (?:left|on|in /|available)|disk (?:is )?full|"

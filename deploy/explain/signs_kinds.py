@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
+from .patterns import compiled
 
 PREFLIGHT = f"{FAB} preflight --hosts ..."
 GPUS = f"{FAB} gpus --hosts ..."
@@ -56,12 +57,12 @@ def ended(name: str, number: int) -> str:
 
 def sign(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
     """Words of one cause, or of a few."""
-    return Sign(cause, re.compile(pattern), what, then, maybe)
+    return Sign(cause, compiled(pattern), what, then, maybe)
 
 
 def general(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
     """Words that end a run but say little about the reason."""
-    return Sign(cause, re.compile(pattern), what, then, maybe, Weight.GENERAL)
+    return Sign(cause, compiled(pattern), what, then, maybe, Weight.GENERAL)
 
 
 def several(pattern: str, what: str, then: str, *maybe: str) -> Sign:
@@ -71,14 +72,14 @@ def several(pattern: str, what: str, then: str, *maybe: str) -> Sign:
 
 def hint(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
     """Words that may be harmless."""
-    return Sign(cause, re.compile(pattern), what, then, maybe, Weight.HINT)
+    return Sign(cause, compiled(pattern), what, then, maybe, Weight.HINT)
 
 
 def script(cause: str, pattern: str, what: str, then: str, *maybe: str) -> Sign:
     """Words of a fault of the script itself."""
-    return Sign(cause, re.compile(pattern), what, then, maybe, script=True)
+    return Sign(cause, compiled(pattern), what, then, maybe, script=True)
 
 
 def victim(pattern: str, what: str = "", cause: str = "", then: str = NCCL_DEBUG) -> Sign:
     """Words of a rank that lost another rank."""
-    return Sign(cause, re.compile(pattern), what, then, (), Weight.VICTIM)
+    return Sign(cause, compiled(pattern), what, then, (), Weight.VICTIM)

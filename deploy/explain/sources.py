@@ -9,33 +9,36 @@ import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
+from ..core.budget import Budget
+from .patterns import compiled
 from .read import CHUNK
 
-MOST_FILES, _DEEPEST = 2000, 8
+# A run has a log for each rank, and that of one rank names the cause: so more than a reader may read otherwise.
+MOST_FILES, _MOST_LOOKED_AT, _DEEPEST = 2000, 20_000, 8
 # A run of Muster's: its consoles have everything that the files of its ranks have.
 _OWN = "logs/*.log"
-_LOG = re.compile(
+_LOG = compiled(
     r"\.(?:log|txt|out|err|stdout|stderr|output)(?:\.\d+)?(?:\.gz)?$|^(?:stdout|stderr|slurm-\d+)\b|[._-]o\d+$"
 )
-_TEXT_OF_OTHERS = re.compile(r"^(?:requirements|README|LICENSE|constraints|vocab|merges)\b.*\.txt$", re.IGNORECASE)
-_RANK = re.compile(r"(?:^|[._/-])(?P<kind>local_?rank|rank|worker|task|node|proc)[._-]?(?P<number>\d{1,6})(?=[._/-]|$)")
+_TEXT_OF_OTHERS = compiled(r"^(?:requirements|README|LICENSE|constraints|vocab|merges)\b.*\.txt$", re.IGNORECASE)
+_RANK = compiled(r"(?:^|[._/-])(?P<kind>local_?rank|rank|worker|task|node|proc)[._-]?(?P<number>\d{1,6})(?=[._/-]|$)")
 # torchrun's --log-dir: RUN/attempt_0/1/stderr.log, by local rank; a launcher's stderr_3.txt or job.3.err, by rank.
-_ELASTIC = re.compile(r"(?:^|/)(?P<number>\d{1,6})/(?:stdout|stderr|error)\.\w+$")
-_STREAM = re.compile(
+_ELASTIC = compiled(r"(?:^|/)(?P<number>\d{1,6})/(?:stdout|stderr|error)\.\w+$")
+_STREAM = compiled(
     r"(?:^|/)(?:stdout|stderr|out|err|log)[._-]?(?P<number>\d{1,6})\.\w+$|\.(?P<other>\d{1,6})\.(?:err|out|log)$"
 )
 
 
 def in_folder(folder: Path) -> list[Path]:
     """The logs below a folder, plain files only: no links, no pipes. If none is a log by its name, those of text."""
-    own = sorted(file for file in folder.glob(_OWN) if _plain(file))
+    own = sorted(file for file in islice(folder.glob(_OWN), _MOST_LOOKED_AT) if _plain(file))
     if own:
         return own[:MOST_FILES]
-    files = sorted(_below(folder, _DEEPEST))
+    files = sorted(islice(_below(folder, _DEEPEST), _MOST_LOOKED_AT))
     logs = [file for file in files if _LOG.search(file.name) and not _TEXT_OF_OTHERS.search(file.name)]
     return (logs or [file for file in files if not file.suffix and _is_text(file)])[:MOST_FILES]
 
@@ -53,17 +56,18 @@ def speaker_of(path: str) -> str:
     return ""
 
 
-def pieces(stream: BinaryIO) -> Iterator[bytes]:
+def pieces(stream: BinaryIO, budget: Budget | None = None) -> Iterator[bytes]:
     """What a stream says, in pieces, as UTF-8. Raises OSError for one that cannot be read.
 
-    Damaged compressed data ends where the damage is.
+    It ends where compressed data are damaged, and where the time of the budget does.
     """
+    budget = budget or Budget()
     first = stream.read(CHUNK)
+    budget.add(len(first))
+    inner = _read(stream, budget)
     if first.startswith(b"\x1f\x8b"):
-        inner = _unpacked(first, stream)
+        inner = _unpacked(first, inner, budget)
         first = next(inner, b"")
-    else:
-        inner = iter(lambda: stream.read(CHUNK), b"")
     encoding = _encoding(first)
     if encoding:
         yield from _as_utf8(first, inner, encoding)
@@ -73,23 +77,29 @@ def pieces(stream: BinaryIO) -> Iterator[bytes]:
     yield from inner
 
 
-def last_line_with(path: Path, words: str) -> int:
+def last_line_with(path: Path, words: str, budget: Budget) -> int:
     """The number of the last line of a log that has these words; 0 if none has them, or it cannot be read."""
     wanted, number, last, rest = words.encode(), 0, 0, b""
     with suppress(OSError), path.open("rb") as stream:
-        for piece in chain(pieces(stream), [b"\n"]):
-            *lines, rest = (rest + piece).split(b"\n")
+        for piece in chain(pieces(stream, budget), [b"\n"]):
+            *lines, rest = (rest[-CHUNK:] + piece).split(b"\n")
             for line in lines:
                 number += 1
                 last = number if wanted in line else last
     return last
 
 
-def _unpacked(first: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    """Decompressed pieces of gzip data, never more than CHUNK at once."""
+def _read(stream: BinaryIO, budget: Budget) -> Iterator[bytes]:
+    while not budget.is_over and (piece := stream.read(CHUNK)):
+        budget.add(len(piece))
+        yield piece
+
+
+def _unpacked(first: bytes, rest: Iterator[bytes], budget: Budget) -> Iterator[bytes]:
+    """Decompressed pieces of gzip data, never more than CHUNK at once. The budget counts the packed ones."""
     inner = zlib.decompressobj(wbits=31)
     data = first
-    while data:
+    while data and not budget.is_over:
         try:
             piece = inner.decompress(data, CHUNK)
         except zlib.error:
@@ -99,7 +109,7 @@ def _unpacked(first: bytes, stream: BinaryIO) -> Iterator[bytes]:
         data = inner.unconsumed_tail
         if inner.eof:
             data, inner = inner.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
-        data = data or stream.read(CHUNK)
+        data = data or next(rest, b"")
 
 
 def _encoding(first: bytes) -> str:
@@ -122,7 +132,7 @@ def _as_utf8(first: bytes, rest: Iterator[bytes], encoding: str) -> Iterator[byt
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:
     try:
-        inside = sorted(folder.iterdir())
+        inside = sorted(islice(folder.iterdir(), _MOST_LOOKED_AT))
     except OSError:
         return
     for path in inside:

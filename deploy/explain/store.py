@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from .patterns import compiled
 from .reading import Line, Reading
 from .signs import NO_FAMILY, NOT_REACHED, PREFLIGHT, STORE, UNKNOWN_NAME
 
-_LITERAL = re.compile(r"[\d.]+|.*:.*")
-_NAME = re.compile(r"[A-Za-z0-9][\w.:-]{0,252}")
+_LITERAL = compiled(r"[\d.]+|.*:.*")
+_NAME = compiled(r"[A-Za-z0-9][\w.:-]{0,252}")
 
-_FILE = re.compile(r"\.[a-z]\w{1,5}(?:\.\d+|\.gz)?$|/|^stdin$")
+_FILE = compiled(r"\.[a-z]\w{1,5}(?:\.\d+|\.gz)?$|/|^stdin$")
 
 # From here on a system chooses ports itself; a lower one is that of the rendezvous, which a person chose.
 _EPHEMERAL = 32768

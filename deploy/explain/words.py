@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from .patterns import compiled
+
 WORDS = (
     *(b"rror", b"ERROR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused"),
     *(b"imed out", b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm"),
@@ -28,12 +30,12 @@ WORDS = (
     ),
 )
 WORD = re.compile(b"|".join(map(re.escape, WORDS)))
-WELL = re.compile(
+WELL = compiled(
     r"(?i)\b(?:training|run|job|fit(?:ting)?|fine-?tuning|everything)\b.{0,30}\b(?:complete[d]?|finished|done|succe\w+)\b|"
     r"\b(?:completed|finished) (?:training|successfully)|exited with code 0\b|exit code:? 0\b|train_runtime|"
     r"`Trainer\.fit` stopped: `max_\w+=|^done\b|all done\b|return code:? 0\b"
 )
-BADLY = re.compile(
+BADLY = compiled(
     r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"
     r"ChildFailedError|FAILED\b|core dumped"
 )
@@ -43,29 +45,29 @@ _WRONG = (
     r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b|"
     r"\bException (?:while|during)\b|: E \w+/|\bE\d{3,4} \d\d:"
 )
-WRONG = re.compile(_WRONG)
-ERROR = re.compile(f"{_WRONG}|{_UNABLE}")
-NOT = re.compile(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
-EXCEPTION = re.compile(
+WRONG = compiled(_WRONG)
+ERROR = compiled(f"{_WRONG}|{_UNABLE}")
+NOT = compiled(r"(?i)\b(?:not|fail\w*|error|unless|until|before|when|if)\b")
+EXCEPTION = compiled(
     r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"
     r"|(?:\w+\.){1,8}[A-Z]\w*(?:NotFound|Timeout|Expired|Failed|Fault))(?:: ?(.*))?$"
 )
 # Python ends a traceback with the class, whatever its name, and the words: `trio.Cancelled: Cancelled`.
-ANY_CLASS = re.compile(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
-FRAME = re.compile(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
+ANY_CLASS = compiled(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
+FRAME = compiled(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
 # What follows is said by the way: of a destructor, or of the code that reports errors.
-BY_THE_WAY = re.compile(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
-IN_A_THREAD = re.compile(r"^Exception in thread \S")
-TO_THE_POINT = re.compile(r"\bOriginal exception was:")
+BY_THE_WAY = compiled(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
+IN_A_THREAD = compiled(r"^Exception in thread \S")
+TO_THE_POINT = compiled(r"\bOriginal exception was:")
 # An error that says that the error is elsewhere.
-ELSEWHERE = re.compile(
+ELSEWHERE = compiled(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
     r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|exited with (?:a )?non-?zero|"
     r"job aborted due to stage failure|"
     r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
 )
 # Errors of the launcher, or about other errors: never the error itself.
-WRAPPERS = re.compile(
+WRAPPERS = compiled(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
     r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
     r"WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
@@ -74,17 +76,17 @@ WRAPPERS = re.compile(
     r"python\.PythonException|Py4JJavaError|"
     r"Warning$"
 )
-QUIET = re.compile(
+QUIET = compiled(
     r"Warning\b|\bWARN(?:ING)?\b|\[W\b|\b[WI]\d{3,4} \d\d:|: [WI] \w+/|\bINFO\b|\bDEBUG\b|\[I\b|\b[Rr]etrying\b|"
     r"(?i:will (?:retry|be ignored|fall ?back)|falling back|skipping\b|\bignoring\b)"
 )
-LOUD = re.compile(
+LOUD = compiled(
     r"NCCL WARN|\.(?:cc|cu|h):\d+ WARN|IDENTIFICATION|SIGHUP|SIGINT|death signal|"
     r"\bWarning {1,8}(?:Failed|Evicted|BackOff|OOM|NodeNotReady|Preempt)|"  # the level of an event of Kubernetes
     r"server socket has failed to listen on any|Traceback|^\w*Error: "
 )
 # From these words on, a sentence is advice or a guess of its program, and no fact.
-_ADVICE = re.compile(
+_ADVICE = compiled(
     r"(?i)\b(?:please|make sure|ensure|try(?: to)?|consider|e\.g\.|such as|for example|possibl[ey]|potential(?:ly)?|"
     r"perhaps|probably|(?:may|might|could|can) (?:also )?(?:be|have|indicate|mean|happen|occur|cause)|"
     r"if (?:you|the|this|it|that)|common (?:cause|reason)s?|verify|double[- ]check)\b(?:[^.?]|[.?](?=\S))*"

@@ -95,7 +95,7 @@ class Fetched:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir, self._name = run_dir, ".fetched.json"
         self.hosts: dict[str, dict[str, Stamp]] = {}
-        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             known = json.loads(own_files.read(run_dir / self._name))
             for node, rows in known.items():
                 self.hosts[node] = {path: Stamp(*row) for path, row in rows.items()}

@@ -9,11 +9,14 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 
+from ..core.budget import Budget
 from ..core.errors import BadAnswer
 from ..core.facts import NodeState
 from ..core.fields import document
+from ..core.text import amount
 from . import apart
 from . import events as run_events
 from .backend import Backend
@@ -23,7 +26,10 @@ from .progress import State
 
 POLL_S = 0.1
 # At most this much of a file is read at once.
-_PIECE = 8 << 20
+_PIECE = 2 << 20
+# Of all files together. The events of all ranks are put in the order of their times, so this is more than a reader may
+# hold otherwise. Of longer files the middle is left out; more documents wait for the next look.
+_MOST_AT_ONCE, _MOST_FILES, _MOST_DOCUMENT = 32 << 20, 10_000, 128 << 10
 # The nodes may take this long to end by themselves before we kill them.
 AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
@@ -47,8 +53,10 @@ class Follower:
     def read(self) -> list[Event]:
         """The events since the last call, in the order of time."""
         events: list[Event] = []
-        for path, size in self._line_files():
-            events += self._new_events(Path(path), size) if size != self._offsets.get(path, 0) else ()
+        new = [(path, size) for path, size in self._line_files() if size != self._offsets.get(path, 0)]
+        budget = Budget()
+        for path, size in new:
+            events += self._new_events(Path(path), size, _MOST_AT_ONCE // len(new), budget)
         events += self._new_documents("nodes", run_events.node_up)
         events += self._new_documents("outcome", run_events.verdict)
         return sorted(events, key=lambda event: float(event["t"]))
@@ -61,16 +69,14 @@ class Follower:
             files += _files(folder, ".jsonl", "metrics")
             files += _files(folder / "telemetry", ".jsonl")
             files += _files(folder / "scalars", ".jsonl")
-        return [(path, stat.st_size) for path, stat in files]
+        return [(path, stat.st_size) for path, stat in files[:_MOST_FILES]]
 
-    def _new_lines(self, path: Path, size: int) -> Iterator[str]:
+    def _new_lines(self, path: Path, start: int, end: int) -> Iterator[str]:
         """Read whole lines only: a line that is still being written comes with the next call."""
-        offset = self._offsets.get(str(path), 0)
-        if size < offset:
-            offset = 0
+        offset = start
         with path.open("rb") as file:
             file.seek(offset)
-            while new := file.read(min(_PIECE, size - offset)):
+            while new := file.read(min(_PIECE, end - offset)):
                 whole = new[: new.rfind(b"\n") + 1]
                 if not whole and len(new) == _PIECE:  # none of our lines is that long: count it as unread
                     whole = new[:-1] + b"\n"
@@ -81,8 +87,15 @@ class Follower:
                     return
                 file.seek(offset)
 
-    def _new_events(self, path: Path, size: int) -> list[Event]:
+    def _new_events(self, path: Path, size: int, most: int, budget: Budget) -> list[Event]:
+        """The events of a file; of more than `most` bytes, those of the first and the last of them."""
         events, bad, now = list[Event](), 0, time.time()
+        start = self._offsets.get(str(path), 0)
+        start = 0 if size < start else start
+        parts, left_out = [(start, size)], size - start - most
+        if left_out > 0:
+            parts = [(start, start + most // 2), (size - most // 2, size)]
+            events += run_events.unread(1, f"{path.name}: {amount(left_out)} of what came at once", now)
         readers = {
             "ranks": run_events.of_rank,
             "telemetry": run_events.of_telemetry,
@@ -90,7 +103,11 @@ class Follower:
         }
         within = len(path.relative_to(self._dir).parts) % 2 == 0  # `ranks/x`, or `hosts/<node>/ranks/x`
         read = readers.get(path.parent.name if within else "", run_events.of_metrics)
-        for line in self._new_lines(path, size):
+        for line in chain.from_iterable(self._new_lines(path, *part) for part in parts):
+            budget.add(len(line) + 1)
+            if budget.is_behind:
+                self._offsets[str(path)] = size
+                return events + run_events.unread(bad + 1, f"{path.name}: its lines take too much time", now)
             try:
                 events.append(read(document(line, path.name, run_events.MOST_LINE), now))
             except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
@@ -98,16 +115,18 @@ class Follower:
         return events + run_events.unread(bad, path.name, now)
 
     def _new_documents(self, folder: str, read: Callable[[object, float], Event]) -> Iterator[Event]:
+        left = _MOST_AT_ONCE
         for path, stat in _files(self._dir / folder, ".json"):
-            if self._stamps.get(path) == stat.st_mtime_ns or stat.st_size > run_events.MOST_LINE:
+            if self._stamps.get(path) == stat.st_mtime_ns or stat.st_size > _MOST_DOCUMENT or left < 0:
                 continue
+            left -= stat.st_size
             try:
                 content = Path(path).read_bytes()
             except OSError:  # somebody removed or replaced it while we looked
                 continue
             self._stamps[path] = stat.st_mtime_ns
             try:
-                yield read(document(content, Path(path).name, run_events.MOST_LINE), time.time())
+                yield read(document(content, Path(path).name, _MOST_DOCUMENT), time.time())
             except BadAnswer:
                 yield from run_events.unread(1, f"{folder}/{Path(path).name}", time.time())
 
@@ -119,7 +138,7 @@ def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.st
     """
     files = list[tuple[str, os.stat_result]]()
     with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
+        for entry in islice(entries, _MOST_FILES):
             if entry.name.endswith(suffix) and entry.name.startswith(prefix) and not entry.name.startswith("."):
                 with suppress(OSError):  # somebody removed it while we looked
                     files.append((entry.path, entry.stat()))

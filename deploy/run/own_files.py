@@ -19,6 +19,8 @@ from typing import BinaryIO
 
 from ..core.errors import DeployError
 
+# The bytes of a file that is read as a whole.
+MOST = 64 << 20
 _OTHERWISE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -84,10 +86,20 @@ def replace_folder(run_dir: Path, name: str, source: Path) -> None:
         os.rename(source, last, dst_dir_fd=folder)
 
 
-def read(path: Path) -> bytes:
-    """Read a whole regular file. Raises OSError for a link or a pipe."""
+def read(path: Path, most: int = MOST) -> bytes:
+    """Read a whole regular file. Raises OSError for a link, a pipe, or a file of more than `most` bytes."""
     with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
-        return file.read()
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
+    return data
+
+
+def lines(path: Path, most: int) -> Iterator[bytes]:
+    """The lines of a regular file, none longer than `most` bytes. Raises OSError for a link or a pipe."""
+    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+        while line := file.readline(most):
+            yield line
 
 
 def open_to_read(run_dir: Path, name: str) -> BinaryIO:

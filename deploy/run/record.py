@@ -258,7 +258,7 @@ def story_since(run_dir: Path, since: float) -> list[Happening]:
     """The lines of the story in timeline.jsonl since then; other lines are left out."""
     lines = list[Happening]()
     with suppress(OSError):
-        for line in own_files.read(run_dir / "timeline.jsonl").decode(errors="replace").splitlines():
+        for line in own_files.read(run_dir / "timeline.jsonl", MOST_DOCUMENT).decode(errors="replace").splitlines():
             with suppress(BadAnswer):
                 lines.append(Happening(**_LINE(document(line, "timeline.jsonl"), "timeline.jsonl")))
     return [line for line in lines if line.t >= since]
@@ -353,7 +353,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The document at `path`; {} if it is missing or is not a JSON object."""
     try:
-        value = document(own_files.read(path), path.name) if path.stat().st_size <= MOST_DOCUMENT else None
+        value = document(own_files.read(path, MOST_DOCUMENT), path.name)
     except (OSError, BadAnswer):
         return {}
     return value if isinstance(value, dict) else {}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, NewerFormat
+from ..files import is_number, parse, read
 
 FORMAT = 2
 STATE, MANIFEST = "state.pt", "manifest.json"
@@ -73,11 +74,22 @@ def _facts(file: File) -> dict[str, Any]:
 
 def parse_manifest(text: str) -> Manifest:
     """The manifest in `text`. Raises ValueError, KeyError or TypeError if it is none."""
-    facts = json.loads(text)
+    facts = parse(text)
     files = {str(name): File(**file) for name, file in facts["files"].items()}
     if not files or any(Path(name).name != name or name in (".", "..") for name in files):
         raise ValueError("a file of a checkpoint lies beside its manifest")
-    return Manifest(facts["step"], facts["created"], facts["metric"], files, facts["summary"])
+    for file in files.values():
+        if not (isinstance(file.sha256, str) and isinstance(file.host, str) and _is_whole(file.bytes)):
+            raise ValueError("a file of a checkpoint has a hash, a size and a host")
+    manifest = Manifest(facts["step"], facts["created"], facts["metric"], files, facts["summary"])
+    known = _is_whole(manifest.step) and is_number(manifest.created) and isinstance(manifest.summary, dict)
+    if not known or not (manifest.metric is None or type(manifest.metric) in (int, float)):
+        raise ValueError("a checkpoint has a step, a time, perhaps a metric, and a summary")
+    return manifest
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -86,8 +98,10 @@ def read_manifest(path: Path) -> Manifest:
         reason = "a plain file, not a checkpoint of this trainer" if path.exists() else "no such file or folder"
         raise CheckpointError(f"{path}: {reason}", ACCEPTED)
     try:
-        text = (path / MANIFEST).read_text("utf-8")
-        number = int(json.loads(text)["format"])
+        text = read(path / MANIFEST)
+        number = parse(text)["format"]
+        if not _is_whole(number):
+            raise ValueError("a format is a number")
         if number > FORMAT:
             raise NewerFormat(
                 f"{path}: format {number}: a newer Muster wrote it, and this one reads up to format {FORMAT}",

@@ -21,7 +21,7 @@ from torch.distributed import DistError, PrefixStore, TCPStore  # type: ignore[a
 from torch.distributed.elastic import rendezvous as torch_rendezvous
 from torch.distributed.elastic.agent.server import local_elastic_agent
 
-from muster.files import replace
+from muster.files import parse, read, replace
 
 from ..node.group import BACKEND, EPOCH, SAYS
 from ..node.link import LinkLost
@@ -138,7 +138,7 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
 
     def _epoch(self) -> dict[str, Any]:
         with suppress(OSError, ValueError):
-            return dict(json.loads((self._outcome / EPOCH).read_text()))
+            return dict(parse(read(self._outcome / EPOCH)))
         return {"number": 0, "place": -1, "nodes": 0, "store": "", "stayed": False, "lost": []}
 
     def get_backend(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import FAILED
+from muster.files import read_object
 
 from ..run_dir import RankFolder
 from . import script, stacks, stillness, work
@@ -180,11 +180,10 @@ class Diary:
 
     def _noted(self, life: Life) -> str:
         """The exception that ended a rank, as it noted itself (trainer/watch/failure.py)."""
-        with suppress(OSError, ValueError, AttributeError):
-            note = json.loads((self._outcome / f"{life.local_rank}.error").read_bytes()[: 8 * script.LINE_MOST])
-            if note.get("pid") == life.pid:
-                return " ".join(str(note.get("error", "")).split())[: script.LINE_MOST]
-        return ""
+        note = read_object(self._outcome / f"{life.local_rank}.error")
+        if note.get("pid") != life.pid:
+            return ""
+        return " ".join(str(note.get("error", "")).split())[: script.LINE_MOST]
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.files import surely
+from muster.files import is_number, parse, surely
 
 _NAME = "ends.jsonl"
 _TORCHRUN_ENDS_BY = (signal.SIGTERM, signal.SIGKILL)
@@ -104,16 +104,21 @@ class Ends:
         """The lives that began or ended since the last call, in that order."""
         news = []
         for line in self._lines():
-            row = json.loads(line)
-            local_rank, t = row["local_rank"], row["t"]
-            if "code" in row:
-                life = Life(**{**self.lives[local_rank].__dict__, "ended": t, "code": row["code"]})
-            else:
-                place = {name: row[name] for name in ("rank", "attempt", "world", "pid")}
-                life = Life(local_rank=local_rank, began=t, **place)
-            self.lives[local_rank] = life
-            news.append(life)
+            with suppress(ValueError, KeyError, TypeError):  # the script may write there as well
+                life = self._life(parse(line))
+                self.lives[life.local_rank] = life
+                news.append(life)
         return news
+
+    def _life(self, row: Any) -> Life:
+        """The life that a note tells of. Raises ValueError, KeyError or TypeError for a line that is no note."""
+        if not all(map(is_number, row.values())):
+            raise ValueError("a note has numbers alone")
+        local_rank, t = int(row["local_rank"]), float(row["t"])
+        if "code" in row:
+            return Life(**{**self.lives[local_rank].__dict__, "ended": t, "code": int(row["code"])})
+        place = {name: int(row[name]) for name in ("rank", "attempt", "world", "pid")}
+        return Life(local_rank=local_rank, began=t, **place)
 
     def _lines(self) -> list[str]:
         try:
@@ -124,7 +129,7 @@ class Ends:
             return []
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return whole.decode().splitlines()
+        return whole.decode(errors="replace").splitlines()
 
 
 class Memory:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import FAILED, TrainError
+from muster.files import read_object
 from muster.files import replace as write
 
 from . import peers
@@ -366,10 +367,7 @@ class Group:
                 self._shown = text
 
     def _says(self) -> dict[str, Any]:
-        with suppress(OSError, ValueError):
-            says = json.loads((self._outcome / SAYS).read_text())
-            return says if isinstance(says, dict) else {}
-        return {}
+        return read_object(self._outcome / SAYS)
 
 
 def newest(checkpoints: Path) -> float:

@@ -5,11 +5,12 @@ It reads the run folder: when the agent started, and when the ranks of this node
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from pathlib import Path
+
+from muster.files import is_number, object_of, read_object
 
 START_LIMIT_S = 120.0
 PROGRESS_LIMIT_S = 300.0
@@ -53,8 +54,9 @@ def missing_agent(processes: Path) -> str:
 
 def _agent_of(folder: Path, host: str) -> tuple[float, str] | None:
     """When the last agent on `host` started, in unix seconds, and its node's name."""
-    agents = [json.loads(path.read_text()) for path in folder.glob("nodes/[!.]*.json")]
-    return max(((float(agent["t"]), str(agent["node"])) for agent in agents if agent["host"] == host), default=None)
+    agents = [read_object(path) for path in folder.glob("nodes/[!.]*.json")]
+    own = [agent for agent in agents if agent.get("host") == host and is_number(agent.get("t"))]
+    return max(((float(agent["t"]), str(agent.get("node"))) for agent in own), default=None)
 
 
 def _last_words(folder: Path, node: str) -> list[float]:
@@ -65,11 +67,8 @@ def _last_words(folder: Path, node: str) -> list[float]:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             lines = file.read().splitlines()
         for line in reversed(lines):
-            try:
-                event = json.loads(line)
-            except ValueError:  # we cut its front, or a kill cut its end
-                continue
-            if event.get("node") == node:
+            event = object_of(line)  # empty where we cut its front, or a kill cut its end
+            if event.get("node") == node and is_number(event.get("t")):
                 times.append(float(event["t"]))
                 break
     return times

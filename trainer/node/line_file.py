@@ -5,10 +5,11 @@ Many programs have a file of that name. Ours is known by how each of its lines b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO
+
+from muster.files import object_of
 
 from .event_file import Point
 
@@ -20,7 +21,7 @@ def is_ours(file: BinaryIO) -> bool:
     """Whether the first line is one of muster/metrics.py. Raises OSError."""
     file.seek(0)
     line = file.readline(_AT_ONCE)
-    return line.startswith(_HEAD) and line.endswith(b"\n") and list(_object(line))[:2] == ["t", "step"]
+    return line.startswith(_HEAD) and line.endswith(b"\n") and list(object_of(line))[:2] == ["t", "step"]
 
 
 def read(file: BinaryIO, offset: int) -> tuple[list[Point], int]:
@@ -33,14 +34,7 @@ def read(file: BinaryIO, offset: int) -> tuple[list[Point], int]:
     end = content.rfind(b"\n") + 1
     if not end and len(content) == _AT_ONCE:
         end = len(content)
-    return [point for line in content[:end].splitlines() for point in _points(_object(line))], offset + end
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        value = json.loads(line)
-        return value if isinstance(value, dict) else {}
-    return {}
+    return [point for line in content[:end].splitlines() for point in _points(object_of(line))], offset + end
 
 
 def _points(line: dict[str, Any]) -> Iterator[Point]:

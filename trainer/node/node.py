@@ -5,8 +5,8 @@ The agent (agent.py) prepares all this and says how it ended. Standard library o
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -21,7 +21,7 @@ from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
 from muster.stop import UNASKED
 
 from .. import NAME
-from ..verdict import Verdict, failed, publish
+from ..verdict import Verdict, failed, publish, read_verdict
 from . import meeting, torch_names, training_alone, work
 from .diary import Diary
 from .group import Group
@@ -231,10 +231,12 @@ class Node:
             torchrun.send_signal(self._ending)
 
     def _ranks(self) -> list[int]:
-        return [int(path.read_text()) for path in self.outcome.glob("[!.]*.pid")]
+        texts = [path.read_text() for path in self.outcome.glob("[!.]*.pid")]
+        return [int(text) for text in texts if re.fullmatch(r"[0-9]{1,9}\n?", text)]
 
     def _verdicts(self) -> list[Verdict]:
-        return [Verdict(**json.loads(path.read_text())) for path in sorted(self.outcome.glob("[!.]*.json"))]
+        found = (read_verdict(path) for path in sorted(self.outcome.glob("[!.]*.json")))
+        return [verdict for verdict in found if verdict]
 
     def _code(self, torchrun_code: int) -> int:
         if self._group and self._group.has_left:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED
+from muster.files import parse, read
 
 from ..run_dir import RankFolder
 from ..watch.mask import Mask
@@ -241,14 +242,14 @@ def _post(url: str, about: Mapping[str, Any]) -> str:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     with suppress(OSError, ValueError):
-        value = json.loads(path.read_text())
+        value = parse(read(path))
         return list(_checked({"verdicts": [value]})["verdicts"])
     return []
 
 
 def _since(verdict: Mapping[str, Any]) -> float:
     since = verdict.get("since")
-    return float(since) if isinstance(since, int | float) and since > 0 else float("inf")
+    return float(since) if isinstance(since, int | float) and 0 < since < 1e11 else float("inf")
 
 
 def _weight(verdict: Mapping[str, Any]) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+
+from muster.files import object_of
 
 # A rank tells of a step at least every two seconds, and of little else: the last one is near the end of its file.
 _TAIL_BYTES = 256 << 10
@@ -22,17 +22,10 @@ def _last(path: Path, node: str, since: float) -> int:
     with suppress(OSError), path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         for line in reversed(file.read().split(b"\n")):
-            if b'"step"' in line and (event := _event(line)).get("kind") == "step":
+            if b'"step"' in line and (event := object_of(line)).get("kind") == "step":
                 t, reached = event.get("t"), event.get("step")
                 # The script may write to this file, too: what is no number is none of ours.
                 if isinstance(t, int | float) and isinstance(reached, int) and event.get("node") == node:
                     return reached if t >= since else 0
                 return 0
     return 0
-
-
-def _event(line: bytes) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        value = json.loads(line)
-        return value if isinstance(value, dict) else {}
-    return {}

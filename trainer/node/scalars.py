@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from muster.files import Lines
+from muster.files import Lines, parse
 
 from ..watch.mask import Mask
 from . import event_file, line_file, work
@@ -233,7 +233,7 @@ def _metric_files(folder: Path) -> Iterator[str]:
 def _sent(folder: Path) -> Mapping[str, tuple[int, int]]:
     """Size and second of last change of the files that came with the script, as sent.json has them."""
     with suppress(OSError, ValueError, AttributeError, TypeError):
-        sent = json.loads((folder / "sent.json").read_text())
+        sent = parse((folder / "sent.json").read_text())
         return {path: (size, changed) for path, (_, size, changed) in sent.items()}
     return {}
 

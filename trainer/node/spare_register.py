@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from muster.files import replace
+from muster.files import parse, read, replace
 
 from .members import Epoch, View
 
@@ -48,7 +48,7 @@ class SpareRegister(Registered):
         self._journal, self.nodes, self._epoch = journal, frozenset(nodes), Epoch()
         self.ended: tuple[int, int] | None = None
         with suppress(OSError, ValueError):
-            self._epoch = _epoch(json.loads(journal.read_text()), self.nodes)
+            self._epoch = _epoch(parse(read(journal)), self.nodes)
 
     def hear(self, message: object) -> None:
         """Take the newest epoch that another node reports. Ignore a message that is not an epoch of these nodes."""

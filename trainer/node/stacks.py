@@ -6,10 +6,10 @@ script itself. Standard library only.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sysconfig
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,13 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from muster import errors
+from muster.files import MOST_NUMBER, is_number
+from muster.files import parse as parse_json
 
-MOST_BYTES = 256 * 1024
+# A file that has grown beyond this begins again; a reader takes its end.
+MOST_BYTES, _READ_BYTES = 256 * 1024, 1 << 20
 _LOOKS = 3
 _MOST_LOOKS = 1000
 _MOST_COLLECTIVES = 64
-_THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]+).*\(most recent call first\):")
-_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+_THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]{1,16}).{0,300}\(most recent call first\):")
+_FRAME = re.compile(r'  File "(.{0,4096}?)", line (\d{1,9}|\?\?\?) in (.{0,300})')
+_MOST_PID, _MOST_WORDS = 1 << 22, 300
 _WATCHER = "/trainer/watch/"
 _LIBRARIES = ("/site-packages/", "/dist-packages/")
 # By a frame's file what a thread in it does; the frame nearest to the script decides.
@@ -90,15 +94,22 @@ class Doing:
 def read(path: Path, most: int = _LOOKS) -> list[Look]:
     """The last looks of a file, the oldest first; none where there is no file."""
     with suppress(OSError):
-        return parse(path.read_text(errors="replace"))[-most:]
+        return parse(_text(path))[-most:]
     return []
+
+
+def _text(path: Path) -> str:
+    """The end of a file. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _READ_BYTES))
+        return file.read(_READ_BYTES).decode(errors="replace")
 
 
 def at_crash(outcome: Path, local_rank: int) -> Look | None:
     """The threads of a rank at the signal that killed it, if they were noted."""
     path = outcome / f"{local_rank}.stacks"
     with suppress(OSError):
-        text = path.read_text(errors="replace")
+        text = _text(path)
         if "\nFatal Python error: " in text:
             looks = parse(text)
             return looks[-1] if looks and looks[-1].locked else None
@@ -143,8 +154,8 @@ def cut(path: Path) -> None:
 
 
 def parse(text: str) -> list[Look]:
-    """All looks of a text. One that is cut at the front is left out; one that is being written may lack calls."""
-    blocks: list[tuple[dict[str, Any] | None, list[str]]] = []
+    """The last looks of a text. One that is cut at the front is left out; one that is being written may lack calls."""
+    blocks = deque[tuple[dict[str, Any] | None, list[str]]](maxlen=_MOST_LOOKS)
     for line in text.splitlines():
         if line.startswith("Look {"):
             blocks.append((_about(line.removeprefix("Look ")), []))
@@ -155,7 +166,7 @@ def parse(text: str) -> list[Look]:
     looks, main, pid = list[Look](), "", 0
     for about, lines in blocks:
         if about:
-            main, pid = str(about.get("main", "")), int(_number(about, "pid"))
+            main, pid = _words(about, "main"), int(_number(about, "pid", _MOST_PID))
         looks.append(_look(about, _threads(lines), main, pid))
     return looks
 
@@ -194,14 +205,26 @@ def _from_own(look: Look) -> tuple[Frame, ...]:
 
 def _about(text: str) -> dict[str, Any]:
     with suppress(ValueError):
-        document = json.loads(text)
+        document = parse_json(text)
         return document if isinstance(document, dict) else {}
     return {}
 
 
-def _number(about: dict[str, Any], name: str) -> float:
+def _number(about: dict[str, Any], name: str, most: int = MOST_NUMBER) -> float:
+    """A number of a look: the script may write to the file as well, and then anything is there."""
     value = about.get(name)
-    return value if isinstance(value, (int, float)) else 0
+    return value if is_number(value, most) and value >= 0 else 0.0
+
+
+def _words(about: dict[str, Any], name: str) -> str:
+    value = about.get(name)
+    return value[:_MOST_WORDS] if isinstance(value, str) else ""
+
+
+def _is_call(row: Any) -> bool:
+    """Whether it is a row of trainer/watch/recorder.py."""
+    kinds = [type(part) for part in row] if isinstance(row, list) else []
+    return kinds == [str, int, str, str, str, int, str] and all(0 <= row[at] <= MOST_NUMBER for at in (1, 5))
 
 
 def _threads(lines: Sequence[str]) -> tuple[Thread, ...]:
@@ -222,10 +245,10 @@ def _look(about: dict[str, Any] | None, threads: tuple[Thread, ...], main: str, 
     )
     if about is None:
         return Look(threads, of_main, pid=pid, locked=True)
-    step, seen, rows = int(_number(about, "step")), str(about.get("doing", "")), about.get("collectives")
-    last = tuple(rows[:_MOST_COLLECTIVES]) if isinstance(rows, list) else ()
+    step, seen, rows = int(_number(about, "step")), _words(about, "doing"), about.get("collectives")
+    last = tuple(row for row in rows[:_MOST_COLLECTIVES] if _is_call(row)) if isinstance(rows, list) else ()
     t, since_s, before = (_number(about, name) for name in ("t", "since_s", "before"))
-    error, thread_error = (str(about.get(name, ""))[:300] for name in ("error", "thread_error"))
+    error, thread_error = (_words(about, name) for name in ("error", "thread_error"))
     return Look(threads, of_main, t, pid, step, since_s, seen, False, last, int(before), error, thread_error)
 
 

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from muster.files import object_of
 
 from . import torch_names
 from .ends import Life
@@ -18,6 +19,8 @@ from .ends import Life
 _NAME = "together.jsonl"
 SITE = Path(__file__).parent / "site"
 _EVERY_SECONDS = 2.0
+# What a note may have: a script may write to the file as well.
+_KINDS = {"rank": int, "attempt": int, "size": int, "member": int, "loaded": list}
 
 
 def observed(environment: Mapping[str, str]) -> dict[str, str]:
@@ -135,13 +138,20 @@ def _key(life: Life) -> tuple[int, int]:
 def _notes_of(outcome: Path, lives: Sequence[Life]) -> list[dict[str, Any]]:
     """What the present lives have noted."""
     present = {_key(life) for life in lives}
-    return [note for note in _notes(outcome) if (note["rank"], note["attempt"]) in present]
+    return [note for note in _notes(outcome) if (note.get("rank"), note.get("attempt")) in present]
+
+
+def _are_words(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _notes(outcome: Path) -> list[dict[str, Any]]:
     notes = []
     with suppress(OSError):
         for line in (outcome / _NAME).read_text().splitlines():
-            with suppress(ValueError):
-                notes.append(json.loads(line))
+            note = object_of(line)
+            known = {name: kind for name, kind in _KINDS.items() if name in note}
+            names = note.get("loaded", ())
+            if all(isinstance(note[name], kind) for name, kind in known.items()) and _are_words(names):
+                notes.append(note)
     return notes

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import FAILED, REFUSED, STOPPED
-from muster.files import replace
+from muster.files import read_object, replace
 
 from ..run_dir import RankFolder
 from ..verdict import Verdict
@@ -66,11 +66,8 @@ def until_start(environment: MutableMapping[str, str], claims: Claims | None, fo
 
 
 def _begun(marker: Path, start: str) -> Mapping[str, Any]:
-    with suppress(OSError, ValueError):
-        about = json.loads(marker.read_text())
-        if isinstance(about, dict) and about.get("start") == start:
-            return about
-    return {}
+    about = read_object(marker)
+    return about if about.get("start") == start else {}
 
 
 def _again(plan: Mapping[str, Any], claims: Claims, name: str, about: Mapping[str, Any]) -> None:

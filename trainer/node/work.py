@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muster.errors import Refused
-from muster.files import replace
+from muster.files import parse, replace
 
 from .missing_files import OWN, SENT, Entry, Listing
 
@@ -172,7 +172,7 @@ def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
 def _known_copies(run_folder: Path) -> dict[str, tuple[int, int, str]]:
     """Size, second of last change and origin of the files that came from other hosts and are as they came."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        known = json.loads((run_folder / _COPIES).read_text())
+        known = parse((run_folder / _COPIES).read_text())
         return {
             path: (size, changed, node)
             for path, (size, changed, node) in known.items()
@@ -323,7 +323,7 @@ def _stamp(path: Path, changed: bool) -> tuple[int, int]:
 def _sent_stamps(run_folder: Path) -> Mapping[str, tuple[int, int]]:
     """Size and second of last change of each file as it was sent, by its path in the run folder."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        sent = json.loads((run_folder / _SENT).read_text())
+        sent = parse((run_folder / _SENT).read_text())
         return {f"{WORK}/{path}": (size, changed) for path, (_, size, changed) in sent.items()}
     return {}
 
@@ -331,7 +331,7 @@ def _sent_stamps(run_folder: Path) -> Mapping[str, tuple[int, int]]:
 def _manifest(run_folder: Path) -> Mapping[str, str]:
     """The digest of each file that was sent, by its path in the work folder."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        return {path: row[0] for path, row in json.loads((run_folder / _SENT).read_text()).items()}
+        return {path: row[0] for path, row in parse((run_folder / _SENT).read_text()).items()}
     return {}
 
 

@@ -5,18 +5,23 @@ Flow: runs/<id>/ (docs/contract.md) -> `load` -> Run -> the page's sections. Rea
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ...core.budget import Budget
 from ...core.errors import BadAnswer
+from ...core.fields import json_object
+from ...core.text import amount
 from ...run import apart, own_files
 from ...run import events as run_events
 
-BLOCK = 4096
+# Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
+MOST_READ = 16 << 20
 # Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
 OBJECTS = ("config", "environment", "outcome")
@@ -26,6 +31,7 @@ IN_ITS_WORDS = ("apart", "began", "conflicts", "continues", "members", "moves", 
 BY_AGENTS = ("began", "ended", "kept")
 MISSING = ": missing"
 MOST_NODES = 256
+_MOST_FILES, _MOST_OBJECT = 10_000, 8 << 20
 Fields = dict[str, Any]
 
 
@@ -98,13 +104,14 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     record = _object(folder / "record.json", notes)
     script = record.get("script") is True
     unread: list[str] = []
+    share = _Share(folder)
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
-    lines = _lines(folder / "metrics.jsonl", unread)
+    lines = _lines(folder / "metrics.jsonl", unread, share)
     all_metrics = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
     if others := [path for path in all_metrics if path != folder / "metrics.jsonl"]:  # rank 0 has been on other nodes
-        rows = [row for path in others for row in _lines(path, unread)]
+        rows = [row for path in others for row in _lines(path, unread, share)]
         lines = sorted([*lines, *rows], key=lambda row: number(row.get("t")) or 0.0)
-    events, times = _ranks(folder, unread)
+    events, times = _ranks(folder, unread, share)
     metrics, evaluations = _metrics(_not_repeated(lines, events))
     notes += [note for note in unread if not (script and note.endswith(MISSING))]
     for row in evaluations:
@@ -116,7 +123,7 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
     in_its_words = IN_ITS_WORDS if script else (*IN_ITS_WORDS, *BY_AGENTS)
     seen = {event.t for event in events if event.kind not in in_its_words}
-    story = [event for event in _control(folder, notes) if event.t not in seen]
+    story = [event for event in _control(folder, notes, share) if event.t not in seen]
     events = sorted(_nodes_up(folder, notes) + story + events, key=lambda event: event.t)
     return Run(
         folder,
@@ -130,14 +137,14 @@ def load(folder: Path, own: Fields | None = None) -> Run:
         notes=notes,
         own=own or {},
         script=script,
-        telemetry=_by_node(folder, "telemetry", run_events.of_telemetry, notes),
-        scalars=_by_node(folder, "scalars", run_events.of_scalars, notes),
+        telemetry=_by_node(folder, "telemetry", run_events.of_telemetry, notes, share),
+        scalars=_by_node(folder, "scalars", run_events.of_scalars, notes, share),
     )
 
 
 def _read(path: Path, notes: list[str]) -> str:
     try:
-        return own_files.read(path).decode("utf-8", errors="replace")
+        return own_files.read(path, _MOST_OBJECT).decode("utf-8", errors="replace")
     except FileNotFoundError:
         notes.append(f"{path.name}{MISSING}")
     except OSError as error:
@@ -145,37 +152,60 @@ def _read(path: Path, notes: list[str]) -> str:
     return ""
 
 
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+class _Share:
+    """How much of each file the page takes: of a longer one, the steps and numbers of every second line, or fewer."""
+
+    def __init__(self, folder: Path) -> None:
+        places = [place / name for place in apart.folders(folder) for name in ("", "ranks", "telemetry", "scalars")]
+        files = sum(path.suffix == ".jsonl" for place in places for path in children(place))
+        self._most, self._budget = MOST_READ // max(1, files), Budget()
+
+    def lines(self, path: Path, notes: list[str]) -> Iterator[str]:
+        """The lines of a file that are not empty. Raises OSError."""
+        every, taken = 1 + path.lstat().st_size // (self._most + 1), 0
+        for number, line in enumerate(own_files.lines(path, run_events.MOST_LINE)):
+            self._budget.add(len(line))
+            if number % 1000 == 0 and self._budget.is_over:
+                notes.append(f"{path.name}: left out from line {number + 1:,} on: it takes too much time")
+                return
+            of_many = path.parent.name != "ranks" or b'"kind": "step"' in line
+            if line.isspace() or (of_many and number % every) or taken > 2 * self._most:
+                continue
+            taken += len(line)
+            yield line.decode(errors="replace")
+        if every > 1:
+            notes.append(f"{path.name}: has {amount(path.lstat().st_size)}: a line of every {every:,} is shown")
 
 
 def _object(path: Path, notes: list[str]) -> Fields:
     before = len(notes)
-    value = _parse(_read(path, notes))
-    if isinstance(value, dict):
-        return value
+    text = _read(path, notes)
+    with suppress(BadAnswer):
+        return json_object(text, path.name, _MOST_OBJECT)
     if len(notes) == before:
         notes.append(f"{path.name}: not a JSON object, left out")
     return {}
 
 
-def _lines(path: Path, notes: list[str]) -> list[Fields]:
-    """JSON lines, thousands per call of the parser, which is faster; it counts and drops torn lines."""
-    lines = [line for line in _read(path, notes).split("\n") if line.strip()]
-    rows: list[Any] = []
-    for start in range(0, len(lines), BLOCK):
-        block = lines[start : start + BLOCK]
-        parsed = _parse("[" + ",".join(block) + "]")
-        rows += parsed if isinstance(parsed, list) and len(parsed) == len(block) else [_parse(line) for line in block]
-    whole = [row for row in rows if isinstance(row, dict)]
-    torn = len(rows) - len(whole)
+def _lines(path: Path, notes: list[str], share: _Share) -> list[Fields]:
+    """JSON lines; it counts and drops torn lines."""
+    rows: list[Fields] = []
+    torn, last = 0, False
+    try:
+        for line in share.lines(path, notes):
+            last = False
+            try:
+                rows.append(json_object(line, path.name))
+            except BadAnswer:
+                torn, last = torn + 1, True
+    except FileNotFoundError:
+        notes.append(f"{path.name}{MISSING}")
+    except OSError as error:
+        notes.append(f"{path.name}: cannot be read: {error.strerror}")
     if torn:
-        where = "its last line is torn" if torn == 1 and not isinstance(rows[-1], dict) else f"{torn} lines are torn"
+        where = "its last line is torn" if torn == 1 and last else f"{torn} lines are torn"
         notes.append(f"{path.name}: {where}, left out")
-    return whole
+    return rows
 
 
 def _metrics(rows: list[Fields]) -> tuple[list[Fields], list[Fields]]:
@@ -221,7 +251,7 @@ def _evaluated(event: Event) -> Fields | None:
     return _keep_numbers({"step": step, "samples": event.fields.get("samples"), "values": values})
 
 
-def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[StepTime]]]:
+def _ranks(folder: Path, notes: list[str], share: _Share) -> tuple[list[Event], dict[int, list[StepTime]]]:
     """The events of every rank except its steps, and the step times by rank."""
     files = _rank_files(folder)
     if not files:
@@ -230,7 +260,7 @@ def _ranks(folder: Path, notes: list[str]) -> tuple[list[Event], dict[int, list[
     times: dict[int, list[StepTime]] = {}
     for rank in sorted(files):
         last, steps = 0.0, dict[int, StepTime]()
-        for row in _rows(files[rank], notes):
+        for row in _rows(files[rank], notes, share):
             if row.get("kind") == "step":
                 _add_step(row, steps)
                 continue
@@ -256,9 +286,9 @@ def _rank_files(folder: Path) -> dict[int, list[Path]]:
     return files
 
 
-def _rows(paths: list[Path], notes: list[str]) -> list[Fields]:
+def _rows(paths: list[Path], notes: list[str], share: _Share) -> list[Fields]:
     """The lines of files, in the order of time where there are several."""
-    rows = [row for path in paths for row in _lines(path, notes)]
+    rows = [row for path in paths for row in _lines(path, notes, share)]
     return sorted(rows, key=lambda row: number(row.get("t")) or 0.0) if len(paths) > 1 else rows
 
 
@@ -275,14 +305,14 @@ def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
 
 
 def _by_node(
-    folder: Path, name: str, read: Callable[[object, float], Fields], notes: list[str]
+    folder: Path, name: str, read: Callable[[object, float], Fields], notes: list[str], share: _Share
 ) -> dict[str, list[Fields]]:
     """The lines of each node, in order of time, without lines that break the contract."""
     by_node: dict[str, list[Fields]] = {}
     within = [place / name for place in apart.folders(folder)]
     paths = [path for place in within if not place.is_symlink() for path in children(place)]
     for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
-        for row in [row for row in _lines(path, notes) if "t" in row]:
+        for row in [row for row in _lines(path, notes, share) if "t" in row]:
             try:
                 event = read(row, 0.0)
             except BadAnswer:
@@ -303,16 +333,16 @@ def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:
     return events
 
 
-def _control(folder: Path, notes: list[str]) -> list[Event]:
+def _control(folder: Path, notes: list[str], share: _Share) -> list[Event]:
     """The control side's story. It has the time of a rank's event if that event was its source."""
     path = folder / "timeline.jsonl"
-    rows = _lines(path, notes) if path.exists() else []
+    rows = _lines(path, notes, share) if path.exists() else []
     return [Event(t, "story", None, "", row) for row in rows if (t := number(row.get("t"))) is not None]
 
 
 def children(folder: Path) -> list[Path]:
     """The paths in a folder, by name; empty if it is not a folder or cannot be read."""
     try:
-        return sorted(folder.iterdir())
+        return sorted(islice(folder.iterdir(), _MOST_FILES))
     except OSError:
         return []

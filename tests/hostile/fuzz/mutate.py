@@ -22,7 +22,8 @@ RAW = (
     "[" * 900 + "]" * 900, '"\\ud800"', '"\\u0000"', '"' + "y" * 200000 + '"', "[" + "0," * 50000 + "0]",
 )  # fmt: skip
 MOST = 1 << 20
-_MARK = '"@raw@"'
+HOLE = "@raw@"
+_MARK = f'"{HOLE}"'
 
 
 def mutated(data, random, others=()):
@@ -47,12 +48,12 @@ def _json(data, random, others):
     except (ValueError, RecursionError):
         return _word(data, random, others)
     raw = random.choice(RAW) if random.random() < 0.2 else None
-    value = _changed(value, random, "@raw@" if raw else random.choice(ODD_JSON))
+    value = changed(value, random, HOLE if raw else random.choice(ODD_JSON))
     lines[place] = head + json.dumps(value).replace(_MARK, raw or _MARK)
     return "\n".join(lines).encode(errors="replace")
 
 
-def _changed(value, random, odd):
+def changed(value, random, odd):
     """`value` with `odd` in the place of some part of it, or without that part."""
     if not isinstance(value, dict | list) or not value or random.random() < 0.08:
         return odd
@@ -66,7 +67,7 @@ def _changed(value, random, odd):
     elif random.random() < 0.08 and isinstance(value, list):
         value += value * (40 if len(json.dumps(value)) < 2000 else 1)
     else:
-        value[key] = _changed(value[key], random, odd)
+        value[key] = changed(value[key], random, odd)
     return value
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.cli import explain as explain_tasks
+from deploy.core.budget import Budget
 from deploy.core.errors import UsageError
 from deploy.explain.cause import explain, judge
 from deploy.explain.lines import time_of, undress
@@ -255,7 +256,7 @@ def test_numbers_of_lines_hold_through_pieces_of_any_size():
 
 
 def read_of(whats, console):
-    return explain_tasks.readings_of(explain_tasks.places_of(whats), console)
+    return explain_tasks.readings_of(explain_tasks.places_of(whats), console, Budget())
 
 
 def test_files_folders_runs_and_nothing(tmp_path, monkeypatch):
