@@ -92,6 +92,7 @@ class Output:
         while rank_pipe.waiting(rank.pipe) and time.monotonic() < end:
             time.sleep(0.01)
         with self._lock:
+            rank.settle(float("inf"))
             return _CURSOR.sub(b"", rank.tail).decode(errors="replace")
 
     def torchrun_words(self) -> str:
@@ -154,9 +155,9 @@ class _Source:
             self.take(shown)
 
     def settle(self, now: float) -> None:
-        """Show what may be the beginning of a secret, and is not: nothing has followed it for a while."""
-        if now - self._read_at >= _MOVING_EVERY_S and (rest := self.mask.rest()):
-            self.take(rest)
+        """Show a few letters that may be the beginning of a secret: nothing has followed them for a while."""
+        if now - self._read_at >= _HOLD_S and (shown := self.mask.settle()):
+            self.take(shown)
 
     def take(self, data: bytes) -> None:
         """New bytes, in any pieces."""
@@ -262,8 +263,11 @@ class _Rank(_Source):
         """Whether some rank was given the pipe."""
         return self._label.exists()
 
-    def take(self, data: bytes) -> None:
+    def read(self, data: bytes) -> None:
         self._look_for_a_new_life()
+        super().read(data)
+
+    def take(self, data: bytes) -> None:
         self._write(data)
         super().take(data)
 
@@ -275,6 +279,8 @@ class _Rank(_Source):
         with suppress(OSError):
             life = self._label.read_text()
             if life and life != self._life:
+                if rest := self.mask.rest():
+                    self.take(rest)
                 self.close()
                 self._life, rank = life, life.partition(" ")[0]
                 self._mark = b"[rank%d]: " % int(rank) if self._marked else b""

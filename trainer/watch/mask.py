@@ -1,66 +1,160 @@
-"""Hide a run's secrets in what its ranks print: `***` in the place of each value, also where two pieces meet.
+"""Hide a run's secrets in what its ranks print: `***` in the place of each value, however the stream is cut.
 
 A script prints its settings, or a library a URL with a password or an `Authorization: Basic` header. So a value counts
-as it is, as a URL or a string of code or of JSON writes it, and in base64. Short values are left: they would hide
-other words. Standard library only.
+as letters.py reads it, and in base64. Short values are left: they would hide other words. Standard library only.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from urllib.parse import quote, quote_plus
+
+from .letters import Reading, colours, condensed, readings
 
 LEAST = 8  # bytes
 SHOWN = b"***"
+# So many letters of a value may be seen: more would hold up a line that only ends like the beginning of one.
+FEW = 3
+_BLOCK = 1 << 16
+# A value whose letters are nearly all punctuation would hide lines of a table: it is looked for as it is.
+_LEAST_TELLING = 6
+# What may stand between two letters of a value that is held back, all in all: a colour for each.
+_HELD_EACH, _HELD_MORE = 48, 4096
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What at the end of a text may be the beginning of values: from `at`, its last letter before `end`.
+
+    `most`: how many letters it has; `half`: whether that is over half of a value.
+    """
+
+    at: int
+    end: int
+    most: int = 0
+    half: bool = False
 
 
 class Mask:
-    """For one stream. `hidden`: the values; of one with several lines each line counts too."""
+    """For one stream. `hidden`: the values; of one with several lines each line counts too.
+
+    What may be the beginning of a value is held back until something follows. `settle` shows a few letters of it, and
+    hides the rest of the value when that comes.
+    """
 
     def __init__(self, hidden: Iterable[str]) -> None:
         values = {value.strip() for text in hidden for value in (text, *text.splitlines())}
-        forms = {form for value in values if len(value.encode()) >= LEAST for form in _forms(value)}
-        # The longest first: a value may be a part of another one.
-        self._values = sorted(forms, key=len, reverse=True)
-        self._held = b""
+        values = {value for value in values if len(value.encode(errors=_ODD)) >= LEAST}
+        self._values = sorted({letters for value in values for letters in _forms(value)}, key=len)
+        self._exact = sorted({form for value in values for form in _exact_forms(value)})
+        longest = max(map(len, (*self._values, *self._exact)), default=0)
+        self._held_most = _HELD_EACH * longest + _HELD_MORE
+        # Of what is held, the first `_told` bytes have been shown, or hidden, already.
+        self._held, self._told, self._begun = b"", 0, _Begun(0, 0)
 
     def take(self, data: bytes) -> bytes:
         """What may be shown of the stream so far; the beginning of a value waits for what follows it."""
-        if not self._values:
+        if not self._values and not self._exact:
             return data
-        data = self._held + data
-        end = len(data) - self._begun(data)
-        pattern = self._pattern(data)
-        for match in pattern.finditer(data) if pattern else ():
-            if match.start() < end < match.end():
-                end = match.end()  # the end of a whole value only looks like the beginning of another
-        self._held = data[end:]
-        return pattern.sub(SHOWN, data[:end]) if pattern else data[:end]
+        return b"".join(self._take(data[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK))
+
+    def settle(self) -> bytes:
+        """What may be shown although nothing has followed it: a few letters, of a whole line up to half of a value."""
+        begun = self._begun
+        hides = begun.most > FEW and self._told < begun.end
+        if hides and (begun.half or not self._held.endswith(b"\n")):
+            return b""
+        shown, self._told = self._held[self._told :], len(self._held)
+        return shown
+
+    def rest(self) -> bytes:
+        """What still waits at the end of the stream: `***` for more than half of a value."""
+        shown = _at_end(self._held, self._told, self._begun)
+        self._held, self._told, self._begun = b"", 0, _Begun(0, 0)
+        return shown
 
     def text(self, text: str) -> str:
         """A text that is not part of the stream."""
-        return self._masked(text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
+        data = text.encode(errors=_ODD)
+        spans, begun = self._find(data)
+        shown, at = _hidden(data, spans, 0, begun.at)
+        return (shown + _at_end(data, at, begun)).decode(errors=_ODD)
 
-    def rest(self) -> bytes:
-        """What still waits: nothing followed it."""
-        held, self._held = self._held, b""
-        return self._masked(held)
+    def _take(self, data: bytes) -> bytes:
+        data = self._held + data
+        spans, begun = self._find(data)
+        begin = begun.at
+        shown, at = _hidden(data, spans, self._told, begin)
+        self._held, self._told = data[begin:], at - begin
+        self._begun = replace(begun, at=0, end=begun.end - begin)
+        if len(self._held) > self._held_most:
+            return shown + self.rest()
+        if self._held.endswith(b"\n") and (begun.most <= FEW or at >= begun.end):
+            shown += self.settle()
+        return shown
 
-    def _masked(self, data: bytes) -> bytes:
-        pattern = self._pattern(data)
-        return pattern.sub(SHOWN, data) if pattern else data
+    def _find(self, data: bytes) -> tuple[list[tuple[int, int]], _Begun]:
+        """Where values stand in a text, and what at its end may be the beginning of one."""
+        found, begun = list[tuple[int, int]](), _Begun(len(data), 0)
+        for reading in readings(data):
+            letters = reading.letters
+            hits = [hit for value in self._values if value in letters for hit in _all(letters, value)]
+            found += [reading.place(*hit) for hit in _joined(hits)]
+            tails = [(tail, len(value)) for value in self._values if (tail := _shared(letters, value))]
+            if tails:
+                most = max(tails)[0]
+                half = any(2 * tail > of for tail, of in tails)
+                begun = _both(begun, _Begun(*reading.place_of_last(most), most, half))
+            elif reading.escaped:
+                begun = _both(begun, _Begun(reading.end, 0))
+        for value in self._exact:
+            found += _all(data, value)
+            if tail := _shared(data, value):
+                begun = _both(begun, _Begun(len(data) - tail, len(data), tail, 2 * tail > len(value)))
+        return _joined(found), begun
 
-    def _pattern(self, data: bytes) -> re.Pattern[bytes] | None:
-        """What finds the values that `data` has; None without one. To look for each alone is ten times as fast."""
-        present = [value for value in self._values if value in data]
-        return re.compile(b"|".join(map(re.escape, present))) if present else None
 
-    def _begun(self, data: bytes) -> int:
-        """How many bytes at the end may be the beginning of a value."""
-        return max((_shared(data, value) for value in self._values), default=0)
+_ODD = "surrogateescape"
+
+
+def _both(one: _Begun, other: _Begun) -> _Begun:
+    return _Begun(min(one.at, other.at), max(one.end, other.end), max(one.most, other.most), one.half or other.half)
+
+
+def _hidden(data: bytes, spans: list[tuple[int, int]], at: int, end: int) -> tuple[bytes, int]:
+    """`data` from `at` to `end` with `***` for each span that begins before `end`, and up to where that is."""
+    parts = list[bytes]()
+    for begin, after in spans:
+        if after > at and begin < end:
+            parts += [data[at : max(at, begin)], SHOWN, colours(data[max(at, begin) : after])]
+            at = after
+    return b"".join((*parts, data[at:end])), max(at, end)
+
+
+def _at_end(data: bytes, at: int, begun: _Begun) -> bytes:
+    """`data` from `at`, if nothing follows it."""
+    return SHOWN + data[begun.end :] if begun.half and at < begun.end else data[at:]
+
+
+def _all(data: bytes, value: bytes) -> Iterator[tuple[int, int]]:
+    at = data.find(value)
+    while at >= 0:
+        yield at, at + len(value)
+        at = data.find(value, at + 1)
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in order; those that overlap are one."""
+    joined = list[tuple[int, int]]()
+    for begin, end in sorted(spans):
+        if joined and begin < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((begin, end))
+    return joined
 
 
 def _shared(data: bytes, value: bytes) -> int:
@@ -71,16 +165,31 @@ def _shared(data: bytes, value: bytes) -> int:
     return len(data) - at if at >= 0 else 0
 
 
+def _written(value: str) -> Iterator[bytes]:
+    """The ways in which programs write a value that stands in other text; the last: a name without odd letters."""
+    quoted = quote(value, safe="", errors=_ODD), quote(value, errors=_ODD), quote_plus(value, errors=_ODD)
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in value)
+    for text in (value, *quoted, repr(value)[1:-1], ascii(value)[1:-1], json.dumps(value)[1:-1], name):
+        yield text.encode(errors=_ODD)
+
+
+def _is_telling(letters: bytes) -> bool:
+    return len(letters) - letters.count(b"_") - letters.count(b" ") >= _LEAST_TELLING
+
+
 def _forms(value: str) -> Iterator[bytes]:
-    """The ways in which programs write a value that stands in other text."""
-    data = value.encode()
-    yield data
-    for text in (quote(value, safe=""), quote(value), quote_plus(value), repr(value)[1:-1], json.dumps(value)[1:-1]):
-        yield text.encode()
+    """The letters of a value, as it is and in base64."""
+    data = value.encode(errors=_ODD)
+    plain = Reading(data).letters
+    yield from filter(_is_telling, (plain, *map(condensed, _written(value))) if _is_telling(plain) else ())
     # Three bytes are four letters, so it depends on what stands before the value; letters that hold other bits go.
     for before in range(3):
-        for letters in (b"+/", b"-_"):
-            coded = base64.b64encode(bytes(before) + data, letters).rstrip(b"=")
-            whole = coded[(0, 2, 3)[before] : (before + len(data)) * 8 // 6]
-            if len(whole) >= LEAST:
-                yield whole
+        coded = base64.b64encode(bytes(before) + data).rstrip(b"=")
+        whole = Reading(coded[(0, 2, 3)[before] : (before + len(data)) * 8 // 6]).letters
+        if len(whole) >= LEAST and _is_telling(whole):
+            yield whole
+
+
+def _exact_forms(value: str) -> Iterator[bytes]:
+    if not _is_telling(Reading(value.encode(errors=_ODD)).letters):
+        yield from _written(value)
