@@ -256,7 +256,8 @@ def test_what_was_shown_is_what_is_used_though_the_file_is_another_by_then(clone
     def meanwhile():
         clone.says('secrets = ["AWS_SECRET_ACCESS_KEY"]', '[[hosts]]\nname = "b"\naddress = "203.0.113.9"\n')
 
-    said = clone.person("status", answers=["y"], meanwhile=meanwhile)
+    said = clone.person("deploy", "--script", "train.py", answers=["y"], meanwhile=meanwhile)
+    assert said.questions == 1
     assert "203.0.113.9" not in said.screen
     assert clone.visits == 1, "the host that was shown"
     later = clone.person("status")
