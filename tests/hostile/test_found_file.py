@@ -516,3 +516,10 @@ def test_a_user_without_a_home_is_asked_each_time(clone, monkeypatch):
     )
     assert clone.types("status").code == USAGE
     assert {path.name for path in clone.folder.iterdir()} <= {"cluster.toml", "runs", "train.py"}
+
+
+def test_the_verdict_of_a_preflight_stays_the_only_object_on_standard_output(clone):
+    clone.says('mounts = ["/data:/data"]')
+    said = clone.types("preflight", "--quick", "--json", "--allow-folder")
+    assert isinstance(json.loads(said.out), dict)
+    assert "mount /data:/data on all hosts" in said.err
