@@ -502,6 +502,8 @@ def test_a_script_of_another_users_folder_does_not_run_as_a_process_before_a_yes
     assert "script of uid 1234, whose folder this is, runs on this machine as you" in refused.output
     said = clone.person(*words, answers=["n"])
     assert (said.code, said.questions) == (USAGE, 1)
+    recipe = clone.types("up", "--backend", "processes", "--args", "--recipe sub/inner/train.py")
+    assert (recipe.code, "whose folder this is" in recipe.output) == (USAGE, True), "a recipe for Muster's own trainer"
     assert not ran.exists()
 
 
