@@ -111,21 +111,21 @@ class _Work:
         self._base = base.same(asked.each(self._places, self._describe).all())
         self._deciding = [list(first.base), self._base.digest, asked.settings.public]
         key = asked.requirements.key(store.FORMAT, uv.VERSION, *self._deciding)
-        found = store.find(key, folder)
-        lock = found or self._resolved()
+        known_lock = store.find(key, folder)
+        lock = known_lock or self._resolved()
         if lock.count:
             try:
                 names, done = self._install(lock)
             except sources.Differ:
-                if not found:
+                if not known_lock:
                     raise
                 store.drop(key, folder)  # what hosts said at that time is not what these say
-                lock, found = self._resolved(), None
+                lock, known_lock = self._resolved(), None
                 names, done = self._install(lock)
         else:
             names, done = {}, {}
         files = self._agreed({name: answer["digest"] for name, answer in done.items()}, lock)
-        if not found or files != lock.files:
+        if not known_lock or files != lock.files:
             store.keep(key, replace(lock, files=files), folder)
         size = max((answer["size"] for answer in done.values()), default=0)
         return Installed(lock, names, first.variables, size, self._sent)
@@ -141,9 +141,9 @@ class _Work:
         layers = self._has[place.name].base
         if known := base.remembered(self._folder, place.who, layers):
             return known
-        said = base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
-        base.remember(self._folder, place.who, layers, said)
-        return said
+        described = base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
+        base.remember(self._folder, place.who, layers, described)
+        return described
 
     def _resolved(self) -> Lock:
         """A new lock. Raises DeployError with uv's words."""
@@ -213,11 +213,11 @@ class _Work:
         keep = {source.key: self._cache_key(source) for source in todo}
         order = {"mode": "build", "sources": rows, "keep": keep, "with_torch": []}
         answer = self._do(place, order, files)
-        said = array(_BUILT, 1000)(answer.get("built"), f"{place.name}: its builds")
-        by_key = {row["key"]: row for row in said}
+        made = array(_BUILT, 1000)(answer.get("built"), f"{place.name}: its builds")
+        by_key = {row["key"]: row for row in made}
         if missing := [source for source in todo if source.key not in by_key]:
             raise DeployError(f"{place.name}: it built nothing of {sources.shown(missing[0])}")
-        if odd := [need for row in said for need in row["requires"] if not sources.is_need(need)]:
+        if odd := [need for row in made for need in row["requires"] if not sources.is_need(need)]:
             raise DeployError(f"{place.name}: a package that it built needs {odd[0][:200]!r}, which nobody can install")
         self._built[place.name] |= by_key
 
@@ -293,10 +293,10 @@ class _Work:
         What other hosts said at an earlier time counts only if a host of now has the packages from then.
         """
         before = [place.name for place in self._places if place.name not in digests]
-        said = list(digests.values())
-        if not said or (not before and len(set(said)) == 1) or set(said) == {lock.files}:
-            return said[0] if said else lock.files
-        usual = lock.files if before else max(said, key=said.count)
+        now = list(digests.values())
+        if not now or (not before and len(set(now)) == 1) or set(now) == {lock.files}:
+            return now[0] if now else lock.files
+        usual = lock.files if before else max(now, key=now.count)
         odd = [place for place in self._places if digests.get(place.name, usual) != usual]
         others = [place.name for place in self._places if place not in odd]
         doubted = odd if before or len(others) > len(odd) else [p for p in self._places if p.name in digests]

@@ -258,7 +258,7 @@ class Resolving:
         for line in lines:
             name, head = read_name(line), line.split(" --hash")[0]
             pins, digest = self._pins.get(name, set()), source.get(name, ("", ""))[0]
-            by_source = f"sha256:{digest}" in pins and not any(f"sha256:{one}" in pins for one in fit.get(name, ()))
+            by_source = f"sha256:{digest}" in pins and not any(f"sha256:{wheel}" in pins for wheel in fit.get(name, ()))
             if name in fit and not by_source:
                 with_wheel.append(head + "".join(f" --hash=sha256:{digest}" for digest in fit[name]))
             elif name in direct:

@@ -35,7 +35,7 @@ ARCHIVES = (".tar.gz", ".zip", ".tgz", ".tar.bz2", ".tar.xz")
 
 def of_folder(needs: Requirements, folder: Path) -> list[Source]:
     """The packages of the folder, with what their pyproject.toml says of them. Raises UsageError."""
-    found = []
+    own = []
     for package, editable in needs.packages:
         start = "" if package == "." else f"{package}/"
         rows = [
@@ -44,15 +44,15 @@ def of_folder(needs: Requirements, folder: Path) -> list[Source]:
         key = _key("folder", package, editable, rows)
         path = posixpath.normpath(f"{package}/pyproject.toml")
         content = _of_file(folder / path, [digest for name, digest in rows if name == path])
-        found.append(_described(Source(key, "folder", package, editable=editable), content, path))
+        own.append(_described(Source(key, "folder", package, editable=editable), content, path))
     archives = [(path, content) for path, content in needs.files if path.endswith(ARCHIVES)]
-    found += [Source(_key("folder", path, content), "folder", path) for path, content in archives]
-    return found
+    own += [Source(_key("folder", path, content), "folder", path) for path, content in archives]
+    return own
 
 
 def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
     """The git sources that were fetched, by their address, in this order. Raises UsageError."""
-    found = []
+    own = []
     for number, (word, content) in enumerate(words.items()):
         inner = re.search(r"[#&]subdirectory=([^&]+)", word)
         inside = posixpath.normpath(inner[1]) if inner else ""
@@ -61,8 +61,8 @@ def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
         name = f"git-{number}.tar"
         source = Source(_key("git", content, inside), "git", name, subdirectory=inside)
         path = posixpath.normpath(posixpath.join(inside, "pyproject.toml"))
-        found.append(_described(source, _of_tar(content, path), f"{passwords.plain(word)}: {path}"))
-    return found
+        own.append(_described(source, _of_tar(content, path), f"{passwords.plain(word)}: {path}"))
+    return own
 
 
 def of_index(line: str, name: str, version: str, url: str) -> Source:
@@ -97,20 +97,20 @@ def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
 
     What the source's own files say stays: then a build only makes it.
     """
-    said = {
+    answers = {
         host: (normal(row["name"]), row["version"], tuple(row["requires"]), tuple(row["extras"]))
         for host, row in rows.items()
     }
-    for host, (name, version, *_) in said.items():
+    for host, (name, version, *_) in answers.items():
         other = source.kind == "index" and source.version not in ("", version)
         if source.name and (name != normal(source.name) or other):
             raise UsageError(f"{host}: its build of {shown(source)} made {name} {version}", "correct the package")
     if source.name and not source.described:
         return source
-    counts = list(said.values())
+    counts = list(answers.values())
     usual = max(counts, key=counts.count)
-    if odd := [host for host, what in said.items() if what != usual]:
-        raise Differ(shown(source), odd, [host for host in said if host not in odd])
+    if odd := [host for host, what in answers.items() if what != usual]:
+        raise Differ(shown(source), odd, [host for host in answers if host not in odd])
     name, version, requires, extras = usual
     return replace(source, name=name, version=version, requires=requires, extras=extras, described=True)
 

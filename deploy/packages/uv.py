@@ -100,9 +100,9 @@ def program(folder: Path) -> str:
 
     Raises DeployError.
     """
-    kept = folder / f"uv-{VERSION}" / "bin" / "uv"
-    if kept.is_file():
-        return str(kept)
+    fetched = folder / f"uv-{VERSION}" / "bin" / "uv"
+    if fetched.is_file():
+        return str(fetched)
     if (own := shutil.which("uv")) and os.path.isabs(own) and _says_version(own):
         return own
     part = folder / f"uv-{secrets.token_hex(4)}.part"
@@ -115,7 +115,7 @@ def program(folder: Path) -> str:
     with_it = folder / f"uv-{VERSION}"
     shutil.rmtree(with_it, ignore_errors=True)
     part.rename(with_it)
-    return str(kept)
+    return str(fetched)
 
 
 def program_for(host: str, machine: str) -> bytes:
