@@ -102,7 +102,7 @@ class Rack:
             return [*fab, "up", *what, "--backend", "processes", "--workers", "2", "--run", run]
         rows = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
         (folder / "cluster.toml").write_text(f"[job]\n{fault.job}\n{rows}")
-        where = ["--cluster", str(folder / "cluster.toml"), "--image", self.image]
+        where = ["--cluster", str(folder / "cluster.toml"), "--allow-folder", "--image", self.image]
         own = ["--folder", str(folder)] if kind == "trainer" else []
         return [*fab, "deploy", *what, *where, "--run", run, "--wait-lost", f"{WAIT_LOST_S}s", *own]
 

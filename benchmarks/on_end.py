@@ -121,7 +121,8 @@ def kinds(rack: Rack, tried: tuple[Kind, ...], scratch: Path) -> dict[str, Any]:
 
 def trial(rack: Rack, kind: Kind, run: str, scratch: Path) -> tuple[list[str], float | None]:
     """What the command wrote on all hosts, and how long after the run's end."""
-    words = ["--cluster", str(scratch / "cluster.toml"), "--run", run, "--image", IMAGE, "--folder", str(scratch)]
+    words = ["--cluster", str(scratch / "cluster.toml"), "--allow-folder", "--folder", str(scratch)]
+    words += ["--run", run, "--image", IMAGE]
     words += [*kind.options, "--on-end", COMMAND, "--detach", "--force"]
     started = subprocess.run(
         [FAB, "deploy", *words, "--", "train.py", *kind.script.split()], cwd=HOME, capture_output=True

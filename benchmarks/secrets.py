@@ -115,7 +115,7 @@ def _refusals(command: _Commands, plants: Mapping[str, Plant]) -> None:
     codes = [
         command.deploy("--env", f"WANDB_API_KEY={plants['WANDB_API_KEY'].value}"),
         command.deploy(script=f"train.py --token {plants['IN_ARGUMENT'].value}"),
-        command.deploy(hosts=["--cluster", str(cluster)]),
+        command.deploy(hosts=["--cluster", str(cluster), "--allow-folder"]),
     ]
     if codes != [2, 2, 2]:
         raise RuntimeError(f"these were not refused: {codes}; {command.folder.parent}/out")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from .config import inventory
+from .config import cluster_file, consent, inventory
 from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
 from .core.names import RunId, asked_run
 from .core.text import in_seconds
@@ -26,6 +26,7 @@ from .hosts import attach, delete, deploy, fetch, logs, preflight, status, stop
 from .hosts.logs import Choice
 from .hosts.options import Options, environment_of
 from .preflight.request import PreflightRequest
+from .report.console import Console
 from .report.recorder import Recorder
 from .run import folders, record
 from .slurm import known
@@ -64,13 +65,17 @@ class RunFailed(DeployError):
 class Cluster:
     """Some hosts: `"user@a:port,b"`, a list of such, or none for those of cluster.toml (`file`, or this folder's).
 
-    Or a cluster of Slurm, by a login node of it: `slurm="user@login:port"`.
+    Or a cluster of Slurm, by a login node of it: `slurm="user@login:port"`. `allow_folder`: allow what that file asks
+    for, as --allow-folder does; what it asks for is printed once to standard error.
 
-    Raises UsageError for hosts or a file that cannot be understood. No method prints; `show=True` prints what the
-    command of the same name prints.
+    Raises UsageError for hosts or a file that cannot be understood, and for a file that is not allowed. No method
+    prints more; `show=True` prints what the command of the same name prints.
     """
 
-    def __init__(self, hosts: str | Sequence[str] = "", file: str | Path = "", *, slurm: str = "") -> None:
+    def __init__(
+        self, hosts: str | Sequence[str] = "", file: str | Path = "", *, slurm: str = "", allow_folder: bool = False
+    ) -> None:
+        self._door = consent.Door(Console, allow_folder, "Cluster(..., allow_folder=True)")
         self._hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
         self._file, self._slurm = str(file), slurm
         if slurm and (self._hosts or self._file):
@@ -135,7 +140,7 @@ class Cluster:
             force=force,
             detach=True,
         )
-        events = _recorded(lambda console: deploy.deploy(options, console), show)
+        events = self._recorded(lambda console: deploy.deploy(options, console), show)
         started = next(event for event in events if event.get("kind") == "started")
         return Run(self, started["run"])
 
@@ -147,33 +152,41 @@ class Cluster:
 
     def runs(self) -> list[Event]:
         """The runs that have a folder or a container on the hosts, as `fab runs --hosts --json`."""
-        return _recorded(lambda console: status.runs(self._inventory(), console))
+        return self._recorded(lambda console: status.runs(self._inventory(), console))
 
     def status(self) -> list[Event]:
         """What runs on each host, as `fab status --json`; a host that does not answer has the key `error`."""
-        return _recorded(lambda console: status.status(self._inventory(), "", console))
+        return self._recorded(lambda console: status.status(self._inventory(), "", console))
 
     def gpus(self) -> list[Event]:
         """Who holds which GPU, as `fab gpus --json`."""
-        return _recorded(lambda console: status.gpus(self._inventory(), console))
+        return self._recorded(lambda console: status.gpus(self._inventory(), console))
 
     def down(self, run: str = "") -> None:
         """Remove the containers of our runs, or of one. Files stay. Raises DeployError."""
-        _recorded(lambda console: attach.down(self._options({"run": run}), console))
+        self._recorded(lambda console: attach.down(self._options({"run": run}), console))
 
     def _submitted(self, given: Mapping[str, Any], show: bool) -> str:
         # Imported here: the command line's modules load fabric, which nothing else of this API needs.
         from .cli import slurm
 
         asked = slurm.given(self._slurm, given)
-        events = _recorded(lambda console: slurm.deploy(asked, console), show)
+        events = self._recorded(lambda console: slurm.deploy(asked, console), show)
         return str(next(event for event in events if event.get("kind") == "submitted")["run"])
 
     def _inventory(self) -> inventory.Cluster:
         """The hosts. Raises UsageError for a cluster of Slurm, whose nodes are Slurm's."""
         if self._slurm:
             raise UsageError("a cluster of Slurm has no hosts of ours", "squeue and sinfo, on the login node")
-        return inventory.load(self._hosts, self._file)
+        with consent.asking(self._door):
+            return cluster_file.load(self._hosts, self._file)
+
+    def _recorded(self, work: Callable[[Recorder], int], show: bool = False) -> list[Event]:
+        """The events of a piece of work. Raises what it raises."""
+        events: list[Event] = []
+        with consent.asking(self._door):
+            work(Recorder(events.append, show))
+        return events
 
     def _options(self, more: Mapping[str, Any]) -> Options:
         if self._slurm:
@@ -244,9 +257,9 @@ class Run:
         Raises DeployError.
         """
         if slurm_run := self._on_slurm:
-            _recorded(lambda console: slurm_runs.stop(slurm_run, now, console))
+            self.cluster._recorded(lambda console: slurm_runs.stop(slurm_run, now, console))
         else:
-            _recorded(lambda console: stop.stop(self._options, now, console))
+            self.cluster._recorded(lambda console: stop.stop(self._options, now, console))
 
     def fetch(self, only: Sequence[str] = ()) -> Path:
         """Copy what the run wrote to this machine; returns its folder. only: patterns, as 'work/*.pt'.
@@ -260,7 +273,7 @@ class Run:
 
     def delete(self) -> None:
         """Remove the run and its files from the hosts. Raises DeployError."""
-        _recorded(lambda console: delete.delete(self._options, console))
+        self.cluster._recorded(lambda console: delete.delete(self._options, console))
 
     @property
     def folder(self) -> Path:
@@ -292,7 +305,8 @@ class Run:
 
         console = Recorder(hear, show, over)
         on_slurm = self._on_slurm
-        code = slurm_runs.attach(on_slurm, "", console) if on_slurm else attach.attach(self._options, console)
+        with consent.asking(self.cluster._door):
+            code = slurm_runs.attach(on_slurm, "", console) if on_slurm else attach.attach(self._options, console)
         if not self._outcome and code != DETACHED:
             raise DeployError(f"{self.id} ended with code {code} and left no outcome")
 
@@ -327,13 +341,6 @@ def _environment(variables: Mapping[str, str | int | float]) -> tuple[str, ...]:
         if due.get(name) != value:
             raise UsageError(f"env {name}: it contains `,NAME=`, which --env takes for another variable", "use a file")
     return texts
-
-
-def _recorded(work: Callable[[Recorder], int], show: bool = False) -> list[Event]:
-    """The events of a piece of work. Raises what it raises."""
-    events: list[Event] = []
-    work(Recorder(events.append, show))
-    return events
 
 
 def _is_fault(event: Event) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import ssl
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 LOGIN = "me:sesame-4715"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -43,10 +45,11 @@ def wheel(name: str, version: str, code: str, needs: str = "") -> tuple[str, byt
     return f"{name}-{version}-py3-none-any.whl", written.getvalue()
 
 
-def source(name: str, version: str, code: str, before: str = "") -> tuple[str, bytes]:
+def source(name: str, version: str, code: str, before: str = "", needs: str = "") -> tuple[str, bytes]:
     """The same as source alone; `before`: what its build does first."""
+    project = _PROJECT.format(name=name, version=version)
     files = {
-        "pyproject.toml": _PROJECT.format(name=name, version=version),
+        "pyproject.toml": project.replace("[build", f'dependencies = ["{needs}"]\n[build') if needs else project,
         "backend.py": before + _BACKEND.format(name=name, version=version, code=code, wheel=_WHEEL),
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
     }
@@ -60,8 +63,12 @@ def source(name: str, version: str, code: str, before: str = "") -> tuple[str, b
 
 
 @contextmanager
-def serve(address: str, files: Mapping[str, bytes], login: str = LOGIN) -> Iterator[str]:
-    """Serve these files to whoever knows the login; gives the address of the index, with it.
+def serve(
+    address: str, files: Mapping[str, bytes], login: str = LOGIN, certificate: Path | None = None
+) -> Iterator[str]:
+    """Serve these files to whoever knows the login, if there is one; gives the address of the index, with it.
+
+    certificate: to serve with TLS (lab/certificate.py).
 
     A path is found as it is too, so that a folder's files can be served.
     """
@@ -73,7 +80,7 @@ def serve(address: str, files: Mapping[str, bytes], login: str = LOGIN) -> Itera
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name = self.path.strip("/").split("/")[-1]
-            if self.headers.get("Authorization") != allowed:
+            if login and self.headers.get("Authorization") != allowed:
                 return self.answer(401, b"")
             if self.path.startswith("/files/") and name in files:
                 return self.answer(200, files[name])
@@ -102,6 +109,11 @@ def serve(address: str, files: Mapping[str, bytes], login: str = LOGIN) -> Itera
             return
 
     with ThreadingHTTPServer((address, 0), Handler) as server:
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://{login}@{address}:{server.server_port}/simple"
+        scheme, who = "https" if certificate else "http", f"{login}@" if login else ""
+        yield f"{scheme}://{who}{address}:{server.server_port}/simple"
         server.shutdown()

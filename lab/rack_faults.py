@@ -318,7 +318,7 @@ def little_shared_memory_asked_for(cluster, host):
     path = cluster.folder / "cluster.toml"
     hosts = "".join(f'[[hosts]]\nname = "{name}"\n' for name in cluster.hosts)
     path.write_text(f'[job]\nshm_size = "1m"\n{hosts}')
-    yield "--cluster", str(path)
+    yield "--cluster", str(path), "--allow-folder"
 
 
 @trouble("")

@@ -13,13 +13,17 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from deploy.config import consent
 from deploy.engine import client
+from deploy.report.console import Console
 from tests import draw
 
 HOME = Path(__file__).resolve().parent
 
 # Records are sealed with a key of the user's: not with that of who runs the tests.
 _STATE = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="muster-tests-")
+# Nor do tests read or add to what that user has allowed folders.
+os.environ["XDG_CONFIG_HOME"] = f"{_STATE}/config"
 # A shell that runs the tests in the background has them ignore SIGINT, and programs they start inherit that: a Ctrl-C
 # sent to one would never arrive. With a handler here they start with SIGINT's default, as from a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -156,3 +160,10 @@ def docker():
     if not facts.answers:
         (pytest.fail if os.environ.get("MUSTER_REQUIRE_ENGINE") == "1" else pytest.skip)(facts.reason)
     return facts
+
+
+@pytest.fixture
+def allowed():
+    """Every folder may have what it asks for, in this process: for tests that are about something else."""
+    with consent.asking(consent.Door(Console, allow=True)):
+        yield

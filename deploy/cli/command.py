@@ -16,8 +16,10 @@ from fabric import task
 from fabric.tasks import Task
 from invoke.parser.argument import Argument
 
+from ..config import consent
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
 from ..core.program import FAB
+from ..report.console import Console
 
 # The meaning of a code if the command gives none of its own. Every command can end with each of these.
 MEANINGS = {
@@ -28,10 +30,16 @@ MEANINGS = {
 }
 _WIDTH = 76  # of 80 columns, less invoke's own indent
 
-# Options that several commands have.
+# Options that several commands have. Of --allow-folder `Command` takes care.
+_ALLOW = "allow-folder"
+ALLOW = {
+    _ALLOW: "allow what the folder's files ask for, such as hosts, secrets and mounts, without a question; this "
+    "is kept like an answer"
+}
 HOSTS = {
     "hosts": "where: user@a:port,b (default: the hosts of cluster.toml)",
     "cluster": "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
+    **ALLOW,
 }
 # Of commands that find the hosts of a run in its record (hosts/recorded.py).
 RECORDED = {
@@ -120,15 +128,27 @@ def split(given: Sequence[str] | None) -> tuple[str, ...]:
 
 
 class Command(Task):  # type: ignore[misc]
-    """A task whose help leaves out the `hidden` options, which exist only to be refused."""
+    """A task whose help leaves out the `hidden` options, which exist only to be refused.
+
+    It opens the door to what a folder asks for (config/consent.py), and has --allow-folder where its help names it.
+    """
 
     hidden: Collection[str] = ()
     help: dict[str, Any]
 
+    def __call__(self, *args: Any, allow_folder: bool = False, **given: Any) -> Any:
+        """Do the task's work."""
+        how = f"{FAB} {self.name} --allow-folder ..."
+        with consent.asking(consent.Door(lambda: Console(bool(given.get("json"))), allow_folder, how)):
+            return super().__call__(*args, **given)
+
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """The options of the command line; for --help, only those that a user may give."""
         help = dict(self.help)
+        allow = self.help.pop(_ALLOW, "")
         arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
+        if allow:
+            arguments.append(Argument(names=(_ALLOW,), attr_name="allow_folder", kind=bool, default=False, help=allow))
         self.help = help  # invoke removes an option from this list once it has shown it
         if not {"--help", "-h"} & set(sys.argv[1:]):
             return arguments

@@ -23,6 +23,7 @@ from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
 from .command import (
+    ALLOW,
     EACH,
     ENV_FILE,
     GPUS,
@@ -91,6 +92,7 @@ from .command import (
         "no-observe": UNWATCHED,
         "separate": SEPARATE,
         "json": "write events and the result as JSON lines to standard output",
+        **ALLOW,
         "ground": "refused: --backend says where the nodes run",
     },
     hidden=("ground",),
@@ -156,6 +158,7 @@ def up(
         "hosts": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here; "
         "--delete takes none by itself)",
         "cluster": "clean up the hosts of this cluster.toml (default: this machine)",
+        **ALLOW,
         "run": "this run only (default: all of yours)",
         "delete": "with --run: also remove all that this run wrote there; it must have ended",
         "json": "write one JSON object a host; without --hosts, of what was deleted",
@@ -193,6 +196,7 @@ def down(
     help={
         "hosts": "list the runs on these hosts instead: user@a:port,b (default: this checkout's)",
         "cluster": "list the runs on the hosts of this cluster.toml (default: this checkout's)",
+        **ALLOW,
         "json": "write one JSON object a run",
     },
 )

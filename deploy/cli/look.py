@@ -16,7 +16,7 @@ from ..local import within as local_within
 from ..report.console import Console
 from ..slurm import runs as slurm_runs
 from . import slurm as on_slurm
-from .command import HOSTS, JSON, RECORDED, command
+from .command import ALLOW, HOSTS, JSON, RECORDED, command
 from .exit import end, names_hosts
 
 
@@ -113,6 +113,7 @@ def logs(
     help={
         "hosts": "where the run is: user@a:port,b (default: what the run's record here says)",
         "cluster": "where the run is: a file like cluster.toml (default: this machine)",
+        **ALLOW,
         "run": "the run's id, or latest (default: on named hosts the only run, else the latest)",
         "stacks": "also print each rank's whole stack",
         **JSON,

@@ -12,7 +12,7 @@ from pathlib import Path
 from fabric import Connection
 from invoke.exceptions import Exit
 
-from ..config import inventory, values
+from ..config import cluster_file, values
 from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
 from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
@@ -104,14 +104,15 @@ def preflight(
         if backend or workers:
             plain = "" if style == MUSTER else f"--style {style}"
             _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" * bandwidth, "--burn" * bool(burn))
+        cluster_asked = None if backend or workers else cluster_file.load(hosts, cluster)
         with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
             asked = PreflightOptions(request, not quick, bandwidth, long, python or "python3", say, burn=burnt_s)
-            if backend or workers:
+            if cluster_asked is None:
                 from ..local import preflight as preflight_here  # 0.1 s that a look at real hosts does not wait for
 
                 answers, verdict = preflight_here.preflight(workers, backend or "auto", request, not quick, say)
             else:
-                answers, verdict = preflight_launch.preflight(inventory.load(hosts, cluster), image, asked)
+                answers, verdict = preflight_launch.preflight(cluster_asked, image, asked)
         left_out = verdict.not_rehearsed or "--quick leaves the rehearsal out" * quick
         verdict = replace(verdict, seconds=round(_waited(), 1), not_rehearsed=left_out)
         matrix = list(preflight_text.matrix(answers)) if nc else []

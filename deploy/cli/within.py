@@ -14,7 +14,7 @@ from ..hosts.options import Options
 from ..local import within as local_within
 from ..report.console import Console
 from ..run import folders, record
-from .command import JSON, RECORDED, command
+from .command import ALLOW, JSON, RECORDED, command
 from .exit import end, names_hosts
 
 _RANK = "beside this rank"
@@ -118,6 +118,7 @@ def port(
     help={
         "hosts": "where the run is: user@a:port,b (default: what the run's record here says; once it has ended, here)",
         "cluster": "where the run is: a file like cluster.toml (default: as for --hosts)",
+        **ALLOW,
         "run": "the run's id, or latest (default: on named hosts the only run that is going on, else the latest)",
         "rank": f"{_RANK}: its host's event files (default: 0)",
         "port": "the port here (default: 6006)",

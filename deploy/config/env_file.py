@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..core.errors import UsageError
-from . import values
+from . import consent, values
 
 _MOST = 1 << 20
 
@@ -27,7 +27,7 @@ def read(path: Path) -> dict[str, str]:
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
 
-    text = _text(path)
+    text = consent.once(path, _text)
     for binding in parse_stream(io.StringIO(text)):
         # A statement begins with the blank lines and comments before it.
         line = binding.original.line + len(binding.original.string) - len(binding.original.string.lstrip("\r\n"))
@@ -37,6 +37,27 @@ def read(path: Path) -> dict[str, str]:
             raise UsageError(f"{path}: line {line} does not begin with the name of a variable", "letters, digits and _")
     logging.getLogger("dotenv").setLevel(logging.ERROR)
     return _complete(dotenv_values(stream=io.StringIO(text)), os.environ)
+
+
+def of_shell(path: Path) -> list[str]:
+    """The names that the file takes from this shell: those without a value, and ${NAME} of no line above.
+
+    Raises UsageError as `read` does.
+    """
+    from dotenv.parser import parse_stream
+    from dotenv.variables import Variable, parse_variables
+
+    read(path)
+    above, names = set[str](), dict[str, None]()
+    # Line by line: a name that is given twice has its first value in the lines between.
+    for line in parse_stream(io.StringIO(consent.once(path, _text))):
+        if line.key is None:
+            continue
+        parts = [] if line.value is None else list(parse_variables(line.value))
+        used = [line.key] if line.value is None else [part.name for part in parts if isinstance(part, Variable)]
+        names |= dict.fromkeys(name for name in used if name not in above)
+        above.add(line.key)
+    return list(names)
 
 
 def _complete(read: Mapping[str, str | None], shell: Mapping[str, str]) -> dict[str, str]:

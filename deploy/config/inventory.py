@@ -1,13 +1,14 @@
-"""The hosts of a command and their job: from `--hosts a,b`, from cluster.toml, or from both.
+"""The hosts of a command and their job: from `--hosts a,b`, or as a cluster.toml has them.
 
-The values are as the user wrote them; ssh/ applies the user's SSH settings to them.
+The values are as somebody wrote them; ssh/ applies the user's SSH settings to them. A command gets a file's hosts from
+cluster_file.load, which asks the user first.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -96,19 +97,6 @@ class Cluster:
     job: Job = Job()
 
 
-def load(flag: str, named: str) -> Cluster:
-    """The hosts of `--hosts` with their settings in cluster.toml; without the flag, all hosts of the file.
-
-    `named` is the file of --cluster; otherwise cluster.toml of this folder, if it exists. Raises UsageError for an
-    error in either, or if both are missing.
-    """
-    path = Path(named) if named else Path("cluster.toml")
-    if not named and not path.is_file():
-        return from_flag(flag)
-    cluster = from_file(path)
-    return replace(cluster, hosts=_picked(from_flag(flag).hosts, cluster.hosts)) if flag.strip() else cluster
-
-
 def from_flag(flag: str) -> Cluster:
     """The hosts of `--hosts user@a:port,b`, each called by its address, or address-port if an address appears twice.
 
@@ -130,7 +118,10 @@ def from_flag(flag: str) -> Cluster:
 
 
 def from_file(path: Path) -> Cluster:
-    """Everything in cluster.toml. Raises UsageError for its first error, with the path of the key."""
+    """Everything in a cluster.toml, which nobody has allowed yet.
+
+    Raises UsageError for its first error, with the path of the key.
+    """
     top = toml.read(path)
     number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the number of the file's format")
     refuse_newer(str(path), number, CLUSTER_FILE)
@@ -161,16 +152,6 @@ def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, 
         first = seen.setdefault((address.lower(), port, through), host.name)
         if first != host.name:
             raise UsageError(f"{first} and {host.name} are one host: {address}:{port}", f"leave out {host.name}")
-
-
-def _picked(asked: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
-    """The hosts of --hosts with their settings in the file; user and port of the flag override these."""
-    by_name = {host.name: host for host in known}
-    picked = []
-    for host in asked:
-        known_host = by_name.get(host.name, host)
-        picked.append(replace(known_host, user=host.user or known_host.user, port=host.port or known_host.port))
-    return tuple(picked)
 
 
 def _through(host: Host, hosts: Mapping[str, Host]) -> Host:

@@ -82,6 +82,8 @@ def _value(secret: Secret) -> str:
     if secret.in_list:
         return env_file.read(secret.file)[secret.name]
     text = secret.file.read_text()
+    if secret.shown and os.path.realpath(secret.file) != str(secret.file):
+        raise OSError(f"{secret.file} is a link by now")
     return text if secret.as_file else text.strip()
 
 

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ..core.errors import UsageError
+from ..core.text import amount
 
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
+# Bytes: ten thousand hosts with an address each.
+_MOST = 1 << 20
 
 
 class Table:
@@ -86,7 +89,11 @@ class Table:
 def read(path: Path) -> Table:
     """The file's top table. Raises UsageError if it cannot be read, is empty, or is not TOML (with the line)."""
     try:
-        data = tomllib.loads(path.read_bytes().decode())
+        with path.open("rb") as file:
+            text = file.read(_MOST + 1)
+        if len(text) > _MOST:
+            raise UsageError(f"{path}: larger than {amount(_MOST)}", "a table for each host takes a hundred bytes")
+        data = tomllib.loads(text.decode())
     except RecursionError as fault:
         raise UsageError(f"{path}: tables are nested too deeply", "each host is a table: [[hosts]]") from fault
     except OSError as fault:

@@ -52,13 +52,14 @@ class Secret(NamedTuple):
     """A variable that only the ranks get: from this shell's environment, or from `file` on this machine.
 
     `in_list`: the file is a list of variables (.env), and has this among them. `as_file`: the ranks get a file
-    /run/secrets/NAME, and no variable.
+    /run/secrets/NAME, and no variable. `shown`: a cluster.toml names it, and the user was asked about that file.
     """
 
     name: str
     file: Path | None
     in_list: bool = False
     as_file: bool = False
+    shown: bool = False
 
 
 def matching(pattern: re.Pattern[str]) -> Callable[[Any], str | None]:

@@ -91,11 +91,3 @@ def build(command: Sequence[str], dockerfile: Path) -> None:
         raise DeployError(
             f"cannot build {dockerfile}: {words or 'no message from the builder'}", "correct it and try again"
         )
-
-
-def not_ignored(root: Path, patterns: Sequence[str]) -> Iterator[str]:
-    """The paths below `root` that `.dockerignore` lines do not exclude: files and folders, relative, unordered."""
-    # Imported here: only a push needs it.
-    from docker.utils.build import walk
-
-    yield from map(str, walk(str(root), list(patterns)))

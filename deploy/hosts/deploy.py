@@ -65,7 +65,7 @@ def deploy(options: Options, console: Console) -> int:
         look = FolderLook(folder, choice) if folder else None
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)
         needs = packages.asked(cluster, look, console) if work.script else None
-        code_now = repository.look(folder, choice) if folder else None
+        code_now = repository.look(folder, choice, look.result()) if folder and look else None
         if folder:
             _warn_alone(folder, work.script, cluster, console)
         if work.restarts and not folder and len(cluster.hosts) > 1 and not cluster.job.mounts:

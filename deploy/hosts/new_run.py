@@ -164,7 +164,7 @@ class NewRun(HostsBackend):
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
             target = packages.Target(
-                request.cluster, request.sessions, request.facts, request.tag, request.base, request.folder, pushed
+                request.cluster, request.sessions, request.facts, request.tag, request.folder, pushed
             )
             installed = packages.bring(target, request.requirements, self._console)
             self._containers = packages.give(self._containers, installed)

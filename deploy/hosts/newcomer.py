@@ -148,7 +148,7 @@ def _equipped(
     if not needs:
         return made, ""
     # The lock is the deploy's, which this machine has kept; a later one would have another digest.
-    target = packages.Target(cluster, [new], facts, made.image, base, folder, pushed)
+    target = packages.Target(cluster, [new], facts, made.image, folder, pushed)
     installed = packages.bring(target, needs, console)
     (made,) = packages.give([made], installed)
     return made, _digest(installed.environments.get(new.host.name, ""))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ..config import inventory, keep, script, script_file, secrets
+from ..config import cluster_file, inventory, keep, script, script_file, secrets
 from ..config import values as values
 from ..config.inventory import Cluster, Host, Job
 from ..config.script import ScriptCommand
@@ -100,7 +100,7 @@ class Options:
 
         --script, --args and --resume each say what to run. Raises UsageError for an error in the file.
         """
-        job = inventory.load(self.hosts, self.cluster).job
+        job = cluster_file.load(self.hosts, self.cluster).job
         named = bool(self.script or self.arguments or self.resume)
         script = self.script or ("" if named else job.script)
         restarts = "" if job.restarts is None or not (script or self.resume) else str(job.restarts)
@@ -148,14 +148,14 @@ class Options:
     def _cluster(self) -> Cluster:
         """The hosts of --hosts or the file, then spares and arbiter: these may be among them or come in addition."""
         if not self.spare and not self.arbiter:
-            return inventory.load(self.hosts, self.cluster)
+            return cluster_file.load(self.hosts, self.cluster)
         asked = [part.strip() for part in f"{self.spare},{self.arbiter}".split(",") if part.strip()]
         others = [part for part in self.hosts.split(",") if part.strip() and part.strip() not in asked]
         named = [host.name for host in inventory.from_flag(",".join(asked)).hosts]
         spares, arbiters = (named[:-1], named[-1:]) if self.arbiter else (named, [])
         if "," in self.arbiter:
             raise UsageError(f"--arbiter {self.arbiter}: one host is enough", f"--arbiter {asked[-1]}")
-        cluster = inventory.load(",".join([*others, *asked]) if others else "", self.cluster)
+        cluster = cluster_file.load(",".join([*others, *asked]) if others else "", self.cluster)
         if lacking := sorted({*named} - {host.name for host in cluster.hosts}):
             option = "--arbiter" if lacking[0] in arbiters else "--spare"
             raise UsageError(f"{option} {lacking[0]}: the file has no such host", "name it there, or give --hosts too")

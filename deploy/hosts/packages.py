@@ -5,8 +5,6 @@ packages/install.py does the work. `fab deploy` and `fab push` call this module.
 
 from __future__ import annotations
 
-import getpass
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,19 +14,16 @@ from typing import Any
 from ..config.inventory import Cluster
 from ..core.results import Results
 from ..core.text import amount, several
-from ..engine import images as engine_images
 from ..host import audit
 from ..host.facts import HostFacts
 from ..image.folder_look import FolderLook
-from ..image.model import WORKSPACE
 from ..image.push import Pushed
 from ..packages import commands, install
-from ..packages.places import HERE, DockerPlace, Here, Place
+from ..packages.places import DockerPlace, Place
 from ..packages.requirements import Requirements
 from ..packages.store import Lock
 from ..report import packages as packages_shown
 from ..report.console import Console
-from ..run.environment import IMAGE_USER
 from ..ssh.session import Session, on_all
 from . import container, large_folder
 from .container import NodeContainer
@@ -38,7 +33,7 @@ LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the n
 
 @dataclass(frozen=True)
 class Target:
-    """The hosts that get packages, and the image these go with: `base` with `folder` on top. `facts` by host.
+    """The hosts that get packages, and the image these go with, which has `folder` on top. `facts` by host.
 
     `pushed`: by host, how that image and a large folder beside it got there.
     """
@@ -47,7 +42,6 @@ class Target:
     sessions: Sequence[Session]
     facts: Mapping[str, HostFacts]
     tag: str
-    base: str = ""
     folder: Path | None = None
     pushed: Mapping[str, Pushed] = field(default_factory=dict)
 
@@ -65,9 +59,10 @@ def bring(target: Target, needs: Requirements, console: Console) -> install.Inst
         by_name = {place.name: place for place in places}
         return on_all((sessions[name] for name in by_name), lambda session: work(by_name[session.host.name]))
 
-    installed = packages_shown.bring(_places(target), needs, each, console, _here(target))
+    assert target.folder is not None, "requirements are those of a folder"
+    installed = packages_shown.bring(_places(target), needs, each, console, target.folder)
     if installed.size:
-        words = f"installed {several(len(installed.lock.lines), 'package')} ({amount(installed.size)})"
+        words = f"installed {several(installed.lock.count, 'package')} ({amount(installed.size)})"
         on_all(target.sessions, lambda session: audit.note(session, words))
     return installed
 
@@ -75,7 +70,7 @@ def bring(target: Target, needs: Requirements, console: Console) -> install.Inst
 def foretell(target: Target, needs: Requirements, console: Console) -> None:
     """Print what an install would run on each host. Changes nothing."""
     for place in _places(target):
-        argv = place.container("PACKAGES", "DIGEST")
+        argv = commands.install_container(place.box(), "PACKAGES", "DIGEST")
         text = f"{place.name}: install the packages of {needs.path}, if it lacks them\n    {shlex.join(argv[:-1])} ..."
         row = {"kind": "would install", "host": place.name, "requirements": needs.path, "argv": list(argv)}
         console.line(text, row)
@@ -99,15 +94,6 @@ def _with(node: NodeContainer, volume: str, image: Mapping[str, str]) -> NodeCon
     return replace(node, docker=node.docker.with_options(*commands.mount(volume)), environment=variables)
 
 
-def _here(target: Target) -> DockerPlace | None:
-    """This machine in the place of hosts that reach no index, if its engine has the image."""
-    if target.folder is None or not engine_images.inspect(target.base):
-        return None
-    source = ("--mount", f"type=bind,source={target.folder.resolve()},target={WORKSPACE},readonly")
-    owner = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
-    return DockerPlace(HERE, Here(), target.base, getpass.getuser(), owner, mounts=source, code_layers=0)
-
-
 def _places(target: Target) -> list[DockerPlace]:
     """The hosts' engines: the install has the user and the limits of the run."""
     facts, job = target.facts, target.cluster.job
@@ -121,6 +107,7 @@ def _places(target: Target) -> list[DockerPlace]:
             container.memory_options(fact, job),
             large_folder.mount(pushed),
             pushed.code_layers,
+            session.host.destination,
         )
         for session in target.sessions
         for pushed in [target.pushed.get(session.host.name, Pushed(0, ""))]

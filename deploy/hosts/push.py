@@ -46,7 +46,7 @@ def push(options: Options, console: Console) -> int:
             tag = deploy_options.tag_of(base, folder)
             if needs:
                 cluster, _ = run_user.choose(cluster, sessions, facts)
-            target = packages.Target(cluster, sessions, facts, tag, base, folder)
+            target = packages.Target(cluster, sessions, facts, tag, folder)
             if options.dry_run:
                 foretell(sessions, base, code, tag, console)
                 if needs:

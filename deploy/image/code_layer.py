@@ -16,7 +16,6 @@ from typing import IO, cast
 
 from ..core.errors import DeployError, UsageError
 from ..core.text import amount
-from ..engine import images
 from ..run.folders import TRAINER
 from . import left_out, path_entry, selection
 from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice
@@ -151,8 +150,8 @@ def build_context(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]
     """
     folder = dockerfile.resolve().parent
     own = dockerfile.resolve().with_name(f"{dockerfile.name}.dockerignore")
-    patterns = selection.lines(own) or selection.lines(folder / ".dockerignore") or ()
-    paths = sorted(set(images.not_ignored(folder, patterns)))
+    patterns = selection.lines(own, folder) or selection.lines(folder / ".dockerignore", folder) or ()
+    paths = sorted(selection.not_ignored(folder, patterns))
     exposed = left_out.find(folder, _kinds(made for path in paths if (made := path_entry.read(folder, path))), choice)
     for file in exposed:
         if file.never:

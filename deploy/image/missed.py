@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from ..config import env_file
 from ..core.errors import DeployError, UsageError
 from ..core.near import near_file
-from . import code_layer, credentials, left_out, named_paths, path_entry, selection
+from . import code_layer, credentials, folder_walk, left_out, named_paths, path_entry, selection
 from .credentials import Choice
 
 _MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
@@ -140,9 +140,9 @@ def _files_in(folder: Path, path: str) -> Iterator[str]:
     """The files below a path, in order, but for caches."""
     for place, folders, files in os.walk(folder / path):
         inside = Path(place).relative_to(folder)
-        folders[:] = sorted(name for name in folders if not selection.is_usual((inside / name).as_posix()))
+        folders[:] = sorted(name for name in folders if not folder_walk.is_usual((inside / name).as_posix()))
         names = ((inside / name).as_posix() for name in sorted(files))
-        yield from (name for name in names if not selection.is_usual(name))
+        yield from (name for name in names if not folder_walk.is_usual(name))
 
 
 def _of_module(module: str, folder: Path, needs: str) -> str:

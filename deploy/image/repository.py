@@ -1,44 +1,131 @@
-"""Ask git which code a folder holds: its commit, and how the files that are sent differ from it.
+"""Which code a folder holds: its commit, and how the files that are sent differ from it.
 
-A diff shows what a file held before: where that was a credential, the file's diff is left out. Git starts no external
-diff, no conversion to text and no monitor of the file system for this.
+A diff shows what a file held before: where that was a credential, the file's diff is left out. git.py says how the
+repository is read; a repository within this one (a submodule) counts by its commit and its index.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..core import plain_file
 from ..run.code import Code
-from . import code_layer, credentials, git
+from . import code_layer, credentials, folder_walk, git, git_index, git_objects
+from .code_layer import Look
 from .credentials import NO_CHOICE, Choice
+from .git import Repository, Unread
+from .git_index import Index, Tracked
+from .git_objects import MOST_BLOB, Both, Objects
 
 MOST_FILES, MOST_DIFF = 100, 256 << 10
 _MOST_NAMES = 1000
 _LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
+_MOST_HASHED = 64 << 20
+_FILE, _PROGRAM, _LINK = 0o100644, 0o100755, 0o120000
 
 
-def look(folder: Path, choice: Choice = NO_CHOICE) -> Code | None:
-    """The code in `folder` now; None if git is missing, does not answer, or has no commit."""
+def look(folder: Path, choice: Choice = NO_CHOICE, known: Look | None = None) -> Code | None:
+    """The code in `folder` now; None without git, and if its repository has no commit or cannot be read.
+
+    `known`: what there is to send, if somebody has looked.
+    """
     try:
-        return _look(folder, choice)
-    except (OSError, subprocess.SubprocessError):
+        repository = git.find(folder)
+        head = git.head(repository) if repository else None
+        return _look(folder, choice, repository, *head, known) if repository and head else None
+    except (OSError, ValueError, subprocess.SubprocessError, Unread):
         return None
 
 
-def _look(folder: Path, choice: Choice) -> Code | None:
-    commit = git.ask(folder, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
-    branch = git.ask(folder, "rev-parse", "--abbrev-ref", "HEAD").decode(errors="replace").strip()
-    changed = git.names(folder, "diff", "--name-only", "-z", "--relative", "--no-renames", "HEAD", "--", ".")
-    new = git.names(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", ".")
-    if not changed and not new:
-        return Code(commit, branch)
-    sent = code_layer.sent(folder, choice)
-    new = [path for path in new if path in sent]
-    diff, left_out, cut = _diffs(folder, [path for path in changed if path in sent], choice)
-    names = [tuple(map(_shown, paths[:_MOST_NAMES])) for paths in (changed, new, left_out)]
+def _look(folder: Path, choice: Choice, repository: Repository, commit: str, branch: str, known: Look | None) -> Code:
+    below = folder.resolve().relative_to(repository.top).as_posix().removeprefix(".")
+    start = f"{below}/" if below else ""
+    index = git_index.read(repository.folder / "index", repository.hash_bytes)
+    with git_objects.borrowed(repository) as objects:
+        tree = {path[len(start) :]: was for path, was in objects.tree(commit, start).items()}
+        differing = sorted(_changed(folder, start, repository, index, tree))
+        new = folder_walk.look(folder).new
+        if not differing and not new:
+            return Code(commit, branch)
+        entries = known.entries if known else code_layer.entries(folder, choice)
+        sent = {entry.path for entry in entries if not entry.isdir()}
+        before = {path: tree.get(path) for path in differing if path in sent}
+        diff, left_out, cut = _diffs(folder, objects, before, choice)
+    lists = (differing, [path for path in new if path in sent], left_out)
+    names = [tuple(map(_shown, paths[:_MOST_NAMES])) for paths in lists]
     return Code(commit, branch, names[0], names[1], names[2], cut, diff)
+
+
+def _changed(
+    folder: Path, start: str, repository: Repository, index: Index, tree: Mapping[str, tuple[int, str]]
+) -> Iterator[str]:
+    """The paths, seen from the folder, that are not as in the commit."""
+    known = {path[len(start) :]: path for path in index.places if path.startswith(start)}
+    for path in {**tree, **known}:
+        entry = index.tracked(known[path]) if path in known else None
+        was = tree.get(path)
+        if entry is None or was is None or _now(f"{folder}/{path}", entry, repository, index.written) != was:
+            yield path
+
+
+def _now(path: str, entry: Tracked, repository: Repository, written: int) -> tuple[int, str] | None:
+    """The mode and the object of a path as it is now; None if it is gone."""
+    known = (entry.mode, entry.object)
+    if entry.is_trusted:
+        return known
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    if entry.is_repository:
+        return (entry.mode, _commit_within(Path(path), entry.object))
+    mode = _LINK if stat.S_ISLNK(status.st_mode) else _PROGRAM if status.st_mode & 0o100 else _FILE
+    if mode != _LINK and entry.mode != _LINK and not repository.minds_modes:
+        mode = entry.mode
+    if not (stat.S_ISREG(status.st_mode) or mode == _LINK):
+        return None
+    as_before = status.st_size & 0xFFFFFFFF == entry.size and status.st_mtime_ns == entry.modified < written
+    if as_before and mode == entry.mode:
+        return known
+    return mode, _object(path, entry, mode, status.st_size, repository.hash_bytes)
+
+
+def _object(path: str, entry: Tracked, mode: int, size: int, hash_bytes: int) -> str:
+    """The object of a file's content; as the index has it, if git would only have changed the ends of its lines."""
+    if size > _MOST_HASHED:
+        return ""
+    if mode == _LINK:
+        return git_index.name_of(os.fsencode(os.readlink(path)), hash_bytes)
+    content = plain_file.read(Path(path), _MOST_HASHED)
+    names = (git_index.name_of(text, hash_bytes) for text in (content, content.replace(b"\r\n", b"\n")))
+    first = next(names)
+    return first if first == entry.object or b"\r\n" not in content or next(names) != entry.object else entry.object
+
+
+def _commit_within(folder: Path, recorded: str) -> str:
+    """The commit of a repository within this one; nothing if its files are not as in its own index.
+
+    One that is not fetched is as it was recorded.
+    """
+    try:
+        within = git.find(folder)
+        if within is None or within.top != folder.resolve():
+            return recorded
+        index = git_index.read(within.folder / "index", within.hash_bytes)
+        entries = ((path, index.tracked(path)) for path in index.places)
+        if any(
+            _now(f"{folder}/{path}", entry, within, index.written) != (entry.mode, entry.object)
+            for path, entry in entries
+            if not entry.is_repository
+        ):
+            return ""
+        return (git.head(within) or ("",))[0]
+    except (OSError, ValueError, Unread):
+        return recorded
 
 
 def _shown(path: str) -> str:
@@ -46,34 +133,43 @@ def _shown(path: str) -> str:
     return path.encode(errors="replace").decode()
 
 
-def _diffs(folder: Path, paths: Sequence[str], choice: Choice) -> tuple[str, list[str], bool]:
+def _diffs(
+    folder: Path, objects: Objects, before: Mapping[str, tuple[int, str] | None], choice: Choice
+) -> tuple[str, list[str], bool]:
     """The diff of these files, the paths whose diff would show a credential, and whether the diff was cut."""
-    diffs, left_out, size = list[str](), list[str](), 0
-    for number, path in enumerate(paths):
-        if number == MOST_FILES:
-            return "".join(diffs), left_out, True
-        options = ("--no-ext-diff", "--no-textconv", "--no-color", "--relative", "--no-renames", "--unified=3")
-        diff = git.ask(folder, "diff", *options, "HEAD", "--", path)
-        if _is_credential(path, b"\n".join(line[1:] for line in diff.split(b"\n")), choice) or _is_credential(
-            path, _before(folder, path), choice
-        ):
+    paths = list(before)[:MOST_FILES]
+    old = objects.contents([was[1] for path in paths if (was := before[path])])
+    both, left_out, cut = dict[str, Both](), list[str](), len(before) > len(paths)
+    for path in paths:
+        was = before[path]
+        now, mode = _content(folder / path)
+        then = old.get(was[1]) if was else None
+        if now is None or (was and then is None) or (was and (was[0] ^ mode) & ~0o777):
+            cut = True  # too large, or no file as before
+        elif any(_is_credential(path, text, choice) for text in (then, now) if text is not None):
             left_out.append(path)
-            continue
-        if size + len(diff) > MOST_DIFF:
-            return "".join(diffs), left_out, True
-        size += len(diff)
-        diffs.append(diff.decode(errors="surrogateescape"))
-    return "".join(diffs), left_out, False
+        else:
+            both[path] = (then, now, was[0] if was else 0, mode)
+    diffs, size = list[bytes](), 0
+    for part in objects.diff(both).values() if both else ():
+        size += len(part)
+        if size > MOST_DIFF:
+            return b"".join(diffs).decode(errors="surrogateescape"), left_out, True
+        diffs.append(part)
+    return b"".join(diffs).decode(errors="surrogateescape"), left_out, cut
+
+
+def _content(path: Path) -> tuple[bytes | None, int]:
+    """What a file or a link holds now, and its mode; None for more than is compared."""
+    try:
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            return os.fsencode(os.readlink(path)), _LINK
+        return plain_file.read(path, MOST_BLOB), _PROGRAM if status.st_mode & 0o100 else _FILE
+    except OSError:
+        return None, 0
 
 
 def _is_credential(path: str, content: bytes, choice: Choice) -> bool:
     secrets = (value.encode() for value in choice.values.values() if len(value) >= _LEAST_SECRET)
     return bool(credentials.kind_of(path, content)) or any(secret in content for secret in secrets)
-
-
-def _before(folder: Path, path: str) -> bytes:
-    """The content of a file in the commit; nothing if the file is new."""
-    try:
-        return git.ask(folder, "show", "--no-textconv", f"HEAD:./{path}")
-    except subprocess.CalledProcessError:
-        return b""

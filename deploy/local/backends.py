@@ -62,6 +62,8 @@ class LocalBackend(Backend):
 
     # Whether the nodes meet on a port of this machine, which has to be free.
     meets_on_machine = False
+    # Whether a script is kept from what is this user's on this machine.
+    in_containers = False
 
     @abstractmethod
     def __init__(self, spec: RunSpec) -> None:
@@ -197,6 +199,8 @@ class ProcessBackend(LocalBackend):
 
 class ComposeBackend(LocalBackend):
     """Nodes as containers of the compose services `master` and `worker`."""
+
+    in_containers = True
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec

@@ -28,7 +28,7 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
     folder = store.default_folder().parent / "environments"
     folder.mkdir(parents=True, exist_ok=True)
     place = ProcessPlace(HERE, script.python(), folder, script.sent(run_dir))
-    target = _bring(place, needs, folder, console)
+    target = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(target, commands.variables(os.environ, {}, target)) if target else None
 
 
@@ -39,15 +39,15 @@ def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packa
     place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source, code_layers=0)
     folder = store.default_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    volume = _bring(place, needs, folder, console)
+    volume = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(volume, commands.variables(place.look().variables, {})) if volume else None
 
 
-def _bring(place: Place, needs: Requirements, folder: Path, console: Console) -> str:
+def _bring(place: Place, needs: Requirements, folder: Path, console: Console, source: Path) -> str:
     """The environment's name. A second `fab up` waits until the first one has installed."""
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return packages_shown.bring([place], needs, _each, console).environments.get(HERE, "")
+        return packages_shown.bring([place], needs, _each, console, source).environments.get(HERE, "")
 
 
 def _each(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:

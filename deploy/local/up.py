@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 
-from ..config import keep, secrets
+from ..config import consent, keep, secrets
 from ..config import script as typed
+from ..config.owner import stranger
 from ..config.values import Gpus
+from ..config.wishes import Wish
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..core.names import RunId, asked_run, run_ids
@@ -101,18 +103,15 @@ def up(options: Options, console: Console) -> int:
     for note in asked.notes:
         console.note(note)
     in_files, hidden, sending = _hidden(options, choice.script)
-    folder, needs = None, None
+    folder, look, needs = None, None, None
     if choice.script:
         folder, look = script.check(options.folder, choice.arguments, sending, console)
         needs = packages_shown.asked(options.requirements, folder, look, console)
         _warn_alone(folder, asked, options, console)
-    code_now = repository.look(folder, sending) if folder else None
+    code_now = repository.look(folder, sending, look) if folder else None
     gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)
-    wanted = options.backend or ("processes" if gpus else "auto")
-    facts = _engine(wanted)
-    on_gpus = plan.on_gpus(gpus, 1 + workers) if gpus and not options.backend else None
-    choice_of_backend = on_gpus or plan.choose_backend(wanted, facts, backends.BACKENDS)
+    choice_of_backend, facts = _backend(options.backend, folder, gpus, 1 + workers)
     with (
         Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts,
         ExitStack() as held,
@@ -176,6 +175,21 @@ def _new_folder_undone(run_dir: Path, choice: record.Choice) -> Iterator[None]:
             with suppress(OSError):
                 record.undo_start(run_dir, {})
         raise
+
+
+def _backend(wanted: str, folder: Path | None, gpus: int, nodes: int) -> tuple[plan.BackendChoice, EngineFacts]:
+    """Where the nodes run, and what is known of the engine.
+
+    Raises UsageError if the script would run as this user, is another user's, and this user does not allow that.
+    """
+    name = wanted or ("processes" if gpus else "auto")
+    facts = _engine(name)
+    on_gpus = plan.on_gpus(gpus, nodes) if gpus and not wanted else None
+    choice = on_gpus or plan.choose_backend(name, facts, backends.BACKENDS)
+    if folder and not backends.BACKENDS[choice.name].in_containers and (owner := stranger(folder)):
+        words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
+        consent.require(folder, [Wish("script", words)], f"{FAB} up")
+    return choice, facts
 
 
 def _spec(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import mmap
 import threading
@@ -10,19 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..core import docker_faults
-from ..core.errors import BadAnswer, DeployError
-from ..core.fields import json_object, record, text, whole
+from ..core.errors import DeployError
+from ..core.fields import json_object, whole
 from ..core.printable import visible
 from ..core.text import amount
-from . import commands, store, uv
+from . import commands, uv
 from .inside.tools import NO_INDEX, NO_UV
 from .settings import Settings
 
 Files = Mapping[str, bytes | mmap.mmap]
-_MOST_WHEELS = 4 << 30  # bytes of wheels that one place may have built
 _MOST_WORDS = 8000
+_MOST_SAID = 64 << 20  # letters that one order may answer in all
 _CHUNK = 1 << 20
-_PIECE = record({"wheel": text(300, store.WHEEL), "bytes": text(1 << 20)})
 
 
 class Unreached(DeployError):
@@ -52,7 +50,7 @@ class Exchange:
         self._over = threading.Event()
         self._answer: dict[str, Any] | None = None
         self._failed: tuple[int, str] | None = None
-        self._wheels, self._size = dict[str, bytearray](), 0
+        self._size = 0
 
     def input(self, order: Mapping[str, Any], files: Files) -> Iterator[bytes]:
         """The program's text, the order and its files. It ends with the answer: an earlier end would end the order."""
@@ -74,18 +72,15 @@ class Exchange:
         self._over.wait()
 
     def line(self, line: str) -> None:
-        """Take a line of output. Raises DeployError for one that no program of ours writes."""
-        if not line.startswith("{"):
+        """Take a line of output. Raises DeployError for one that no program of ours writes, and for too many."""
+        self._size += len(line)
+        if self._size > _MOST_SAID:
+            raise DeployError(f"{self._place}: its packages' program says more than {amount(_MOST_SAID)}")
+        if not line.startswith("{") or self._over.is_set():
             return
-        row = json_object(line, "its packages")
+        row = json_object(line, f"{self._place}: its packages")
         if "say" in row:
             self._tell(visible(self._settings.hidden(str(row["say"])[:300])))
-        elif "wheel" in row:
-            piece = _PIECE(row, "a wheel")
-            self._size += len(piece["bytes"])
-            if self._size > _MOST_WHEELS:
-                raise DeployError(f"{self._place}: it built more than {amount(_MOST_WHEELS)} of wheels")
-            self._wheels.setdefault(piece["wheel"], bytearray()).extend(_bytes(piece["bytes"]))
         elif "failed" in row:
             words = self._settings.hidden(str(row.get("words", ""))[:_MOST_WORDS])
             self._failed = (whole(0, 255)(row["failed"], "its code"), words)
@@ -98,10 +93,8 @@ class Exchange:
         """End the input, whatever happens."""
         self._over.set()
 
-    def finish(
-        self, done: tuple[int, str], mode: str, path: str, hint: Callable[[str], str]
-    ) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """The answer, and the wheels that came with it. `done`: the program's exit code, and other output.
+    def finish(self, done: tuple[int, str], what: str, hint: Callable[[str], str]) -> dict[str, Any]:
+        """The answer. `done`: the program's exit code, and other output. `what` it was to do, for a message.
 
         Raises Unreached, or ToolFailed with uv's own words.
         """
@@ -110,15 +103,7 @@ class Exchange:
             kind, words = self._failed
             if kind in (NO_UV, NO_INDEX):
                 raise Unreached(self._place, words, kind == NO_UV)
-            what = "resolve" if mode == "lock" else "install"
-            raise ToolFailed(self._place, f"uv could not {what} the packages of {path}", words, hint(words))
+            raise ToolFailed(self._place, f"uv could not {what}", words, hint(words))
         if code or self._answer is None:
             raise docker_faults.fault(other)
-        return self._answer, {name: bytes(data) for name, data in self._wheels.items()}
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as fault:
-        raise BadAnswer("a wheel", "base64", text) from fault
+        return self._answer

@@ -1,26 +1,42 @@
-"""Sources that requirements name in git repositories, fetched here with the user's own git: its keys stay here."""
+"""Sources that requirements name in git repositories, fetched here with the user's own git: its keys stay here.
+
+The fetch alone has the user's settings: how to reach a server, and who they are there. What it brings is somebody
+else's: it is read with no settings at all, within limits (image/git_objects.py).
+"""
 
 from __future__ import annotations
 
-import io
+import mmap
 import os
+import re
 import subprocess
-import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..core.errors import DeployError
-from .requirements import SOURCE
+from ..core.text import amount
+from ..image import git_objects
+from ..image.git_objects import MOST_BLOB, Objects
 from .settings import without_logins
 
-_PATIENCE_S = 900.0
-_MOST_SOURCES, _HERE = 100, "git+file:"
+_PATIENCE_S, _SECONDS = 900.0, 120  # of the clock and of the processor, for one fetch
+MOST, MOST_FILES = 256 << 20, 50_000  # bytes and files of one source, unpacked
+_MOST_PACK = 1 << 30  # bytes of what a server sends
+_MOST_SOURCES, _MOST_READ = 100, 200
 # Where a package says what it needs.
 NAMES = ("pyproject.toml", "setup.cfg", "setup.py", "requirements.txt")
+_SOURCE = re.compile(r"\bgit\+(?:https|ssh)://[^\s;\"'\\]{1,2000}")
 _USER, _PASSWORD = "MUSTER_GIT_USER", "MUSTER_GIT_PASSWORD"
 _HELPER = f'!printf \'username=%s\\npassword=%s\\n\' "${_USER}" "${_PASSWORD}"; :'
+# Variables that say how this user reaches a server. All others of git may name another repository.
+_OWN = re.compile(r"GIT_(?:SSH|SSL|HTTP|CONFIG|ASKPASS|TRACE|CURL)\w*")
+_PUBLIC = re.compile(r"PATH|LANG|LC_\w+|GIT_SSL_\w+|(?:HTTPS|ALL|NO)_PROXY|(?:https|all|no)_proxy|SSL_CERT_\w+")
+_SETTINGS = (
+    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "fetch.recurseSubmodules=false", "gc.auto=0"),
+    *("http.followRedirects=initial", "pack.threads=1", "core.bigFileThreshold=8m", "maintenance.auto=false"),
+)
 
 
 def split(word: str) -> tuple[str, str]:
@@ -30,79 +46,111 @@ def split(word: str) -> tuple[str, str]:
     return urlunsplit((address.scheme, address.netloc, path, "", "")), revision
 
 
-def fetch(word: str) -> bytes:
-    """The files of a `git+https://...@REVISION`, as a tar file without the history. Raises DeployError, git's words."""
+def fetch(word: str, as_user: bool = True) -> tuple[mmap.mmap, list[str]]:
+    """The files of a `git+https://...@REVISION`, as a tar file without the history; and the sources that they name.
+
+    `as_user`: with the user's keys, passwords and settings. Raises DeployError, with git's words.
+    """
     url, revision = split(word)
     shown = without_logins(word)
-    if revision.startswith("-"):
+    if revision.startswith("-") or not re.fullmatch(r"[\w./@{}^~+-]+", revision):
         raise DeployError(f"{shown}: not a revision: {revision}")
     with TemporaryDirectory(prefix="muster-git-") as name:
-        git = _Git(Path(name), shown, url)
-        git.ask("init", "--quiet", "--bare")
-        return git.ask("archive", "--format", "tar", _fetched(git, revision))
+        git_objects.make(Path(name))
+        known = _fetch(_Git(Path(name), shown, url, as_user), revision)
+        try:
+            return _read(Objects(Path(name), Path(name) / "objects"), known, shown)
+        except subprocess.SubprocessError as fault:
+            raise DeployError(f"{shown}: its files take more time, memory or room than a source has") from fault
+        except OSError as fault:
+            raise DeployError(f"{shown}: it cannot be read: {fault.strerror}") from fault
 
 
-def fetch_all(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, bytes]:
-    """The files of these sources, and of those that they name themselves, by source. Raises DeployError."""
-    fetched: dict[str, bytes] = {}
-    waiting = list(words)
+def fetch_all(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, mmap.mmap]:
+    """The files of these sources, and of those that they name themselves, by source. Raises DeployError.
+
+    Whoever wrote a source does not reach others with this user's keys: what it names is fetched as anybody could.
+    """
+    fetched: dict[str, mmap.mmap] = {}
+    waiting = [(word, True) for word in words]
     while waiting:
-        word = waiting.pop(0)
+        word, as_user = waiting.pop(0)
         if word in fetched:
             continue
         if len(fetched) == _MOST_SOURCES:
             raise DeployError(f"more than {_MOST_SOURCES} git sources, each named by another one", "pin them yourself")
         tell(f"fetching {without_logins(word)} here")
-        fetched[word] = fetch(word)
-        # Somebody else's package names no repository of this machine.
-        waiting += [more for more in _named(fetched[word]) if word.startswith(_HERE) or not more.startswith(_HERE)]
+        fetched[word], more = fetch(word, as_user)
+        waiting += [(inner, False) for inner in more if inner not in words]
     return fetched
 
 
-def _named(files: bytes) -> list[str]:
-    """The git sources that a fetched package needs, as its own files say."""
-    with tarfile.open(fileobj=io.BytesIO(files)) as tar:
-        texts = [
-            tar.extractfile(entry).read(1 << 20)  # type: ignore[union-attr]
-            for entry in tar
-            if entry.isreg() and entry.name.rpartition("/")[2] in NAMES and entry.name.count("/") < 3
-        ]
-    return [word for text in texts for word in SOURCE.findall(text.decode(errors="replace"))]
-
-
-def _fetched(git: _Git, revision: str) -> str:
-    """What the revision is called here, once it is fetched."""
+def _fetch(git: _Git, revision: str) -> str:
+    """Bring the revision here; what it is called here."""
     for depth in (("--depth", "1"), ()):  # the simplest servers give no single commit
         try:
-            git.ask("fetch", "--quiet", *depth, "--", git.url, revision)
+            git.fetch(*depth, "--", git.url, revision)
         except DeployError:
             continue
         return "FETCH_HEAD"
-    git.ask("fetch", "--quiet", "--", git.url, "+refs/*:refs/theirs/*")  # it is a short commit
-    return git.ask("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
+    git.fetch("--", git.url, "+refs/*:refs/theirs/*")  # it is a short commit
+    return revision
+
+
+def _read(objects: Objects, known: str, shown: str) -> tuple[mmap.mmap, list[str]]:
+    """The tar file, and the sources that a package's own files name."""
+    try:
+        commit = objects.commit(known)
+    except subprocess.CalledProcessError as fault:
+        raise DeployError(f"{shown}: git cannot fetch it on this machine: it has no such revision") from fault
+    files = objects.files(commit)
+    size = sum(size for _, _, size in files)
+    if size > MOST or len(files) > MOST_FILES:
+        raise DeployError(
+            f"{shown}: {amount(size)} in {len(files)} files, more than a source has",
+            f"at most {amount(MOST)} and {MOST_FILES} files: build a wheel of it, and name that",
+        )
+    own = [name for path, name, size in files if _describes(path) and size <= MOST_BLOB][:_MOST_READ]
+    texts = objects.contents(list(dict.fromkeys(own))).values()
+    named = [word for text in texts for word in _SOURCE.findall(text.decode(errors="replace"))]
+    # A tar file has a head for each file, and is filled up at its end.
+    return objects.archive(commit, MOST + 2048 * MOST_FILES), list(dict.fromkeys(named))[: _MOST_SOURCES + 1]
+
+
+def _describes(path: str) -> bool:
+    return path.rpartition("/")[2] in NAMES and path.count("/") < 3
 
 
 class _Git:
     """git on this machine, in a folder. `shown`: the source as messages name it; `url`: without its password."""
 
-    def __init__(self, folder: Path, shown: str, url: str) -> None:
-        self._folder, self._shown = folder, shown
+    def __init__(self, folder: Path, shown: str, url: str, as_user: bool) -> None:
+        self._folder, self._shown, self._as_user = folder, shown, as_user
         self.url, self._login = _login(url)
 
-    def ask(self, *words: str) -> bytes:
-        """What a command prints. Raises DeployError."""
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("GIT_DIR")},
-            **self._login,
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_SSH_COMMAND": os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
-        }
+    def fetch(self, *words: str) -> None:
+        """Bring something from a server. Raises DeployError."""
+        if not self._as_user and not self.url.startswith("https:"):
+            raise DeployError(
+                f"{self._shown}: a fetched source names it, and it takes your keys",
+                "if that is wanted, name it in your own requirements too",
+            )
         # Of a name alone, the user's own helpers may know the password. Ours comes last, with an empty one: a token.
-        first = ("-c", "credential.helper=") if self._login.get(_PASSWORD) else ()
-        own = (*first, "-c", f"credential.helper={_HELPER}") if self._login else ()
-        command = ["git", "-C", str(self._folder), "-c", "protocol.ext.allow=never", *own, *words]
+        first = () if self._as_user and not self._login.get(_PASSWORD) else ("credential.helper=",)
+        own = (f"credential.helper={_HELPER}",) if self._login else ()
+        settings = [word for setting in (*_SETTINGS, *first, *own) for word in ("-c", setting)]
+        command = ["git", *settings, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *words]
+        limited = git_objects.limited(command, _SECONDS, _MOST_PACK)
         try:
-            done = subprocess.run(command, capture_output=True, env=environment, timeout=_PATIENCE_S, check=False)
+            done = subprocess.run(
+                limited,
+                cwd=self._folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PATIENCE_S,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired) as fault:
             raise DeployError(f"{self._shown}: git does not answer here: {fault}", "install git") from fault
         if done.returncode:
@@ -111,7 +159,21 @@ class _Git:
                 f"{self._shown}: git cannot fetch it on this machine: {without_logins(last)}",
                 f"try it: git ls-remote {without_logins(self.url)}",
             )
-        return done.stdout
+
+    def _environment(self) -> Mapping[str, str]:
+        ours = {
+            **self._login,
+            "GIT_DIR": str(self._folder),
+            "GIT_ALLOW_PROTOCOL": "https:ssh" if self._as_user else "https",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+        }
+        if not self._as_user:
+            ours |= {"HOME": str(self._folder), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+            shell = {name: value for name, value in os.environ.items() if _PUBLIC.fullmatch(name)}
+            return {**shell, **ours}
+        shell = {name: value for name, value in os.environ.items() if name[:4] != "GIT_" or _OWN.fullmatch(name)}
+        return {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **shell, **ours}
 
 
 def _login(url: str) -> tuple[str, dict[str, str]]:

@@ -1,58 +1,75 @@
-"""Packages onto the places of a run (hosts, or this machine): one resolves them once, each installs them for itself.
+"""Packages onto the places of a run (hosts, or this machine): resolved here, and installed by each place for itself.
 
-The order: ask each place what it has; find the lock of an earlier time, or let the first place that reaches an index
-make it; let each place that lacks the packages install them; compare the digests of all installed files.
+The order: ask each place what it has, and what its base has, which must be the same everywhere; find the lock of an
+earlier time, or resolve one here; let each place that lacks the packages build what has no wheel, for itself alone, and
+install; compare the digests of the installed files. No place decides anything for another.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import mmap
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory
+from threading import Lock as Mutex
 from typing import Any
 
 from ..core import docker_faults
 from ..core.errors import DeployError
-from ..core.fields import record, text, whole
+from ..core.fields import array, default, record, text, whole
 from ..core.program import FAB
 from ..core.results import Results
-from ..core.text import amount
 from ..image import official
-from . import git, passwords, store, uv
-from .exchange import Exchange, Files, Unreached
-from .places import Place
+from . import base, git, passwords, resolve, sdists, sources, store, uv, wheels
+from .base import Base
+from .exchange import Exchange, Files, ToolFailed, Unreached
+from .places import HERE, Has, Place
 from .requirements import Requirements
 from .settings import Settings
-from .store import Lock
+from .store import Lock, Source
 
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
-_MOST_COPIED = 64 << 30  # bytes of packages, from a host that reaches an index to one that does not
+_BEFORE = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
+_BUILT = record(
+    {
+        "key": text(32, "[0-9a-f]{32}"),
+        "wheel": text(300, store.WHEEL),
+        "sha256": text(64, "[0-9a-f]{64}"),
+        "name": text(200, store.NAME),
+        "version": text(200, store.VERSION),
+        "requires": default(array(text(4000), 1000), []),
+        "extras": default(array(text(200, store.NAME), 1000), []),
+    }
+)
 
 
 @dataclass(frozen=True)
 class PackageRequest:
     """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
 
-    `each` does one thing at all places at once: for hosts that is `ssh.session.on_all`. `instead`: installs for places
-    that reach no index, if no other does; they get the files.
+    `each` does one thing at all places at once: for hosts that is `ssh.session.on_all`. `source`: the folder that is
+    sent.
     """
 
     requirements: Requirements
     settings: Settings
     tell: Tell
     each: Each
-    instead: Place | None = None
+    source: Path
 
 
 @dataclass(frozen=True)
 class Installed:
     """The packages of a run at all its places. `environments` by place, empty if the base has all that is needed.
 
-    `variables`: of the base. `size`: bytes, 0 if they were there before. `sent`: bytes of uv and wheels through here.
+    `variables`: of the base. `size`: bytes, 0 if they were there before. `sent`: bytes of uv and sources through here.
     """
 
     lock: Lock
@@ -67,124 +84,238 @@ def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = 
 
     Raises DeployError with the tool's own words; the packages that were there before stay.
     """
-    folder, sent = folder or store.default_folder(), [0]
-    has = asked.each(places, lambda place: place.look()).all()
-    first = next(iter(has.values()))
-    key = asked.requirements.key(store.FORMAT, uv.VERSION, list(first.base), asked.settings.public)
-    lock = store.find(key, folder)
-    if lock is None:
-        lock = _locked(places, asked, sent)
-        store.keep(key, lock, folder)
-    if not lock.lines:
-        return Installed(lock, {}, first.variables)
-    digest = lock.digest(*first.base)
-    names = {place.name: place.environment(digest) for place in places}
-    lacking = [place for place in places if names[place.name] not in has[place.name].environments]
-    done = _everywhere(places, lacking, asked, lock, digest, sent) if lacking else {}
-    files = _agreed(lacking, {name: answer["digest"] for name, answer in done.items()}, lock, digest)
-    if files != lock.files:
-        store.keep(key, replace(lock, files=files), folder)
-    size = max((answer["size"] for answer in done.values()), default=0)
-    return Installed(lock, names, first.variables, size, sent[0])
-
-
-def _locked(places: Sequence[Place], asked: PackageRequest, sent: list[int]) -> Lock:
-    """The lock that the first place with a way to an index makes. Raises DeployError with uv's words."""
-    needs, unreached = asked.requirements, dict[str, DeployError]()
-    texts = [path for path, content in needs.files if path.endswith((".txt", ".in", ".toml")) and len(content) != 32]
-    fetched = git.fetch_all(needs.git, lambda words: asked.tell(places[0].name, words))
-    order: dict[str, Any] = {
-        "mode": "lock",
-        "kind": needs.kind,
-        "requirements": needs.path,
-        "builds": bool(needs.packages or needs.git or needs.unsent),
-        "files_read": texts,
-        "git": list(map(passwords.plain, fetched)),
-        "kept": {f"kept-{number}": path for number, path in enumerate(needs.unsent)},
-    }
-    contents = dict(needs.files)
-    sources = {name: contents[path] for name, path in order["kept"].items()}
-    sources |= {f"git-{number}.tar": content for number, content in enumerate(fetched.values())}
-    for place in (*places, *([asked.instead] if asked.instead else ())):
-        try:
-            answer, wheels = _do(place, asked, order, sources, "", sent)
-        except Unreached as fault:
-            unreached[place.name] = fault
-        else:
-            read = store.LOCK(answer, f"{place.name}: its lock")
-            return Lock(tuple(read["lock"]), tuple(read["left_out"]), read["base"], wheels)
-    Results(unreached).all()
-    raise DeployError("no host to lock packages on")
-
-
-def _everywhere(
-    places: Sequence[Place], lacking: Sequence[Place], asked: PackageRequest, lock: Lock, digest: str, sent: list[int]
-) -> dict[str, dict[str, Any]]:
-    """Install at each place that lacks the packages; one that reaches no index gets the files of one that has them."""
-    results = asked.each(lacking, lambda place: _install(place, asked, lock, digest, sent))
-    unreached = [place for place in lacking if isinstance(results.faults.get(place.name), Unreached)]
-    having = [place for place in places if place not in lacking or place.name in results.values]
-    if not unreached or len(unreached) < len(results.faults) or not (having or asked.instead):
-        return results.all()
-    source = having[0] if having else asked.instead
-    assert source is not None
-    if not having and source.environment(digest) not in source.look().environments:
-        _install(source, asked, lock, digest, sent)
-    with TemporaryFile() as file:
-        asked.tell(source.name, f"its packages are copied to {', '.join(place.name for place in unreached)}")
-
-        def take(piece: bytes) -> None:
-            if file.tell() > _MOST_COPIED:
-                raise DeployError(f"{source.name}: its packages are more than {amount(_MOST_COPIED)}")
-            file.write(piece)
-
-        source.export(digest, take)
-        file.flush()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            order = {"mode": "unpack"}
-            files = {"packages.tar": content}
-            copied = asked.each(unreached, lambda place: _do(place, asked, order, files, digest, sent)[0]).all()
-    return {**results.values, **{name: _INSTALLED(answer, "its packages") for name, answer in copied.items()}}
-
-
-def _install(place: Place, asked: PackageRequest, lock: Lock, digest: str, sent: list[int]) -> dict[str, Any]:
-    files = {f"wheels/{name}": data for name, data in lock.wheels.items()}
-    answer, _ = _do(place, asked, {"mode": "install", "lock": list(lock.lines)}, files, digest, sent)
-    installed: dict[str, Any] = _INSTALLED(answer, "its packages")
-    return installed
-
-
-def _do(
-    place: Place, asked: PackageRequest, order: Mapping[str, Any], files: Files, digest: str, sent: list[int]
-) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Let a place do one order; once more with the uv of this machine if it gets none."""
-
-    def once(files: Files) -> tuple[dict[str, Any], dict[str, bytes]]:
-        sent[0] += sum(map(len, files.values()))
-        exchange = Exchange(place.name, asked.settings, lambda words: asked.tell(place.name, words))
-        return exchange.finish(place.run(digest, exchange, order, files), order["mode"], asked.requirements.path, hint)
-
+    work = _Work(places, asked, store.own(folder or store.default_folder()))
     try:
-        return once(files)
-    except Unreached as fault:
-        if not fault.uv:
-            raise
-        asked.tell(place.name, "sending uv")
-        return once({**files, "uv": uv.program_for(place.name, place.machine())})
+        return work.bring()
+    finally:
+        work.clean()
 
 
-def _agreed(places: Sequence[Place], digests: Mapping[str, str], lock: Lock, digest: str) -> str:
-    """The one digest of the installed files. Where there are others, removes them and raises DeployError."""
-    wanted = lock.files or next(iter(digests.values()), "")
-    if odd := [place for place in places if digests[place.name] != wanted]:
-        for place in odd:
-            place.remove(digest)
-        raise DeployError(
-            f"{', '.join(place.name for place in odd)}: the installed files differ from those of the other hosts, from "
-            "the same lock",
-            "deploy again; if they still differ, the index serves different files under one name",
+class _Work:
+    """One command's work on all places."""
+
+    def __init__(self, places: Sequence[Place], asked: PackageRequest, folder: Path) -> None:
+        self._places, self._asked, self._folder = places, asked, folder
+        self._scratch: dict[str, str] = {}
+        self._built: dict[str, dict[str, dict[str, Any]]] = {place.name: {} for place in places}
+        self._offline: dict[str, bytes] | None = None
+        self._sent, self._mutex = 0, Mutex()
+        self._fetched: dict[str, bytes | mmap.mmap] = {}
+        self._sdists: dict[str, bytes] = {}
+
+    def bring(self) -> Installed:
+        """Do all of it."""
+        asked, folder = self._asked, self._folder
+        self._has: dict[str, Has] = asked.each(self._places, lambda place: place.look()).all()
+        first = next(iter(self._has.values()))
+        self._base = base.same(asked.each(self._places, self._describe).all())
+        self._deciding = [list(first.base), self._base.digest, asked.settings.public]
+        key = asked.requirements.key(store.FORMAT, uv.VERSION, *self._deciding)
+        found = store.find(key, folder)
+        lock = found or self._resolved()
+        if lock.count:
+            try:
+                names, done = self._install(lock)
+            except sources.Differ:
+                if not found:
+                    raise
+                store.drop(key, folder)  # what hosts said at that time is not what these say
+                lock, found = self._resolved(), None
+                names, done = self._install(lock)
+        else:
+            names, done = {}, {}
+        files = self._agreed({name: answer["digest"] for name, answer in done.items()}, lock)
+        if not found or files != lock.files:
+            store.keep(key, replace(lock, files=files), folder)
+        size = max((answer["size"] for answer in done.values()), default=0)
+        return Installed(lock, names, first.variables, size, self._sent)
+
+    def clean(self) -> None:
+        """Remove the built wheels that no install has removed."""
+        left = [place for place in self._places if place.name in self._scratch]
+        if left:
+            self._asked.each(left, lambda place: place.forget(self._scratch[place.name]))
+
+    def _describe(self, place: Place) -> Base:
+        """What the place's base has: as it said before, or asked now."""
+        layers = self._has[place.name].base
+        if known := base.remembered(self._folder, place.who, layers):
+            return known
+        said = base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
+        base.remember(self._folder, place.who, layers, said)
+        return said
+
+    def _resolved(self) -> Lock:
+        """A new lock. Raises DeployError with uv's words."""
+        asked = self._asked
+        tell = partial(asked.tell, HERE)
+        fetched = git.fetch_all(asked.requirements.git, tell)
+        of_git = sources.of_git(fetched)
+        self._fetched = {source.place: content for source, content in zip(of_git, fetched.values(), strict=True)}
+        local = sources.of_folder(asked.requirements, asked.source)
+        words = list(map(passwords.plain, fetched))
+        question = resolve.Question(
+            asked.requirements, self._base, local, dict(zip(words, of_git, strict=True)), self._described_by_builds
         )
-    return wanted
+        with TemporaryDirectory(prefix="muster-packages-") as name:
+            try:
+                tool = uv.Uv(self._folder, Path(name), asked.settings, tell)
+                lock = resolve.Resolving(question, tool, Path(name)).lock()
+            except uv.Failed as fault:
+                raise self._failed_here(fault.words) from fault
+        used = {source.place for source in lock.sources if source.kind == "git"}
+        return replace(lock, fetched={name: data for name, data in self._fetched.items() if name in used})
+
+    def _failed_here(self, words: str) -> DeployError:
+        if uv.LOST.search(words) and "HTTP status" not in words:
+            return Unreached(HERE, words.splitlines()[0].removeprefix("error: "), uv=False)
+        return ToolFailed(
+            HERE, f"uv could not resolve the packages of {self._asked.requirements.path}", words, hint(words)
+        )
+
+    def _described_by_builds(self, wanted: Sequence[Source]) -> list[Source]:
+        """What these sources need, as the builds of all places say. Raises DeployError where they differ."""
+        self._build(self._places, wanted)
+        return [
+            sources.agree({p.name: self._built[p.name][source.key] for p in self._places}, _to_describe(source))
+            for source in wanted
+        ]
+
+    def _build(self, places: Sequence[Place], wanted: Sequence[Source]) -> None:
+        """Let each place build what it has not built yet."""
+        lacking = [p for p in places if any(source.key not in self._built[p.name] for source in wanted)]
+        if not lacking:
+            return
+        for source in wanted:
+            if source.kind == "index" and source.key not in self._sdists:
+                digests = [word.removeprefix("--hash=sha256:") for word in source.place.split() if "--hash" in word]
+                self._sdists[source.key] = sdists.fetch(source.url, digests, self._asked.settings)
+        self._asked.each(lacking, lambda place: self._build_at(place, wanted)).all()
+
+    def _build_at(self, place: Place, wanted: Sequence[Source]) -> None:
+        todo = [source for source in wanted if source.key not in self._built[place.name]]
+        contents = dict(self._asked.requirements.files)
+        overlay = {f"kept-{number}": path for number, path in enumerate(self._asked.requirements.unsent)}
+        files: dict[str, bytes | mmap.mmap] = {name: contents[path] for name, path in overlay.items()}
+        rows = list[dict[str, Any]]()
+        for number, source in enumerate(todo):
+            row: dict[str, Any] = {"key": source.key, "kind": source.kind, "subdirectory": source.subdirectory}
+            if source.kind == "folder":
+                row |= {"path": source.place, "editable": source.editable, "overlay": overlay}
+            else:
+                row["tar"] = f"source-{number}"
+                files[f"source-{number}"] = (
+                    self._fetched[source.place] if source.kind == "git" else self._sdists[source.key]
+                )
+            row |= {"line": source.place} if source.kind == "index" else {}
+            row |= {"name": source.name} if source.name else {}
+            rows.append(row)
+        keep = {source.key: self._cache_key(source) for source in todo}
+        order = {"mode": "build", "sources": rows, "keep": keep, "with_torch": []}
+        answer = self._do(place, order, files)
+        said = array(_BUILT, 1000)(answer.get("built"), f"{place.name}: its builds")
+        by_key = {row["key"]: row for row in said}
+        if missing := [source for source in todo if source.key not in by_key]:
+            raise DeployError(f"{place.name}: it built nothing of {sources.shown(missing[0])}")
+        if odd := [need for row in said for need in row["requires"] if not sources.is_need(need)]:
+            raise DeployError(f"{place.name}: a package that it built needs {odd[0][:200]!r}, which nobody can install")
+        self._built[place.name] |= by_key
+
+    def _cache_key(self, source: Source) -> str:
+        """What decides a wheel: under this name the place may keep it, for itself."""
+        text = json.dumps([store.FORMAT, uv.VERSION, source.key, *self._deciding])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _install(self, lock: Lock) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+        """Install at each place that lacks the packages. Gives the environments, and the answers of these places."""
+        digest = lock.digest(*self._deciding[:2])
+        names = {place.name: place.environment(digest) for place in self._places}
+        lacking = [place for place in self._places if names[place.name] not in self._has[place.name].environments]
+        self._fetched = {**self._fetched, **lock.fetched}
+        if lacking and lock.sources:
+            self._build(lacking, lock.sources)
+            for source in lock.sources:
+                rows = {place.name: self._built[place.name][source.key] for place in lacking}
+                sources.agree({**({_BEFORE: _row(source)} if source.described else {}), **rows}, source)
+        done = self._asked.each(lacking, lambda place: self._install_at(place, lock, digest)).all() if lacking else {}
+        return names, done
+
+    def _install_at(self, place: Place, lock: Lock, digest: str) -> dict[str, Any]:
+        built = [self._built[place.name][source.key] for source in lock.sources]
+        rows = [{"wheel": row["wheel"], "sha256": row["sha256"]} for row in built]
+        needs = self._asked.requirements
+        own = {f"wheels/{path.rpartition('/')[2]}": data for path, data in needs.files if path.endswith(".whl")}
+        order = {"mode": "install", "lock": list(lock.lines), "built": rows}
+        try:
+            answer = self._do(place, order, own, digest)
+        except Unreached:
+            sent = self._wheels(lock)
+            self._asked.tell(place.name, "it reaches no index: its packages are sent from here")
+            answer = self._do(place, order, {**own, **sent}, digest, offline=True)
+        self._scratch.pop(place.name, None)
+        installed: dict[str, Any] = _INSTALLED(answer, f"{place.name}: its packages")
+        return installed
+
+    def _wheels(self, lock: Lock) -> dict[str, bytes]:
+        """The wheels of a lock, fetched here by their hashes, for hosts that reach no index."""
+        with self._mutex:
+            if self._offline is None:
+                self._offline = wheels.fetch(lock, self._base, self._asked.settings, self._folder)
+            return self._offline
+
+    def _do(
+        self, place: Place, order: Mapping[str, Any], files: Files, digest: str = "", offline: bool = False
+    ) -> dict[str, Any]:
+        """Let a place do one order; once more with the uv of this machine if it gets none."""
+        asked = self._asked
+        settings = replace(asked.settings, variables={"UV_NO_INDEX": "1"}) if offline else asked.settings
+        scratch = self._scratch.setdefault(place.name, secrets.token_hex(16)) if order["mode"] == "build" else ""
+        scratch = scratch or (self._scratch.get(place.name, "") if order["mode"] == "install" else "")
+        what = f"{order['mode']} the packages of {asked.requirements.path}"
+
+        def once(files: Files) -> dict[str, Any]:
+            with self._mutex:
+                self._sent += sum(map(len, files.values()))
+            exchange = Exchange(place.name, settings, lambda words: asked.tell(place.name, words))
+            return exchange.finish(place.run(exchange, order, files, digest, scratch), what, hint)
+
+        try:
+            return once(files)
+        except Unreached as fault:
+            if not fault.uv:
+                raise
+            asked.tell(place.name, "sending uv")
+            return once({**files, "uv": uv.program_for(place.name, place.machine())})
+
+    def _agreed(self, digests: Mapping[str, str], lock: Lock) -> str:
+        """The one digest of the installed files. Where there are others, removes them and raises DeployError.
+
+        What other hosts said at an earlier time counts only if a host of now has the packages from then.
+        """
+        before = [place.name for place in self._places if place.name not in digests]
+        said = list(digests.values())
+        if not said or (not before and len(set(said)) == 1) or set(said) == {lock.files}:
+            return said[0] if said else lock.files
+        usual = lock.files if before else max(said, key=said.count)
+        odd = [place for place in self._places if digests.get(place.name, usual) != usual]
+        others = [place.name for place in self._places if place not in odd]
+        doubted = odd if before or len(others) > len(odd) else [p for p in self._places if p.name in digests]
+        for place in doubted:
+            place.remove(lock.digest(*self._deciding[:2]))
+        raise DeployError(
+            f"{', '.join(place.name for place in odd)}: the installed files differ from those of {', '.join(others)}, "
+            "from the same lock",
+            "deploy again; if they still differ, the index serves different files under one name, or a host lies",
+        )
+
+
+def _to_describe(source: Source) -> Source:
+    """The source, to be described by its builds where its own files do not say what it needs."""
+    return replace(source, described=True) if source.kind == "index" or not source.name else source
+
+
+def _row(source: Source) -> dict[str, Any]:
+    return {"name": source.name, "version": source.version, "requires": source.requires, "extras": source.extras}
 
 
 def hint(words: str) -> str:

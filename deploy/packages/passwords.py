@@ -1,7 +1,7 @@
-"""Passwords that a requirements file holds in its addresses: what hosts get of the file has none.
+"""The indexes that a requirements file names, and the passwords in its addresses.
 
-Such a file stays on this machine (image/credentials.py). An index goes to the install with the user's own settings, on
-its input; a git source is fetched here.
+An index goes with the user's own settings, which hosts get on their input: they install from where was resolved. A file
+with a password stays on this machine (image/credentials.py); a git source is fetched here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from ..core.errors import UsageError
 from ..image import credentials
-from .requirements import Requirements, lines
+from .requirement_lines import lines
+from .requirements import Requirements
 from .settings import Settings, without_logins
 
 _INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)(\S+)")
@@ -20,7 +21,7 @@ _LOGIN = re.compile(r"(https?://)[^/@\s]+@")
 
 
 def take_out(needs: Requirements, own: Settings) -> tuple[Requirements, Settings]:
-    """The requirements without passwords, and the settings with the indexes that had them.
+    """The requirements without indexes and passwords, and the settings with these indexes.
 
     Raises UsageError for another address with a password, with file and line.
     """
@@ -29,7 +30,7 @@ def take_out(needs: Requirements, own: Settings) -> tuple[Requirements, Settings
     for path, content in needs.files:
         for source in needs.git:  # also of a mere user's name: the fetched source is named without it
             content = content.replace(source.encode(), plain(source).encode())
-        files.append((path, _without(path, content, variables) if path in paths else content))
+        files.append((path, _without(path, content, variables) if path in paths or _may_name(path) else content))
     return replace(needs, files=tuple(files), unsent=tuple(sorted(paths))), replace(own, variables=variables)
 
 
@@ -38,14 +39,20 @@ def plain(text: str) -> str:
     return _LOGIN.sub(r"\1", text)
 
 
+def _may_name(path: str) -> bool:
+    return path.endswith((".txt", ".in"))
+
+
 def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
     """The text without these; adds to the variables."""
     text = content.decode(errors="replace").splitlines()
+    before = list(text)
     for number, line in lines(content):
-        if not _LOGIN.search(line):
-            continue
         index = _INDEX.fullmatch(line)
-        if index and (name := _VARIABLES.get(index[1])):
+        name = _VARIABLES.get(index[1], "") if index else ""
+        if not _LOGIN.search(line) and not (name and index and index[2].startswith(("http:", "https:"))):
+            continue
+        if index and name:
             more = name == "UV_INDEX" and variables.get(name)
             variables[name] = f"{variables[name]} {index[2]}" if more else index[2]
             text[number - 1] = ""
@@ -54,4 +61,4 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
                 f"{path}:{number}: {without_logins(line)}: a password that hosts would get in a file",
                 "name an index with it, or put the password into pip's settings: pip config",
             )
-    return "\n".join([*text, ""]).encode()
+    return "\n".join([*text, ""]).encode() if text != before else content

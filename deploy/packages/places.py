@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import secrets
@@ -13,14 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from threading import Thread, Timer
 from typing import Any, NamedTuple, Protocol
 
 from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.fields import array, default, json_object, record, text
-from ..image.model import DIGEST, WORKSPACE
+from ..image.model import DIGEST
 from . import commands
 from .exchange import Exchange, Files
 
@@ -50,20 +50,29 @@ class Place(Protocol):
     def name(self) -> str:
         """The place's name in messages."""
 
+    @property
+    def who(self) -> str:
+        """What tells this place from every other one."""
+
     def look(self) -> Has:
         """What it has. Raises DeployError."""
 
     def environment(self, digest: str) -> str:
         """The name there of the environment with that content."""
 
-    def run(self, digest: str, exchange: Exchange, order: Mapping[str, Any], files: Files) -> tuple[int, str]:
-        """Let the program do an order; an empty digest: it only locks. Returns its exit code and its other output."""
+    def run(
+        self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
+    ) -> tuple[int, str]:
+        """Let the program do an order. Returns its exit code and its other output.
+
+        digest: of the environment that an install makes. scratch: a name for what builds hand to the install.
+        """
+
+    def forget(self, scratch: str) -> None:
+        """Remove what builds left under that name."""
 
     def remove(self, digest: str) -> None:
         """Remove the environment with that content."""
-
-    def export(self, digest: str, take: Callable[[bytes], None]) -> None:
-        """Give the environment with that content to `take`, as a tar stream in pieces. Raises DeployError."""
 
     def machine(self) -> str:
         """The processor, as the kernel names it."""
@@ -83,9 +92,6 @@ class Runner(Protocol):
     ) -> Any:
         """Run a command to its end, as ssh.session.Session.run does."""
 
-    def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Any:
-        """Run a command with much output, as ssh.session.Session.receive does."""
-
 
 class Done(NamedTuple):
     """How a command of this machine ended."""
@@ -95,11 +101,11 @@ class Done(NamedTuple):
     err: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class DockerPlace:
     """A Docker engine. `owner`: uid and gid of the run's processes. `limits`, `mounts`: options of docker run.
 
-    `code_layers`: how many of the image's layers are the user's code.
+    `code_layers`: how many of the image's layers are the user's code. `where`: the login and address of its host.
     """
 
     name: str
@@ -110,6 +116,13 @@ class DockerPlace:
     limits: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
     code_layers: int = 1
+    where: str = ""
+    _base: str = ""
+
+    @property
+    def who(self) -> str:
+        """The host's name and address, and the run's user there."""
+        return json.dumps([self.name, self.where, self.user, self.owner])
 
     def look(self) -> Has:
         """The image's layers below the code, the image's variables, our whole volumes."""
@@ -120,25 +133,29 @@ class DockerPlace:
         rows = [_LISTED(json_object(line, "its packages"), "its packages") for line in lines]
         shown: dict[str, Any] = next((row for row in rows if "layers" in row), {"layers": [], "environment": []})
         variables = dict(line.partition("=")[::2] for line in shown.get("environment") or ())
-        layers = shown["layers"][: len(shown["layers"]) - self.code_layers]
-        return Has(tuple(layers), variables, frozenset(row["volume"] for row in rows if "volume" in row))
+        layers = tuple(shown["layers"][: len(shown["layers"]) - self.code_layers])
+        self._base = commands.base(layers, variables)
+        return Has(layers, variables, frozenset(row["volume"] for row in rows if "volume" in row))
 
     def environment(self, digest: str) -> str:
         """The volume's name."""
         return f"muster-packages-{self.owner[0]}-{digest}"
 
-    def container(self, volume: str, digest: str) -> tuple[str, ...]:
-        """The `docker run` of one order."""
-        limits = (*self.limits, *self.mounts)
-        return commands.container(self.image, self.user, commands.cache(self.owner[0]), volume, digest, limits)
+    def box(self, scratch: str = "") -> commands.Box:
+        """Where orders are done."""
+        uid = self.owner[0]
+        return commands.Box(self.image, self.user, uid, self._base, scratch, self.limits, self.mounts)
 
-    def run(self, digest: str, exchange: Exchange, order: Mapping[str, Any], files: Files) -> tuple[int, str]:
+    def run(
+        self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
+    ) -> tuple[int, str]:
         """In a container of the image, which is removed at its end."""
-        volume = self.environment(digest) if digest else ""
-        container, cache = self.container(volume, digest or "lock"), commands.cache(self.owner[0])
-        argv = commands.do_packages(volume, digest, secrets.token_hex(16), container, self.user, cache)
-        place = {"owner": self.owner, "cache": commands.CACHE, "source": WORKSPACE}
-        where = {**order, **place, **({"target": commands.TARGET} if volume else {})}
+        box, mode = self.box(scratch), order["mode"]
+        if mode == "install":
+            argv = commands.install(box, self.environment(digest), digest, secrets.token_hex(16))
+        else:
+            argv = commands.build(box) if mode == "build" else commands.describe(box)
+        where = {**order, **commands.PLACES, "owner": self.owner}
         try:
             source = exchange.input(where, files)
             done = self.runner.run(argv, input=source, timeout_s=None, check=False, on_line=exchange.line)
@@ -146,11 +163,9 @@ class DockerPlace:
             exchange.close()
         return done.code, done.err or done.out
 
-    def export(self, digest: str, take: Callable[[bytes], None]) -> None:
-        """The volume's content."""
-        done = self.runner.receive(commands.export(self.image, self.environment(digest)), take)
-        if done.code:
-            raise docker_faults.fault(done.err)
+    def forget(self, scratch: str) -> None:
+        """Remove the volume with built wheels."""
+        self.runner.run(commands.forget(self.box(scratch)), check=False)
 
     def remove(self, digest: str) -> None:
         """Remove the volume."""
@@ -198,17 +213,6 @@ class Here:
             raise DeployError(f"this machine: `{argv[0]}` ended with code {code}: {out[-300:]}")
         return Done(code, out, out if code else "")
 
-    def receive(self, argv: Sequence[str], take: Callable[[bytes], None]) -> Done:
-        """Run a command; `take` gets its output in pieces."""
-        # A full pipe without a reader would stop a command that complains at length.
-        with TemporaryFile() as words:
-            with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words) as process:
-                assert process.stdout is not None
-                while piece := process.stdout.read(1 << 20):
-                    take(piece)
-            words.seek(0)
-            return Done(process.returncode, "", words.read(1 << 20).decode(errors="replace"))
-
 
 @dataclass(frozen=True)
 class ProcessPlace:
@@ -234,11 +238,23 @@ class ProcessPlace:
         """The environment's folder."""
         return str(self.folder / digest)
 
-    def run(self, digest: str, exchange: Exchange, order: Mapping[str, Any], files: Files) -> tuple[int, str]:
+    @property
+    def who(self) -> str:
+        """This machine's Python."""
+        return self.python
+
+    def run(
+        self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
+    ) -> tuple[int, str]:
         """In a process of that Python. An environment without its mark is what an earlier try left."""
-        target, cache = self.folder / digest, self.folder.parent / "cache"
-        where: dict[str, Any] = {**order, "owner": [], "cache": str(cache), "source": str(self.source)}
-        cache.mkdir(parents=True, exist_ok=True)
+        target, top = self.folder / digest, self.folder.parent
+        where: dict[str, Any] = {**order, "owner": [], "source": str(self.source)}
+        for name in ("cache", "tools"):
+            where[name] = str(top / f"packages-{name}")
+            Path(where[name]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        where["made"] = str(top / f"built-{scratch}")
+        if scratch:
+            Path(where["made"]).mkdir(mode=0o700, exist_ok=True)
         if digest:
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True)
@@ -248,15 +264,17 @@ class ProcessPlace:
             done = Here().run(argv, input=exchange.input(where, files), check=False, on_line=exchange.line)
         finally:
             exchange.close()
+        if digest and scratch:
+            self.forget(scratch)
         if digest and not done.code:
             (target / ".whole").touch()
         elif digest:
             shutil.rmtree(target, ignore_errors=True)
         return done.code, done.err
 
-    def export(self, digest: str, take: Callable[[bytes], None]) -> None:
-        """Not used: the environment of this machine's own Python is never exported."""
-        raise DeployError("an environment of this machine's Python fits no other machine")
+    def forget(self, scratch: str) -> None:
+        """Remove the folder with built wheels."""
+        shutil.rmtree(self.folder.parent / f"built-{scratch}", ignore_errors=True)
 
     def remove(self, digest: str) -> None:
         """Remove the environment's folder."""

@@ -5,27 +5,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import posixpath
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ..config.wishes import Wish
+from ..core import plain_file
 from ..core.errors import UsageError
+from . import project_file, requirement_lines
+from .origins import Origins
+from .requirement_lines import lines
 from .settings import without_logins
 
 NO = "no"
 # In this order; a pyproject.toml only if it is a project's.
 DEFAULT_FILES = ("uv.lock", "requirements.txt", "pyproject.toml")
-_INCLUDE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
+_FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
-_LOCAL = re.compile(r"(?:[\w.-]+(?:\[[^\]]*\])?\s*@\s*)?(?:file:)?(\.{1,2}(?:/.*)?|/.*)")
-SOURCE = re.compile(r"\bgit\+(?:https?|ssh|file)://[^\s;\"']+")
-_OTHERSOURCE = re.compile(r"\bgit\+|\bhg\+|\bsvn\+|\bbzr\+")
-_OWN_OPTIONS = re.compile(r"--(?:index-url|extra-index-url|find-links|trusted-host)|-i\s|-f\s")
-_MOST = 1 << 20  # bytes of one file
+_OWN_OPTIONS = re.compile(r"(?:--index-url|--extra-index-url|--find-links|-i|-f)(?:\s+|=)(\S.*)")
+# What means the same on each machine, and reads nothing.
+_PLAIN = re.compile(
+    r"--(?:no-index|pre|prefer-binary|require-hashes)|--(?:trusted-host|no-binary|only-binary|use-feature)(?:\s+|=)\S+"
+)
+_MOST, _MOST_IN_ALL = 1 << 20, 16 << 20  # bytes of one file, and of all
+_MOST_ARCHIVE, _MOST_PACKAGE = 256 << 20, 4 << 30  # bytes of an archive, and of a file that a package is built from
+_MOST_FILES, _DEEPEST = 200, 50
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,14 @@ class Requirements:
     git: tuple[str, ...] = ()
     unsent: tuple[str, ...] = ()
 
+    @property
+    def wishes(self) -> list[Wish]:
+        """What is the user's to allow: this machine fetches a source with the user's own keys."""
+        return [
+            Wish("git source, fetched here with your git's keys and passwords:", without_logins(word))
+            for word in self.git
+        ]
+
     def key(self, *more: object) -> str:
         """A digest of all this and of `more`: the same needs on the same base have the same packages."""
         files = [(path, hashlib.sha256(content).hexdigest()) for path, content in self.files]
@@ -59,7 +74,9 @@ def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
     if asked == NO:
         return "", False
     if asked:
-        path = _inside(folder, asked)
+        path = posixpath.normpath(
+            posixpath.relpath(asked, folder.resolve().as_posix()) if posixpath.isabs(asked) else asked
+        )
         if path not in sent:
             why = "Muster does not send it" if (folder / path).is_file() else f"no such file in {folder.resolve()}"
             raise UsageError(
@@ -67,100 +84,59 @@ def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
             )
         return path, False
     for name in DEFAULT_FILES:
-        if name in sent and (name != "pyproject.toml" or _is_project(folder / name)):
+        if name in sent and (name != "pyproject.toml" or project_file.has_needs(Origins(folder, sent), name)):
             return name, True
     return "", False
 
 
 def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
     """The file and all that it names. Raises UsageError for what cannot work on a host, with file and line."""
-    name = posixpath.basename(path)
-    here = posixpath.dirname(path)
-    if name in ("uv.lock", "pyproject.toml"):
-        return _project(folder, path, name, here, sent)
-    files, packages = dict[str, bytes](), dict[str, bool]()
-    _read_into(folder, path, sent, files, packages)
-    git = [word for path, content in files.items() for _, line in lines(content) for word in SOURCE.findall(line)]
-    contents = (*files.items(), *_contents(folder, packages, sent))
-    return Requirements(path, "file", contents, tuple(packages.items()), tuple(dict.fromkeys(git)))
+    origins = Origins(folder, sent)
+    if posixpath.basename(path) in ("uv.lock", "pyproject.toml"):
+        kind, files = project_file.read(origins, path)
+    else:
+        kind, files = "file", _read_all(origins, path)
+    contents = (*files.items(), *_contents(origins))
+    return Requirements(path, kind, contents, tuple(origins.packages.items()), tuple(origins.git))
 
 
-def _project(folder: Path, path: str, name: str, here: str, sent: Collection[str]) -> Requirements:
-    project = posixpath.join(here, "pyproject.toml")
-    if name == "uv.lock" and project not in sent:
-        raise UsageError(
-            f"{path}: there is no pyproject.toml beside it", "uv.lock belongs to a project: uv init makes one"
-        )
-    table = _toml(folder / project, project)
-    if name != "uv.lock" and not _is_project(folder / project):
-        raise UsageError(
-            f"{path}: it has no [project] with dependencies", "name a requirements.txt: --requirements FILE"
-        )
-    packaged = "build-system" in table or bool(table.get("tool", {}).get("uv", {}).get("package"))
-    packages = {here or ".": True} if packaged else {}
-    for entry in table.get("tool", {}).get("uv", {}).get("sources", {}).values():
-        if isinstance(entry, dict) and isinstance(entry.get("path"), str):
-            packages[_inside(folder, posixpath.join(here, entry["path"]), f"{path}: {entry['path']}")] = bool(
-                entry.get("editable")
-            )
-    text = (folder / path).read_text(errors="replace") if name == "uv.lock" else ""
-    for match in re.finditer(r'source = \{ (editable|directory|virtual) = "([^"]+)" \}', text):
-        local = _inside(folder, posixpath.join(here, match[2]))
-        if match[1] != "virtual":
-            packages[local] = match[1] == "editable"
-    git = [
-        f"git+{url}@{commit}" for url, commit in re.findall(r'source = \{ git = "([^"?#]+)[^"#]*#([0-9a-f]+)"', text)
-    ]
-    git += SOURCE.findall(project_text := _content(folder, project).decode(errors="replace"))
-    if name != "uv.lock" and re.search(r"\bgit\s*=\s*[\"']", project_text):
-        raise UsageError(f"{path}: [tool.uv.sources] names a git repository", "lock it first: uv lock")
-    files = {file: _content(folder, file) for file in dict.fromkeys((path, project))}
-    kind = "uv.lock" if name == "uv.lock" else "project" if packaged else "file"
-    contents = (*files.items(), *_contents(folder, packages, sent))
-    return Requirements(path, kind, contents, tuple(packages.items()), tuple(dict.fromkeys(git)))
-
-
-def _read_into(
-    folder: Path, path: str, sent: Collection[str], files: dict[str, bytes], packages: dict[str, bool]
-) -> None:
-    if path in files:
-        return
-    files[path] = _content(folder, path)
-    here = posixpath.dirname(path)
-    for number, line in lines(files[path]):
-        if match := _INCLUDE.match(line):
-            inner = _inside(folder, posixpath.join(here, match[1].strip("\"'")), f"{path}:{number}: {line}")
-            if inner not in sent:
-                raise UsageError(f"{path}:{number}: {line}: no such file in {folder.resolve()}, or it is not sent")
-            _read_into(folder, inner, sent, files, packages)
-        elif SOURCE.search(line):
+def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
+    """The file and those that it names, by path."""
+    files, waiting, size = dict[str, bytes](), [(first, 0, first)], 0
+    while waiting:
+        path, deep, where = waiting.pop()
+        if path in files:
             continue
-        elif _OTHERSOURCE.search(line):
+        if len(files) == _MOST_FILES or deep > _DEEPEST:
             raise UsageError(
-                f"{path}:{number}: {without_logins(line)}: no source that Muster can fetch",
-                "NAME @ git+https://... or git+ssh://...",
+                f"{where}: more than {_MOST_FILES} files, or {_DEEPEST} that name each other", "put them into one file"
             )
-        elif match := _EDITABLE.match(line):
-            packages[_package(folder, here, match[1], f"{path}:{number}: {line}", sent)] = True
-        elif match := _LOCAL.fullmatch(line.split(" ;")[0].split(" #")[0].strip()):
-            if not match[1].endswith((".whl", ".tar.gz", ".zip")):
-                packages.setdefault(_package(folder, here, match[1], f"{path}:{number}: {line}", sent), False)
-            else:
-                inner = _inside(folder, posixpath.join(here, match[1]), f"{path}:{number}: {line}")
-                if inner not in sent:
-                    raise UsageError(
-                        f"{path}:{number}: {line}: no such file in {folder.resolve()}, or it is not sent",
-                        f"if a .gitignore names it: --include {inner}",
-                    )
-                files[inner] = _content(folder, inner, 256 << 20)
+        files[path] = requirement_lines.plain(origins.read(path, _MOST), path)
+        size += len(files[path])
+        if size > _MOST_IN_ALL:
+            raise UsageError(f"{where}: more than {_MOST_IN_ALL} bytes in all", "put less into the files")
+        more = [
+            (inner, deep + 1, f"{path}:{number}: {line}")
+            for number, line in lines(files[path])
+            if (inner := _take(origins, line, posixpath.dirname(path), f"{path}:{number}: {without_logins(line)}"))
+        ]
+        waiting += reversed(more)
+    return files
 
 
-def lines(content: bytes) -> Iterator[tuple[int, str]]:
-    """The lines of a requirements file with their numbers, without comments and blank ones."""
-    for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
-        text = re.sub(r"(^|\s)#.*$", "", line).strip().rstrip("\\").strip()
-        if text:
-            yield number, text
+def _take(origins: Origins, line: str, here: str, where: str) -> str:
+    """Take one line; the path of the file that it names, if it names one. Raises UsageError."""
+    if match := _FILE.fullmatch(line):
+        return origins.file(match[1].strip("\"'"), here, where)
+    if match := _EDITABLE.fullmatch(line):
+        origins.requirement(match[1].strip("\"'"), here, where, editable=True)
+    elif match := _OWN_OPTIONS.fullmatch(line):
+        origins.index(match[1].strip("\"'"), here, where)
+    elif not line.startswith("-"):
+        origins.requirement(line, here, where)
+    elif not _PLAIN.fullmatch(line):
+        raise UsageError(f"{where}: an option that Muster does not know in such a file", "take it out of the file")
+    return ""
 
 
 def own_indexes(requirements: Requirements) -> Iterator[str]:
@@ -168,61 +144,35 @@ def own_indexes(requirements: Requirements) -> Iterator[str]:
     for path, content in requirements.files:
         if path.endswith((".txt", ".in")):
             for number, line in lines(content):
-                if _OWN_OPTIONS.match(line):
+                if _OWN_OPTIONS.match(line) or line.startswith("--trusted-host"):
                     yield f"{path}:{number}"
 
 
-def _package(folder: Path, here: str, text: str, where: str, sent: Collection[str]) -> str:
-    path = _inside(folder, posixpath.join(here, re.sub(r"\[[^\]]*\]$", "", text.strip("\"'"))), where)
-    if not any(posixpath.normpath(posixpath.join(path, name)) in sent for name in ("pyproject.toml", "setup.py")):
-        raise UsageError(f"{where}: {path} is not a package among the sent files: it has no pyproject.toml or setup.py")
-    return path
-
-
-def _contents(folder: Path, packages: dict[str, bool], sent: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """What decides how local packages are built: all their files; of an editable one what describes it."""
-    for package, editable in packages.items():
+def _contents(origins: Origins) -> Iterator[tuple[str, bytes]]:
+    """What decides how local packages are made: archives, and by their digests the files of a package; of an editable
+    one those that describe it."""
+    for path in origins.archives:
+        yield path, origins.read(path, _MOST_ARCHIVE)
+    for package, editable in origins.packages.items():
         start = "" if package == "." else f"{package}/"
-        for path in sorted(path for path in sent if path.startswith(start)):
+        for path in sorted(path for path in origins.sent if path.startswith(start)):
             inner = path.removeprefix(start)
             described = "/" not in inner and (not inner.endswith(".py") or inner == "setup.py")
             if not editable or described:
-                yield path, hashlib.sha256(_content(folder, path, 256 << 20)).digest()
+                yield path, _digest(origins.folder, path)
 
 
-def _inside(folder: Path, path: str, where: str = "") -> str:
-    """The path as the list of sent files has it."""
-    if posixpath.isabs(path):
-        path = posixpath.relpath(path, folder.resolve().as_posix())
-    normal = posixpath.normpath(path)
-    if normal.startswith(".."):
-        raise UsageError(
-            f"{where or f'--requirements {path}'}: it is outside the folder that is sent ({folder.resolve()})",
-            "send the folder above both: --folder ..",
-        )
-    return normal
-
-
-def _is_project(path: Path) -> bool:
-    table = _toml(path, path.name).get("project", {})
-    return isinstance(table, dict) and ("dependencies" in table or "dependencies" in table.get("dynamic", ()))
-
-
-def _toml(path: Path, shown: str) -> dict[str, Any]:
+def _digest(folder: Path, path: str) -> bytes:
+    """The SHA-256 of a file's bytes; of a link its target's name."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as fault:
-        raise UsageError(f"{shown}: {fault}", "correct the file, or: --requirements no") from fault
-
-
-def _content(folder: Path, path: str, most: int = _MOST) -> bytes:
-    try:
-        content = (folder / path).read_bytes()
+        if (folder / path).is_symlink():
+            return hashlib.sha256(os.fsencode(os.readlink(folder / path))).digest()
+        with os.fdopen(plain_file.open_plain(folder / path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _MOST_PACKAGE:
+                raise UsageError(f"{path}: more than {_MOST_PACKAGE} bytes in a package", "mount data: --mount")
+            return hashlib.file_digest(file, "sha256").digest()
     except OSError as fault:
         raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
-    if len(content) > most:
-        raise UsageError(f"{path}: {len(content)} bytes are more than a requirements file has")
-    return content
 
 
 def reasons(paths: Sequence[str]) -> str:

@@ -42,16 +42,14 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
     return needs
 
 
-def bring(
-    places: Sequence[Place], needs: Requirements, each: Each, console: Console, instead: Place | None = None
-) -> Installed:
-    """Install the packages at every place and say what was done. `instead`: as install.PackageRequest has it."""
+def bring(places: Sequence[Place], needs: Requirements, each: Each, console: Console, source: Path) -> Installed:
+    """Install the packages at every place and say what was done. `source`: the folder that is sent."""
     own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
     left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
     needs, own = passwords.take_out(needs, own)
     try:
         with console.waiting("packages") as say:
-            want = install.PackageRequest(needs, own, lambda place, words: say(f"{place}: {words}"), each, instead)
+            want = install.PackageRequest(needs, own, lambda place, words: say(f"{place}: {words}"), each, source)
             installed = install.bring(places, want)
     except DeployError as fault:
         if own.left:
@@ -65,7 +63,7 @@ def bring(
     console.note(f"packages: {needs.path}: {_words(installed, len(places))}")
     if installed.lock.left_out:
         console.note(f"packages: left out, the image has no CUDA: {requirements.reasons(installed.lock.left_out)}")
-    row = {"kind": "packages", "path": needs.path, "count": len(installed.lock.lines), "bytes": installed.size}
+    row = {"kind": "packages", "path": needs.path, "count": installed.lock.count, "bytes": installed.size}
     console.data({**row, "sent": installed.sent, "environments": dict(installed.environments)})
     return installed
 
@@ -73,7 +71,7 @@ def bring(
 def _words(installed: Installed, places: int) -> str:
     if not installed.environments:
         return "they are all there already"
-    words = f"{several(len(installed.lock.lines), 'package')} beside torch {installed.lock.base.get('torch', '')}"
+    words = f"{several(installed.lock.count, 'package')} beside torch {installed.lock.torch}"
     if not installed.size:
         return f"{words}, installed before"
     each = (

@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import own_files, provenance
+from ..core import provenance
+from . import own_files
 from .record import read_json, write_json
 
 _FACTS, _DIFF = "code.json", "code.diff"

@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..core import formats
+from ..core import formats, provenance
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.facts import RunFacts
 from ..core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, table, text, tree, whole
 from ..core.fields import record as shaped
 from ..core.names import RunId, asked, node_name, run_id
 from ..core.program import MAKE, option
-from . import folders, own_files, provenance
+from . import folders, own_files
 from .environment import IMAGE_USER, recipe_name
 from .outcome import Result
 from .progress import State

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from deploy.core.errors import DETACHED
+from deploy.core.errors import DETACHED, USAGE
 from deploy.engine import images
 from deploy.image import code_layer
 from deploy.image.archive import archive
@@ -262,8 +262,12 @@ def test_a_secret_reaches_the_ranks_and_is_nowhere_to_be_read(control, tmp_path)
     (tmp_path / "cluster.toml").write_text(tables + '[job]\nsecrets = ["HUSH"]\n')
     control.environment["HUSH"] = "sesame-4711"
     words = ("--cluster", str(tmp_path / "cluster.toml"), "--folder", str(tmp_path), "--script", "train.py", "--detach")
-    done = control.deploy(*words)
+    refused = control.deploy(*words)
+    assert (refused.returncode, control.traces()) == (USAGE, []), "a file's secret is the user's to allow"
+    assert "secret HUSH from this shell" in refused.stderr
+    done = control.deploy(*words, "--allow-folder")
     assert done.returncode == 0, done.stderr
+    assert "secret HUSH from this shell" in done.stderr
     seen = "docker inspect muster-%s --format '{{json .Config.Labels}} {{json .Args}}'; grep -r . ~/.muster; ps ax"
     for host in control.hosts:
         shown = control.rack.on(host, seen % control.run)

@@ -1,6 +1,7 @@
 """A project's packages on two hosts of the rack, from an index of our own that wants a password."""
 
-import subprocess
+import json
+import shlex
 
 import pytest
 
@@ -20,6 +21,7 @@ FILES = dict(
         index.wheel("plain", "1.0", "VALUE = 'old'"),
         index.wheel("plain", "2.0", "VALUE = 'plain'", needs="torch>=2"),
         index.source("sourced", "1.0", "VALUE = 'sourced'", before="import torch\n"),
+        index.wheel("evil", "1.0", "raise SystemExit('owned')"),
         index.source("broken", "1.0", "", before="raise SystemExit('no compiler: gcc was not found')\n"),
     ]
 )
@@ -101,7 +103,7 @@ def test_what_cannot_be_installed_is_told_in_uvs_words_and_what_was_there_stays(
         assert volumes(project) == before
 
 
-def test_a_host_without_a_way_to_the_index_gets_the_files_of_one_that_has_it(project):
+def test_a_host_without_a_way_to_the_index_gets_its_packages_from_here(project):
     port = project.environment["UV_DEFAULT_INDEX"].split("/")[2].rpartition(":")[2]
     rule = ["OUTPUT", "-p", "tcp", "--dport", port, "-j", "REJECT"]
     project.rack.root(project.hosts[1], "iptables", "-I", *rule)
@@ -110,17 +112,57 @@ def test_a_host_without_a_way_to_the_index_gets_the_files_of_one_that_has_it(pro
         assert done.returncode == 0, done.stderr
         assert "has plain sourced mine" in done.stdout
         assert all(volumes(project).values())
-        for host in project.hosts:
-            project.rack.on(host, f"{VOLUMES} | xargs docker volume rm")
-        project.rack.root(project.hosts[0], "iptables", "-I", *rule)
-        project.environment["XDG_CACHE_HOME"] += "-new"
-        done = push(project)  # now this machine is the only one that reaches it
-        project.rack.root(project.hosts[0], "iptables", "-D", *rule)
-        assert done.returncode == 0, done.stderr
-        assert all(volumes(project).values())
     finally:
         project.rack.root(project.hosts[1], "iptables", "-D", *rule)
-        subprocess.run(f"{VOLUMES} | xargs -r docker volume rm", shell=True, capture_output=True, check=False)
+
+
+# A host's own `docker`: it answers an order itself. Of a build it says that it needs another package.
+LIES = """#!/bin/sh
+case " $* " in *" muster.packages=ORDER "*)
+    key=$(grep -a -m1 '^{"mode"' | sed 's/.*"key": "\\([0-9a-f]*\\)".*/\\1/')
+    echo 'ANSWER' | sed "s/KEY/$key/"; cat >/dev/null; exit 0 ;;
+esac
+exec /usr/bin/docker "$@"
+"""
+DESCRIBED = {"python": "3.11.2", "platform": {"machine": "x86_64", "libc": ["glibc", "2.36"]}}
+BASE_LIE = {**DESCRIBED, "base": [{"name": "torch", "version": "2.13.0+cpu", "requires": ["evil"], "extras": []}]}
+BUILD_LIE = {"key": "KEY", "wheel": "odd-1.0-py3-none-any.whl", "sha256": "0" * 64, "name": "odd", "version": "1.0"}
+DYNAMIC = index._PROJECT.format(name="odd", version="1.0").replace('version = "1.0"', 'dynamic = ["version"]')
+
+
+@pytest.mark.holds("nobody-decides")
+@pytest.mark.parametrize(
+    ("order", "answer", "words"),
+    [
+        ("describe", BASE_LIE, "the image's packages are others than on"),
+        ("build", {"built": [{**BUILD_LIE, "requires": ["evil"]}]}, "its build of libs/odd needs something else"),
+        ("build", {"built": [BUILD_LIE]}, ": odd-1.0-py3-none-any.whl: it is not what was built"),
+    ],
+)
+def test_a_hostile_first_host_decides_nothing_for_the_others(project, order, answer, words):
+    rack, first = project.rack, project.hosts[0]
+    folder = project.project / "libs/odd"
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(DYNAMIC)
+    (folder / "backend.py").write_text(index._BACKEND.format(name="odd", version="1.0", code="", wheel=index._WHEEL))
+    (project.project / "requirements.txt").write_text("plain\n./libs/odd\n")
+    text = LIES.replace("ORDER", order).replace("ANSWER", json.dumps({"done": answer}))
+    rack.root(
+        first, "sh", "-c", f"printf %s {shlex.quote(text)} > /usr/local/bin/docker; chmod +x /usr/local/bin/docker"
+    )
+    try:
+        done = push(project)
+        assert done.returncode == 1
+        assert words in done.stderr
+        assert not volumes(project)[first]
+    finally:
+        rack.root(first, "rm", "/usr/local/bin/docker")
+    done = push(project)
+    assert done.returncode == 0, done.stderr
+    for host in project.hosts:
+        found = rack.on(host, f"docker run --rm -v $({VOLUMES}):/p {BASE} ls /p/lib/python3.11/site-packages")
+        assert "plain.py" in found
+        assert "evil" not in found
 
 
 def test_no_means_no(project):

@@ -74,7 +74,7 @@ def test_the_rehearsal_finds_what_only_the_run_would_and_leaves_nothing(rack, tm
 
     def preflight(job):
         file.write_text(f"{tables}[job]\n{job}\n")
-        line = [FAB, "preflight", "--cluster", file, "--image", BASE, "--json"]
+        line = [FAB, "preflight", "--cluster", file, "--allow-folder", "--image", BASE, "--json"]
         done = subprocess.run(line, cwd=HOME, env=env, capture_output=True, text=True, timeout=120)
         return done.returncode, json.loads(done.stdout)
 

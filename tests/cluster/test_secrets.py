@@ -74,7 +74,7 @@ class Planted(Control):
                 subprocess.run(line, input=text, text=True, check=True)
 
     def line(self, task, *words, hosts=None):
-        return [FAB, task, "--cluster", str(self.cluster), *words]
+        return [FAB, task, "--cluster", str(self.cluster), "--allow-folder", *words]
 
     def places(self):
         """Where the secrets are to be found on the hosts, in no process's memory."""

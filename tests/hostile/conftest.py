@@ -96,7 +96,7 @@ class Hostile:
     def environment(self) -> dict[str, str]:
         """What a process of ours gets."""
         own = {"HOME": str(self.home), "MUSTER_SSH_CONFIG": str(self.folder / "ssh_config"), "NO_COLOR": "1"}
-        own["XDG_STATE_HOME"] = str(self.folder / "state")
+        own |= {"XDG_STATE_HOME": str(self.folder / "state"), "XDG_CONFIG_HOME": str(self.folder / "config")}
         own["DOCKER_HOST"] = f"unix://{self.folder}/no-engine"
         variables = {name: value for name, value in os.environ.items() if name not in ("SSH_AUTH_SOCK", "COLUMNS")}
         return {**variables, **own, "PYTHONPATH": str(CHECKOUT), "COLUMNS": "400"}

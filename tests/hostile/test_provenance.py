@@ -7,11 +7,12 @@ import subprocess
 
 import pytest
 
+from deploy.core import provenance
 from deploy.core.errors import UsageError
 from deploy.hosts import attach
 from deploy.hosts.backend import RunHandle
 from deploy.report.page import run as page
-from deploy.run import provenance, record
+from deploy.run import record
 from tests.hostile.server import container
 from tests.hostile.test_fetch import GOOD, answers, archive, member
 

@@ -156,7 +156,7 @@ def test_a_script_that_holds_a_secret_is_refused_before_anything_is_asked(folder
 
 
 @pytest.mark.holds("secret-source-stays")
-def test_the_choice_is_read_from_cluster_toml_and_flags(folder, tmp_path, monkeypatch):
+def test_the_choice_is_read_from_cluster_toml_and_flags(allowed, folder, tmp_path, monkeypatch):
     plant(folder, {"token.txt": f"{PLANTED}\n"})
     cluster = tmp_path / "cluster.toml"
     cluster.write_text(

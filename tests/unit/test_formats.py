@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from deploy.config import inventory
-from deploy.core import formats
+from deploy.core import formats, provenance
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import facts
 from deploy.image import model
 from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
-from deploy.run import code, events, provenance, record
+from deploy.run import code, events, record
 from lab.answers import answers
 from muster import checkpoint
 from muster.checkpoint.manifest import FORMAT

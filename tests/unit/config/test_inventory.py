@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import inventory
+from deploy.config import cluster_file, inventory
 from deploy.config.inventory import Host
 from deploy.config.values import Mount, Secret
 from deploy.core.errors import USAGE, UsageError
@@ -129,19 +129,19 @@ def test_a_whole_file(write, tmp_path):
     assert (cluster.job.processes, cluster.job.shm_size, cluster.job.environment) == (2, "16g", {"SEED": "1"})
 
 
-def test_the_flag_picks_from_the_file_and_may_name_others(write):
+def test_the_flag_picks_from_the_file_and_may_name_others(allowed, write):
     path = write('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\nport = 2\n[[hosts]]\nname = "b"\n[job]\nprocesses = 3')
-    cluster = inventory.load("c,me@a", str(path))
+    cluster = cluster_file.load("c,me@a", str(path))
     assert cluster.hosts == (Host("c", "c"), Host("a", "10.0.0.4", 2, "me"))
     assert cluster.job.processes == 3
-    assert [host.name for host in inventory.load("", str(path)).hosts] == ["a", "b"]
+    assert [host.name for host in cluster_file.load("", str(path)).hosts] == ["a", "b"]
 
 
-def test_the_flag_picks_from_the_file_of_this_folder_too(write, monkeypatch, tmp_path):
+def test_the_flag_picks_from_the_file_of_this_folder_too(allowed, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert inventory.load("c", "").hosts == (Host("c", "c"),)
+    assert cluster_file.load("c", "").hosts == (Host("c", "c"),)
     (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\n[job]\nprocesses = 3\n')
-    cluster = inventory.load("a", "")
+    cluster = cluster_file.load("a", "")
     assert cluster.hosts == (Host("a", "10.0.0.4"),)
     assert cluster.job.processes == 3
 

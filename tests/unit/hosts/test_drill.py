@@ -11,6 +11,8 @@ from deploy.run import drill as judge
 from deploy.run.progress import State
 from deploy.ssh.session import Done
 
+pytestmark = pytest.mark.usefixtures("allowed")
+
 
 def container(code=None, ours=True):
     user = "" if ours else "eve"

@@ -18,6 +18,8 @@ from lab.answers import answers
 from tests.hosts import FACTS
 from trainer.node import group as agents
 
+pytestmark = pytest.mark.usefixtures("allowed")
+
 ADDRESSES = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 WORK = Work("r1", "app", token="7f3a", share_key="key", least=2, ports=(29600, 29602))
 

@@ -10,6 +10,8 @@ from deploy.core.errors import UsageError
 from deploy.hosts.options import Options, environment_of, refuse_open_secrets, secrets_of, tag_of
 from deploy.hosts.resume import resume_fields
 
+pytestmark = pytest.mark.usefixtures("allowed")
+
 VALUE = "sesame-4711"
 
 

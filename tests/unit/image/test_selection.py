@@ -1,4 +1,4 @@
-"""Which files of a folder are sent: git decides where there is one, and pathspec reads the same rules without it."""
+"""Which files of a folder are sent: what git has and would take, with git and without."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.image import code_layer, git
+from deploy.image import code_layer
 from deploy.image.credentials import Choice
 from deploy.image.selection import select
 
@@ -68,10 +68,7 @@ def commit(folder, *paths):
 
 
 def without_git(monkeypatch):
-    def absent(*words, **more):
-        raise FileNotFoundError("git")
-
-    monkeypatch.setattr(git, "ask", absent)
+    monkeypatch.setenv("PATH", "/nowhere")
 
 
 def files(folder, include=()):

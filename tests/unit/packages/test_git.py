@@ -1,76 +1,187 @@
-"""A source in a git repository is fetched here: the files of one revision, or git's own words."""
+"""A source in a git repository is fetched here: the files of one revision, or git's own words. What a server sends is
+somebody else's: it starts nothing, and has limits."""
 
 import io
+import os
 import subprocess
 import tarfile
+from contextlib import contextmanager
 
 import pytest
 
 from deploy.core.errors import DeployError
 from deploy.packages import git
-from lab import index
+from lab import certificate, index
+
+
+def run(folder, *words):
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
+    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """Serve repositories with TLS, by their names; the user's own git trusts that server."""
+    signed = certificate.make(tmp_path / "tls.pem")
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(signed))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    served: dict[str, bytes] = {}
+
+    @contextmanager
+    def serving(login=""):
+        with index.serve("127.0.0.1", served, login, signed) as url:
+            top = url.removesuffix("/simple")
+
+            def add(folder, name):
+                run(folder, "update-server-info")
+                files = (path for path in (folder / ".git").rglob("*") if path.is_file())
+                served.update(
+                    {f"/{name}.git/{path.relative_to(folder / '.git').as_posix()}": path.read_bytes() for path in files}
+                )
+                return f"git+{top}/{name}.git"
+
+            yield add
+
+    return serving
 
 
 @pytest.fixture
 def repository(tmp_path):
     """Two commits; the first has the tag v1."""
-
-    def run(*words):
-        who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
-        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-
-    run("init", "--quiet")
+    folder = tmp_path / "code"
+    folder.mkdir()
+    run(folder, "init", "--quiet")
     for text in ("first", "second"):
-        (tmp_path / "code.py").write_text(text)
-        run("add", "code.py")
-        run("commit", "--quiet", "--message", text)
+        (folder / "code.py").write_text(text)
+        run(folder, "add", "code.py")
+        run(folder, "commit", "--quiet", "--message", text)
         if text == "first":
-            run("tag", "v1")
-    return f"git+file://{tmp_path}", run("rev-parse", "--short", "HEAD~1").strip()
+            run(folder, "tag", "v1")
+    return folder
 
 
 def content(word):
-    with tarfile.open(fileobj=io.BytesIO(git.fetch(word))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(git.fetch(word)[0])) as tar:
         return tar.extractfile("code.py").read().decode()
 
 
-def test_a_tag_a_branch_a_short_commit_and_no_revision(repository):
-    url, short = repository
-    assert content(f"{url}@v1") == content(f"{url}@{short}") == "first"
-    assert content(url) == content(f"{url}@main#egg=x") == "second"
+def test_a_tag_a_branch_a_short_commit_and_no_revision(repository, serve):
+    short = run(repository, "rev-parse", "--short", "HEAD~1").strip()
+    with serve() as add:
+        url = add(repository, "r")
+        assert content(f"{url}@v1") == content(f"{url}@{short}") == "first"
+        assert content(url) == content(f"{url}@main#egg=x") == "second"
 
 
-@pytest.mark.parametrize("more", ["@nosuch", "-not-there", "@--upload-pack=touch%20x"])
-def test_what_git_cannot_fetch_is_named(repository, more):
-    with pytest.raises(DeployError, match=r"git\+file://"):
-        git.fetch(repository[0] + more)
+@pytest.mark.parametrize("more", ["@nosuch", "-not-there", "@--upload-pack=touch%20x", "@$(touch x)"])
+def test_what_git_cannot_fetch_is_named(repository, serve, more):
+    with serve() as add:
+        url = add(repository, "r")
+        with pytest.raises(DeployError, match=r"git\+https://"):
+            git.fetch(url + more)
+
+
+@pytest.mark.parametrize("address", ["git+file://{}", "git+{}", "git+http://127.0.0.1:9/x", "git+ext::sh -c true"])
+def test_git_reaches_nothing_but_servers_of_https_and_ssh(repository, monkeypatch, address):
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file:ext:http")
+    with pytest.raises(DeployError):
+        git.fetch(address.format(repository))
+
+
+def test_a_server_that_sends_elsewhere_leads_to_no_repository_of_this_machine(repository, serve, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    run(other, "init", "--quiet")
+    (other / ".git/objects/info").mkdir(exist_ok=True)
+    (other / ".git/objects/info/alternates").write_text(f"{repository}/.git/objects\n")
+    (other / ".git/objects/info/http-alternates").write_text(f"file://{repository}/.git/objects\n")
+    (other / ".git/refs/heads/main").write_text(run(repository, "rev-parse", "HEAD"))
+    with serve() as add:
+        url = add(other, "r")
+        with pytest.raises(DeployError):
+            git.fetch(url)
 
 
 def commit(folder, text):
     folder.mkdir()
     (folder / "pyproject.toml").write_text(text)
-    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "x"), ("update-server-info",)):
-        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-        subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
-    return f"git+file://{folder}"
+    run(folder, "init", "-q")
+    run(folder, "add", ".")
+    run(folder, "commit", "-q", "-m", "x")
+    return folder
 
 
-def test_sources_that_a_source_names_are_fetched_too_and_each_once(tmp_path):
-    last = commit(tmp_path / "c", "dependencies = []\n")
-    middle = commit(tmp_path / "b", f'dependencies = ["c @ {last}", "again @ {last}"]\n')
-    first = commit(tmp_path / "a", f'dependencies = ["b@{middle}"]\n')
+def test_sources_that_a_source_names_are_fetched_too_and_each_once(tmp_path, serve):
     told = []
-    assert list(git.fetch_all([first, last], told.append)) == [first, last, middle]
+    with serve() as add:
+        last = add(commit(tmp_path / "c", "dependencies = []\n"), "c")
+        middle = add(commit(tmp_path / "b", f'dependencies = ["c @ {last}", "again @ {last}"]\n'), "b")
+        first = add(commit(tmp_path / "a", f'dependencies = ["b@{middle}"]\n'), "a")
+        assert list(git.fetch_all([first, last], told.append)) == [first, last, middle]
     assert len(told) == 3
 
 
-def test_a_source_from_elsewhere_names_no_repository_of_this_machine(tmp_path, monkeypatch):
-    private = commit(tmp_path / "private", "secret\n")
-    theirs = tmp_path / "theirs"
-    commit(theirs, f'dependencies = ["x @ {private}"]\n')
-    top = theirs / ".git"
-    files = {f"/t.git/{path.relative_to(top)}": path.read_bytes() for path in top.rglob("*") if path.is_file()}
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with index.serve("127.0.0.1", files) as url:
-        word = f"git+{url.removesuffix('/simple')}/t.git"
-        assert list(git.fetch_all([word], lambda words: None)) == [word]
+def test_a_source_of_somebody_else_uses_none_of_the_users_keys(tmp_path, serve, monkeypatch):
+    asked = tmp_path / "asked"
+    settings = tmp_path / "gitconfig"
+    settings.write_text(f'[credential]\n\thelper = "!touch {asked}; echo username=me; echo password=sesame; :"\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    with serve("me:sesame") as add:
+        private = add(commit(tmp_path / "private", "secret\n"), "private").replace("me:sesame@", "")
+        theirs = add(commit(tmp_path / "theirs", f'dependencies = ["x @ {private}"]\n'), "theirs")
+        assert git.fetch(private), "named by the user, the user's own helper answers"
+        asked.unlink()
+        with pytest.raises(DeployError, match="private"):
+            git.fetch_all([theirs], lambda words: None)
+        assert not asked.exists()
+        ssh = add(commit(tmp_path / "more", 'dependencies = ["x @ git+ssh://git@127.0.0.1/x"]\n'), "more")
+        with pytest.raises(DeployError, match="takes your keys"):
+            git.fetch_all([ssh], lambda words: None)
+
+
+def test_what_unpacks_to_far_more_than_it_is_is_refused(tmp_path, serve):
+    folder = tmp_path / "bomb"
+    folder.mkdir()
+    run(folder, "init", "-q")
+    (folder / "zeros").write_bytes(bytes(8 << 20))
+    for number in range(40):
+        os.link(folder / "zeros", folder / f"zeros-{number}")
+    run(folder, "add", ".")
+    run(folder, "commit", "-q", "-m", "x")
+    with serve() as add, pytest.raises(DeployError, match="more than a source has"):
+        git.fetch(add(folder, "bomb"))
+
+
+def test_a_tree_that_holds_itself_many_times_is_refused(tmp_path, serve):
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    run(folder, "init", "-q")
+    kind, name = (
+        "100644 blob",
+        subprocess.run(["git", "hash-object", "-w", "--stdin"], cwd=folder, input=b"x", capture_output=True, check=True)
+        .stdout.decode()
+        .strip(),
+    )
+    for _ in range(8):
+        rows = "".join(f"{kind} {name}\td{number}\n" for number in range(10))
+        made = subprocess.run(["git", "mktree"], cwd=folder, input=rows, text=True, capture_output=True, check=True)
+        kind, name = "040000 tree", made.stdout.strip()
+    top = run(folder, "commit-tree", "-m", "x", name).strip()
+    run(folder, "update-ref", "refs/heads/main", top)
+    with serve() as add, pytest.raises(DeployError, match=r"more time, memory or room|more than a source has"):
+        git.fetch(add(folder, "tree"))
+
+
+def test_what_a_source_wants_done_with_its_files_is_not_done(tmp_path, serve, monkeypatch):
+    started = tmp_path / "started"
+    settings = tmp_path / "gitconfig"
+    settings.write_text(f'[filter "x"]\n\tsmudge = touch {started}; cat\n\tclean = cat\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    folder = commit(tmp_path / "a", "plain\n")
+    (folder / ".gitattributes").write_text("* filter=x\n")
+    run(folder, "add", ".")
+    run(folder, "commit", "-q", "-m", "y")
+    with serve() as add:
+        git.fetch(add(folder, "a"))
+    assert not started.exists()

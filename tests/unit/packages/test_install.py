@@ -1,28 +1,61 @@
-"""What is asked of which host, in memory: who locks, who installs, who gets another's files, whose files differ."""
+"""What is asked of which host, in memory, with a real index: each installs for itself, and decides for no other."""
 
+from __future__ import annotations
+
+import hashlib
+import io
 import json
+import tarfile
+from pathlib import Path
 
 import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
-from deploy.packages import commands, install
+from deploy.packages import base, commands, git, install, passwords, requirements, uv
 from deploy.packages.exchange import ToolFailed
 from deploy.packages.inside import tools
 from deploy.packages.places import Has
-from deploy.packages.requirements import Requirements
 from deploy.packages.settings import Settings
+from lab import index
 
-LINE = f"six==1.16.0 --hash=sha256:{'a' * 64}"
-NEEDS = Requirements("requirements.txt", "file", (("requirements.txt", b"six"),))
+DYNAMIC = '[project]\nname = "odd"\ndynamic = ["version"]\n[build-system]\nrequires = []\nbuild-backend = "b"\n'
+FILES = dict(
+    [
+        index.wheel("plain", "1.0", ""),
+        index.wheel("plain", "2.0", "", needs="other>=1"),
+        index.wheel("other", "1.0", ""),
+        index.wheel("evil", "1.0", "raise SystemExit('owned')"),
+        index.source("sourced", "1.0", ""),
+    ]
+)
+DESCRIBED = {
+    "python": "3.11.9",
+    "platform": {"machine": "x86_64", "libc": ["glibc", "2.36"]},
+    "base": [
+        {"name": "torch", "version": "2.13.0+cpu", "requires": ["there"], "extras": []},
+        {"name": "there", "version": "1.0", "requires": [], "extras": []},
+    ],
+}
+NO_INDEX = {"failed": tools.NO_INDEX, "words": "dns error"}
+
+
+@pytest.fixture(scope="module")
+def address():
+    with index.serve("127.0.0.1", FILES) as url:
+        yield url
 
 
 class Place:
-    """A host in memory. `fails`: the program's last line, by the order's mode. `files`: what its install digests to."""
+    """A host in memory. `fails`: the program's last line, by the order's mode. `files`: what its install digests to.
 
-    def __init__(self, name, fails=None, files="f" * 64, lock=(LINE,)):
-        self.name, self.fails, self.files, self.locked = name, fails or {}, files, list(lock)
-        self.has, self.orders, self.got = set(), [], []
+    described: what it says of its base. needs: what it says that each of its builds needs.
+    """
+
+    def __init__(self, name, fails=None, files="f" * 64, described=DESCRIBED, needs=()):
+        self.name, self.who, self.fails, self.files = name, name, fails or {}, files
+        self.described, self.needs = described, list(needs)
+        self.has, self.orders, self.locks, self.got = set(), [], [], []
 
     def look(self):
         return Has(("base",), {"PATH": "/bin"}, frozenset(self.has))
@@ -33,29 +66,34 @@ class Place:
     def machine(self):
         return "x86_64"
 
-    def export(self, digest, take):
-        take(b"files of " + self.name.encode())
-
     def remove(self, digest):
         self.has.discard(self.environment(digest))
 
-    def run(self, digest, exchange, order, files):
+    def forget(self, scratch):
+        self.orders.append("forget")
+
+    def run(self, exchange, order, files, digest, scratch):
         mode = order["mode"]
         self.orders.append(mode)
-        if mode == "unpack":
-            self.got.append(bytes(files["packages.tar"]))
-        if mode in self.fails:
+        self.got.append(sorted(files))
+        offline = "UV_NO_INDEX" in exchange._settings.variables
+        if mode in self.fails and not offline:
             exchange.line(json.dumps(self.fails[mode]))
             return 1, ""
-        done = (
-            {"lock": self.locked, "left_out": [], "base": {"torch": "2"}}
-            if mode == "lock"
-            else {"digest": self.files, "size": 9}
-        )
-        if digest:
+        if mode == "install":
+            self.locks.append((order["lock"], order["built"]))
             self.has.add(self.environment(digest))
-        exchange.line(json.dumps({"done": done}))
+        built = [self._built(row) for row in order.get("sources", ())]
+        done = {"describe": self.described, "install": {"digest": self.files, "size": 9}, "build": {"built": built}}
+        exchange.line(json.dumps({"done": done[mode]}))
         return 0, ""
+
+    def _built(self, row):
+        digest = hashlib.sha256(f"{self.name}{row['key']}".encode()).hexdigest()
+        name = "sourced" if "sourced" in row.get("line", "") else "odd"
+        name = row.get("name") or name
+        said = {"key": row["key"], "wheel": f"{name}-1.0-py3-none-any.whl", "sha256": digest}
+        return {**said, "name": name, "version": "1.0", "requires": self.needs, "extras": []}
 
 
 def each(places, work):
@@ -68,83 +106,257 @@ def each(places, work):
     return Results(outcomes)
 
 
-def bring(folder, *places, instead=None):
-    asked = install.PackageRequest(NEEDS, Settings(), lambda place, words: None, each, instead)
-    return install.bring(places, asked, folder)
+@pytest.fixture(scope="module")
+def tool(tmp_path_factory):
+    """uv, fetched once."""
+    return Path(uv.program(tmp_path_factory.mktemp("uv"))).parents[1]
 
 
-NO_INDEX = {"failed": tools.NO_INDEX, "words": "dns error"}
+@pytest.fixture
+def bring(tmp_path, address, tool):
+    """Install what a text of requirements asks for; `more`: other files of the folder, by path."""
+
+    def bring(text, *places, more=None, cache="cache"):
+        folder = tmp_path / "folder"
+        files = {"requirements.txt": text, **(more or {})}
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())
+        needs = requirements.read(folder, "requirements.txt", set(files))
+        settings = Settings({"UV_DEFAULT_INDEX": address, "NO_PROXY": "127.0.0.1", "UV_HTTP_RETRIES": "0"})
+        needs, settings = passwords.take_out(needs, settings)
+        asked = install.PackageRequest(needs, settings, lambda place, words: None, each, folder)
+        own = tmp_path / cache / "muster" / "packages"
+        own.mkdir(parents=True, exist_ok=True)
+        if not (own / tool.name).exists():
+            (own / tool.name).symlink_to(tool)
+        return install.bring(places, asked, own)
+
+    return bring
 
 
-def test_one_locks_and_all_install_and_the_second_time_nobody_does_anything(tmp_path):
+def unpacked(archive):
+    """A source archive as git gives it: without the folder that all is in."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as whole, tarfile.open(fileobj=made, mode="w") as tar:
+        for entry in whole:
+            content = whole.extractfile(entry)
+            entry.name = entry.name.partition("/")[2]
+            tar.addfile(entry, content)
+    return made.getvalue()
+
+
+def names(place):
+    lines, built = place.locks[-1]
+    return [line.split(" ")[0] for line in lines] + [row["wheel"] for row in built]
+
+
+def test_all_install_and_the_second_time_nobody_does_anything(bring):
     a, b = Place("a"), Place("b")
-    first = bring(tmp_path, a, b)
-    assert (a.orders, b.orders) == (["lock", "install"], ["install"])
-    again = bring(tmp_path, a, b)
-    assert (a.orders, b.orders) == (["lock", "install"], ["install"])
+    first = bring("plain", a, b)
+    assert a.orders == b.orders == ["describe", "install"]
+    assert names(a) == ["other==1.0", "plain==2.0"]
+    again = bring("plain", a, b)
+    assert a.orders == b.orders == ["describe", "install"]
     assert again.environments == first.environments
     assert (first.size, again.size) == (9, 0)
 
 
-def test_a_new_host_installs_the_lock_of_before(tmp_path):
-    bring(tmp_path, Place("a"))
+def test_each_line_has_the_hashes_of_the_index(bring):
+    a = Place("a")
+    bring("plain", a)
+    digest = hashlib.sha256(FILES["plain-2.0-py3-none-any.whl"]).hexdigest()
+    assert f"plain==2.0 --hash=sha256:{digest}" in a.locks[0][0]
+
+
+def test_a_new_host_installs_the_lock_of_before(bring):
+    bring("plain", Place("a"))
     late = Place("late")
-    bring(tmp_path, late)
-    assert late.orders == ["install"]
+    bring("plain", late)
+    assert late.orders == ["describe", "install"]
 
 
-def test_nothing_is_installed_where_the_base_has_all(tmp_path):
-    a = Place("a", lock=())
-    assert bring(tmp_path, a).environments == {}
-    assert a.orders == ["lock"]
+def test_nothing_is_installed_where_the_base_has_all(bring):
+    a = Place("a")
+    assert bring("there\ntorch", a).environments == {}
+    assert a.orders == ["describe"]
 
 
-def test_the_next_host_locks_where_the_first_reaches_no_index(tmp_path):
-    a, b = Place("a", {"lock": NO_INDEX, "install": NO_INDEX}), Place("b")
-    bring(tmp_path, a, b)
-    assert (a.orders, b.orders) == (["lock", "install", "unpack"], ["lock", "install"])
-    assert a.got == [b"files of b"]
+@pytest.mark.holds("nobody-decides")
+def test_a_host_whose_base_is_another_is_named_and_nothing_is_installed(bring):
+    lie = json.loads(json.dumps(DESCRIBED))
+    lie["base"][1]["requires"] = ["evil"]
+    a, b, c = Place("a"), Place("b", described=lie), Place("c")
+    with pytest.raises(DeployError, match="b: the image's packages are others than on a, c: there says"):
+        bring("plain", a, b, c)
+    assert a.orders == ["describe"]
 
 
-def test_this_machine_installs_for_hosts_of_which_none_reaches_an_index(tmp_path):
-    here = Place("this machine")
-    cut = [Place(name, {"lock": NO_INDEX, "install": NO_INDEX}) for name in "ab"]
-    assert set(bring(tmp_path, *cut, instead=here).environments) == {"a", "b"}
-    assert here.orders == ["lock", "install"]
-    assert [place.got for place in cut] == [[b"files of this machine"]] * 2
+@pytest.mark.holds("nobody-decides")
+def test_what_a_host_alone_made_up_counts_for_no_other_host(bring):
+    lie = json.loads(json.dumps(DESCRIBED))
+    lie["base"][0]["requires"] = ["evil"]
+    bring("torch\nplain", liar := Place("liar", described=lie))
+    assert "evil==1.0" in names(liar)
+    bring("torch\nplain", honest := Place("honest"))
+    assert names(honest) == ["other==1.0", "plain==2.0"]
 
 
-def test_without_any_way_each_host_is_named(tmp_path):
-    with pytest.raises(HostsFailed, match=r"(?s)a: it reaches no package index.*b: it reaches no package index"):
-        bring(tmp_path, *(Place(name, {"lock": NO_INDEX}) for name in "ab"))
-    assert not list(tmp_path.iterdir())
+@pytest.mark.holds("nobody-decides")
+@pytest.mark.parametrize(
+    "need", ["evil @ https://evil.example/e.whl", "evil @ file:///etc/passwd", "a\nRequires-Dist: b"]
+)
+def test_a_host_names_no_address_that_this_machine_would_fetch(need):
+    said = {**DESCRIBED, "base": [{"name": "torch", "version": "2", "requires": [need], "extras": []}]}
+    assert base.read(said, "x").packages[0].requires == ()
 
 
-def test_a_host_with_other_files_is_named_and_loses_them(tmp_path):
-    a, b = Place("a"), Place("b", files="e" * 64)
-    with pytest.raises(DeployError, match="b: the installed files differ"):
-        bring(tmp_path, a, b)
+@pytest.mark.holds("nobody-decides")
+def test_a_build_is_used_on_the_host_that_made_it_alone(bring):
+    a, b = Place("a"), Place("b")
+    bring("sourced", a, b)
+    assert a.orders == b.orders == ["describe", "build", "install"]
+    assert a.locks[0][1] != b.locks[0][1], "each installs the wheel that it built itself"
+    assert not [name for got in a.got + b.got for name in got if name.endswith(".whl")]
+
+
+@pytest.mark.holds("nobody-decides")
+def test_hosts_that_say_different_needs_of_a_build_are_named(bring):
+    a, b, c = Place("a"), Place("b", needs=["evil"]), Place("c")
+    with pytest.raises(DeployError, match=r"b: its build of libs/odd needs something else than that of a, c"):
+        bring("./libs/odd", a, b, c, more={"libs/odd/pyproject.toml": DYNAMIC})
+    assert [place.orders for place in (a, b, c)] == [["describe", "build", "forget"]] * 3
+
+
+@pytest.mark.holds("nobody-decides")
+def test_what_a_host_said_of_a_build_alone_is_not_believed_later(bring):
+    more = {"libs/odd/pyproject.toml": DYNAMIC}
+    bring("./libs/odd", liar := Place("liar", needs=["evil"]), more=more)
+    assert "evil==1.0" in names(liar)
+    honest = Place("honest")
+    bring("./libs/odd", honest, more=more)
+    assert names(honest) == ["odd-1.0-py3-none-any.whl"]
+
+
+def test_a_git_source_is_fetched_here_and_built_by_each_host(bring, monkeypatch):
+    word, inner = "git+https://host/outer.git", "git+https://me:sesame@host/inner.git@v1"
+    fetched = {word: index.source("outer", "1.0", "", needs=f"inner @ {inner}")[1]}
+    fetched[inner] = index.source("inner", "1.0", "", needs="plain<2")[1]
+    monkeypatch.setattr(git, "fetch_all", lambda words, tell: {name: unpacked(data) for name, data in fetched.items()})
+    bring(f"outer @ {word}", a := Place("a"))
+    assert a.orders == ["describe", "build", "install"]
+    assert names(a)[0] == "plain==1.0"
+    assert len(a.locks[0][1]) == 2
+    assert "sesame" not in json.dumps([a.locks, a.got])
+
+
+def test_what_builds_say_alike_is_resolved(bring):
+    a, b = Place("a", needs=["plain<2"]), Place("b", needs=["plain<2"])
+    bring("./libs/odd", a, b, more={"libs/odd/pyproject.toml": DYNAMIC})
+    assert names(a) == names(b) == ["plain==1.0", "odd-1.0-py3-none-any.whl"]
+
+
+@pytest.mark.holds("pinned-hashes")
+@pytest.mark.parametrize("name", ["plain", "sourced"])
+def test_an_index_that_has_other_files_than_the_user_pinned_is_refused(bring, name):
+    a = Place("a")
+    with pytest.raises(DeployError, match=rf"{name}==.*other hashes than your file pins"):
+        bring(f"{name} --hash=sha256:{'0' * 64}", a)
+    assert a.orders == ["describe"]
+
+
+@pytest.mark.parametrize("line", ["./wheels/mine-1.0-py3-none-any.whl", "mine @ ./wheels/mine-1.0-py3-none-any.whl"])
+def test_a_wheel_of_the_folder_is_installed_by_its_hash(bring, line):
+    name, wheel = index.wheel("mine", "1.0", "", needs="plain<2")
+    bring(line, a := Place("a"), more={f"wheels/{name}": wheel})
+    assert f"mine==1.0 --hash=sha256:{hashlib.sha256(wheel).hexdigest()}" in a.locks[0][0]
+    assert names(a) == ["mine==1.0", "plain==1.0"]
+    assert a.got[-1] == [f"wheels/{name}"]
+
+
+def test_a_host_that_reaches_no_index_gets_the_wheels_from_here(bring):
+    a, b = Place("a", {"install": NO_INDEX}), Place("b")
+    bring("plain", a, b)
+    assert (a.orders, b.orders) == (["describe", "install", "install"], ["describe", "install"])
+    assert a.got[-1] == ["wheels/other-1.0-py3-none-any.whl", "wheels/plain-2.0-py3-none-any.whl"]
+    assert not b.got[-1]
+
+
+def test_this_machine_is_named_where_it_reaches_no_index(bring):
+    a = Place("a")
+    with pytest.raises(DeployError, match="this machine: it reaches no package index"):
+        bring("-i http://127.0.0.1:9/simple\nplain", a)
+    assert a.orders == ["describe"]
+
+
+def test_a_host_with_other_files_is_named_and_loses_them(bring):
+    a, b, c = Place("a"), Place("b", files="e" * 64), Place("c")
+    with pytest.raises(DeployError, match="b: the installed files differ from those of a, c"):
+        bring("plain", a, b, c)
     assert a.has
+    assert c.has
     assert not b.has
 
 
-def test_uvs_own_words_are_the_error(tmp_path):
-    words = "error: No solution found\n  cause: Because six==9 does not exist\n  more"
-    with pytest.raises(ToolFailed, match=r"a: uv could not resolve .*: No solution found; Because six==9") as fault:
-        bring(tmp_path, Place("a", {"lock": {"failed": 1, "words": words}}))
-    assert fault.value.words == words
+@pytest.mark.holds("nobody-decides")
+def test_what_a_host_alone_said_of_its_files_blames_no_other_host_later(bring):
+    bring("plain", liar := Place("liar", files="e" * 64))
+    with pytest.raises(DeployError, match="c: the installed files differ from those of liar"):
+        bring("plain", liar, Place("c"))
+    bring("plain", Place("a"), Place("b"))
 
 
-def test_a_host_that_answers_with_another_kind_of_lock_is_refused(tmp_path):
-    with pytest.raises(DeployError, match="lock"):
-        bring(tmp_path, Place("a", lock=["--index-url https://evil.example"]))
+def test_of_two_hosts_that_differ_neither_is_believed(bring):
+    a, b = Place("a", files="e" * 64), Place("b")
+    with pytest.raises(DeployError, match="the installed files differ"):
+        bring("plain", a, b)
+    assert not a.has
+    assert not b.has
 
 
-def test_an_answer_that_never_comes_is_a_fault(tmp_path):
+def test_uvs_own_words_are_the_error(bring):
+    with pytest.raises(ToolFailed, match=r"this machine: uv could not resolve .*No solution found.*plain==9") as fault:
+        bring("plain==9", Place("a"))
+    assert "plain==9" in fault.value.words
+
+
+def test_an_answer_that_never_comes_is_a_fault(bring):
     a = Place("a")
     a.run = lambda *_: (137, "killed")
-    with pytest.raises(DeployError):
-        bring(tmp_path, a)
+    with pytest.raises(HostsFailed):
+        bring("plain", a)
+
+
+def test_an_answer_without_an_end_is_a_fault(bring):
+    a = Place("a")
+
+    def endless(exchange, *_):
+        while True:
+            exchange.line("x" * 60_000)
+
+    a.run = endless
+    with pytest.raises(HostsFailed, match="a: its packages' program says more than"):
+        bring("plain", a)
+
+
+def test_a_cache_where_another_user_may_write_is_refused(bring, tmp_path):
+    folder = tmp_path / "open" / "muster"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with pytest.raises(DeployError, match="another user may write there"):
+        bring("plain", Place("a"), cache="open")
+
+
+@pytest.mark.holds("resolves-without-running")
+@pytest.mark.parametrize("backend", ["backend", "get_interpreter_info", "python.get_interpreter_info"])
+def test_nothing_of_a_package_runs_here(bring, tmp_path, backend):
+    canary = tmp_path / "ran"
+    code = f"open({str(canary)!r}, 'w')\n"
+    project = f'[build-system]\nrequires = []\nbuild-backend = "{backend}"\nbackend-path = ["."]\n'
+    more = {"libs/odd/pyproject.toml": project, "libs/odd/setup.py": code, f"libs/odd/{backend.split('.')[0]}.py": code}
+    bring("./libs/odd\nplain", Place("a"), more=more)
+    bring("sourced", Place("a"))
+    assert not canary.exists()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from deploy.image import credentials
 from deploy.packages import git, passwords
 from deploy.packages.requirements import Requirements
 from deploy.packages.settings import Settings
-from lab import index
+from lab import certificate, index
 
 TEXT = """--extra-index-url https://me:sesame-1@index/simple
 -i https://me:sesame-2@other/simple
@@ -61,9 +61,12 @@ def test_only_a_file_of_requirements_with_a_password_stays_here(path: str, text:
     assert (credentials.kind_of(path, text.encode()) == credentials.IN_AN_ADDRESS) is kept
 
 
-def test_without_a_password_nothing_changes() -> None:
-    given, own = needs("-i https://index/simple\nplain\n"), Settings({"UV_INDEX": "x"})
+def test_hosts_install_from_the_index_that_a_file_names() -> None:
+    given, own = needs("plain\n"), Settings({"UV_INDEX": "x"})
     assert passwords.take_out(given, own) == (given, own)
+    taken, own = passwords.take_out(needs("-i https://index/simple\nplain\n"), own)
+    assert own.variables == {"UV_INDEX": "x", "UV_DEFAULT_INDEX": "https://index/simple"}
+    assert (taken.files[0][1], taken.unsent) == (b"\nplain\n", ())
 
 
 def test_a_mere_user_in_a_source_is_not_in_the_text_that_names_the_fetched_source() -> None:
@@ -91,10 +94,12 @@ def test_git_logs_in_without_the_password_on_any_command_line(tmp_path, monkeypa
     monkeypatch.setenv("GIT_TRACE", str(trace))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with index.serve("127.0.0.1", files, login) as url:
+    signed = certificate.make(tmp_path / "tls.pem")
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(signed))
+    with index.serve("127.0.0.1", files, login, signed) as url:
         address = url.replace(login, quoted).removesuffix("/simple")
         assert git.fetch(f"git+{address}/r.git")
     commands = trace.read_text()
-    assert "remote-http" in commands
+    assert "remote-https" in commands
     assert "sesame" not in commands
     assert base64.b64encode(login.encode()).decode() not in commands

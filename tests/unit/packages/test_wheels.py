@@ -1,13 +1,9 @@
 """A wheel in the folder is installed as it is, by its hash."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.packages import requirements
-from deploy.packages.inside import lock
-from deploy.packages.inside.lock import Locking
+from deploy.packages import requirements, resolve
 
 WHEEL = "mine-1.0-py3-none-any.whl"
 
@@ -18,16 +14,6 @@ def folder(tmp_path):
     (tmp_path / "wheels" / WHEEL).write_bytes(b"a wheel")
     (tmp_path / "requirements.txt").write_text(f"./wheels/{WHEEL}\n")
     return tmp_path
-
-
-@pytest.mark.parametrize(
-    "line", [f"./wheels/{WHEEL}", f"mine @ ./wheels/{WHEEL} --hash=sha256:0 ; python_version > '3'"]
-)
-def test_a_wheel_needs_no_build(folder, line, tmp_path):
-    (tmp_path / "out").mkdir()
-    made = Locking._local(SimpleNamespace(wheels=tmp_path / "out"), line, folder)
-    assert made == tmp_path / "out" / WHEEL
-    assert made.read_bytes() == b"a wheel"
 
 
 def test_another_content_of_the_wheel_makes_other_packages(folder):
@@ -45,8 +31,8 @@ def test_a_wheel_that_is_not_sent_is_refused_with_the_option_that_sends_it(folde
 
 def test_a_torchvision_for_another_torch_is_refused_before_it_fails_in_the_ranks():
     cpu, cuda = {"torch": "2.13.0+cpu"}, {"torch": "2.13.0+cu126"}
-    assert "torchvision==0.28.0 of the index" in lock._other_torch({"torchvision==0.28.0", "tqdm==1.0"}, cpu)
-    assert not lock._other_torch({"torchvision==0.28.0+cpu"}, cpu)
-    assert not lock._other_torch({"torchvision==0.28.0"}, cuda)
-    assert not lock._other_torch({"tqdm==1.0"}, cpu)
-    assert not lock._other_torch({"torchvision==0.28.0"}, {**cpu, "torchvision": "0.28.0+cpu"})
+    assert "torchvision==0.28.0 of the index" in resolve.other_torch({"torchvision==0.28.0", "tqdm==1.0"}, cpu)
+    assert not resolve.other_torch({"torchvision==0.28.0+cpu"}, cpu)
+    assert not resolve.other_torch({"torchvision==0.28.0"}, cuda)
+    assert not resolve.other_torch({"tqdm==1.0"}, cpu)
+    assert not resolve.other_torch({"torchvision==0.28.0"}, {**cpu, "torchvision": "0.28.0+cpu"})

@@ -40,9 +40,11 @@ def _seal(key: bytes, plain: Mapping[str, Any]) -> str:
 
 def _key(make: bool) -> bytes:
     """The user's key. `make`: make one if it is missing. b"" if there is none, or the home cannot hold one."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    path = Path(home) / "muster" / "key"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    path = Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state")) / "muster" / "key"
     with suppress(OSError):
+        if not path.is_absolute():
+            return b""  # a user without a home
         if make and not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             aside = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")

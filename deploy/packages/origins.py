@@ -1,0 +1,158 @@
+"""Where packages come from, as files of a folder name it: an index, an address, a git repository, or the folder itself.
+
+Somebody else may have written those files, and what reads them later runs as this user. So all that Muster does not
+know is refused here, by file and line; and nothing names a place of this machine outside the folder.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ..core import plain_file
+from ..core.errors import UsageError
+from .settings import without_logins
+
+MOST_PACKAGES, MOST_SOURCES = 200, 100
+_NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
+_REQUIREMENT = re.compile(rf"({_NAME})\s*(?:\[[\w\s,.-]*\])?\s*(?:@\s*(?P<url>\S.*)|(?:[<>=!~(;,].*)?)", re.ASCII)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_ARCHIVES = (".whl", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz")
+_HOST = re.compile(r"(?:[^@/\s]+@)?\[?[\w.:%-]*\]?(?::\d+)?")
+
+
+@dataclass
+class Origins:
+    """What the files of `folder` name. `sent`: the paths that hosts get. `packages`: folders to build, and whether each
+    is editable; `archives`: files; `git`: repositories that this machine fetches."""
+
+    folder: Path
+    sent: Collection[str]
+    packages: dict[str, bool] = field(default_factory=dict)
+    archives: dict[str, None] = field(default_factory=dict)
+    git: dict[str, None] = field(default_factory=dict)
+
+    def requirement(self, text: str, here: str, where: str, editable: bool = False) -> None:
+        """Take one requirement. `here`: the folder of its file; `where`: file, line and text, for a message.
+
+        Raises UsageError.
+        """
+        spec = re.split(r"\s--(?:hash|config-settings?)[\s=]", text)[0].strip()
+        match = _REQUIREMENT.fullmatch(spec)
+        if match and match["url"]:
+            self._address(re.split(r"\s;", match["url"])[0].strip(), here, where, editable)
+        elif editable or not match or spec.endswith(_ARCHIVES):
+            self._address(re.split(r"\s;", spec)[0].strip(), here, where, editable)
+
+    def index(self, text: str, here: str, where: str) -> None:
+        """Check an index, or a page or folder of links. Raises UsageError."""
+        if urlsplit(text).scheme not in ("https", "http"):
+            self.check_inside(_path_of(text, where), here, where)
+
+    def path(self, text: str, here: str, where: str, editable: bool = False) -> None:
+        """Take a folder with a package, or an archive of one. Raises UsageError."""
+        path = self.check_inside(text, here, where)
+        if path.endswith(_ARCHIVES):
+            if path not in self.sent:
+                raise UsageError(
+                    f"{where}: no such file in {self.folder.resolve()}, or it is not sent",
+                    f"if a .gitignore names it: --include {path}",
+                )
+            self.archives[path] = None
+        elif not any(posixpath.normpath(posixpath.join(path, name)) in self.sent for name in _PROJECTS):
+            raise UsageError(
+                f"{where}: {path} is not a package among the sent files: it has no pyproject.toml or setup.py"
+            )
+        else:
+            self.packages[path] = editable or self.packages.get(path, False)
+        _bound(self.packages, MOST_PACKAGES, "packages of the folder", where)
+        _bound(self.archives, MOST_PACKAGES, "archives", where)
+
+    def repository(self, word: str, where: str) -> None:
+        """Take a git repository, as `git+https://...` or `git+ssh://...`. Raises UsageError."""
+        self.check_repository(word, where)
+        self.git[word] = None
+        _bound(self.git, MOST_SOURCES, "git sources", where)
+
+    def check_repository(self, word: str, where: str) -> None:
+        """Raise UsageError for an address that git could take for something else than a server of https or ssh."""
+        address = urlsplit(word.removeprefix("git+"))
+        host = address.netloc.rpartition("@")[2]
+        known = address.scheme in ("https", "ssh") and _HOST.fullmatch(address.netloc)
+        if not known or not host or host.startswith("-") or address.netloc.startswith("-") or ".." in address.path:
+            hint = "NAME @ git+https://HOST/PATH or git+ssh://USER@HOST/PATH; of this folder: ./PATH"
+            raise UsageError(f"{where}: no source that Muster can fetch", hint)
+
+    def file(self, text: str, here: str, where: str) -> str:
+        """The path of a file that another one names (`-r more.txt`). Raises UsageError if it is not among the sent."""
+        if _SCHEME.match(text):
+            raise UsageError(f"{where}: Muster reads only files of the folder", "save it in the folder")
+        path = self.check_inside(text, here, where)
+        if path not in self.sent:
+            raise UsageError(f"{where}: no such file in {self.folder.resolve()}, or it is not sent")
+        return path
+
+    def read(self, path: str, most: int) -> bytes:
+        """A file of the folder; a link to another one that is sent is followed. Raises UsageError."""
+        try:
+            real = plain_file.inside(self.folder / path, self.folder)
+            if real.relative_to(self.folder.resolve()).as_posix() not in self.sent:
+                raise UsageError(f"{path}: it is a link to {real}, which is not sent", "name that file itself")
+            return plain_file.read(real, most)
+        except OSError as fault:
+            raise UsageError(f"{path}: cannot be read: {fault.strerror}", "--requirements no") from fault
+
+    def _address(self, text: str, here: str, where: str, editable: bool) -> None:
+        if re.match(r"[a-z]+\+", text):
+            self.repository(re.split(r"[\s;]", text)[0], where)
+        elif urlsplit(text).scheme not in ("https", "http"):
+            self.path(re.sub(r"\[[^\]]*\]$", "", _path_of(text, where)), here, where, editable)
+
+    def check_inside(self, text: str, here: str, where: str) -> str:
+        """The path as the list of sent files has it. Raises UsageError for one that leads outside."""
+        top = self.folder.resolve()
+        path = posixpath.relpath(text, top.as_posix()) if posixpath.isabs(text) else posixpath.join(here, text)
+        normal = posixpath.normpath(path)
+        if "\0" in text or normal.split("/")[0] == ".." or text.startswith("~"):
+            hint = "send the folder above both: --folder .."
+            if posixpath.isabs(text):
+                hint = "a path of another machine: take `@ file://...` away, or write pip list --format=freeze"
+            raise UsageError(f"{where}: it is outside the folder that is sent ({top})", hint)
+        try:
+            plain_file.inside(self.folder / normal, self.folder)
+        except FileNotFoundError:
+            pass
+        except OSError as fault:
+            raise UsageError(
+                f"{where}: it is outside the folder that is sent ({top}): {fault.strerror}", "name a path of the folder"
+            ) from fault
+        return normal
+
+
+_PROJECTS = ("pyproject.toml", "setup.py")
+
+
+def _path_of(text: str, where: str) -> str:
+    """The path that a `file:` address or a plain path means, as uv reads it. Raises UsageError for another scheme."""
+    text = text.strip("\"'")
+    match = _SCHEME.match(text)
+    if not match:
+        return text.partition("#")[0]
+    if match[1].lower() != "file":
+        raise UsageError(f"{where}: no source that Muster knows: {match[1]}:", "an address of https, or ./PATH")
+    rest = text[match.end() :].partition("#")[0].partition("?")[0]
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise UsageError(f"{where}: it is on another machine: {host}", "name a path of the folder: ./PATH")
+        rest = slash + path
+    return unquote(rest)
+
+
+def _bound(named: Collection[str], most: int, what: str, where: str) -> None:
+    if len(named) > most:
+        raise UsageError(f"{without_logins(where)}: more than {most} {what}", "name an index, or one package of all")

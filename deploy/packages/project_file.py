@@ -1,0 +1,149 @@
+"""What a pyproject.toml or a uv.lock names: checked as a requirements file is (origins.py)."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..core.errors import UsageError
+from .origins import Origins
+
+MOST = 1 << 20  # bytes of one file
+_NEEDS = ("constraint-dependencies", "override-dependencies", "build-constraint-dependencies", "dev-dependencies")
+# Where uv may send its questions: of an index by its name, one of its addresses, or a page of links.
+_INDEXES = ("index-url", "extra-index-url", "find-links")
+
+
+def has_needs(origins: Origins, path: str) -> bool:
+    """Whether a pyproject.toml says what a project needs. Raises UsageError for what is no TOML."""
+    table = _table(_toml(origins.read(path, MOST), path), "project")
+    dynamic = table.get("dynamic", ())
+    return "dependencies" in table or (isinstance(dynamic, list) and "dependencies" in dynamic)
+
+
+def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
+    """How uv reads the file, and the files that it reads. What they name goes into `origins`. Raises UsageError."""
+    here, is_lock = posixpath.dirname(path), posixpath.basename(path) == "uv.lock"
+    project = posixpath.join(here, "pyproject.toml")
+    if is_lock and project not in origins.sent:
+        raise UsageError(
+            f"{path}: there is no pyproject.toml beside it", "uv.lock belongs to a project: uv init makes one"
+        )
+    if not is_lock and not has_needs(origins, project):
+        raise UsageError(
+            f"{path}: it has no [project] with dependencies", "name a requirements.txt: --requirements FILE"
+        )
+    files = {name: _text(origins.read(name, MOST), name) for name in dict.fromkeys((path, project))}
+    table = _toml(files[project], project)
+    packaged = "build-system" in table or bool(_table(table, "tool", "uv").get("package"))
+    if packaged:
+        origins.packages[here or "."] = True
+    _project(origins, table, here, project, is_lock)
+    if is_lock:
+        _lock(origins, _toml(files[path], path), here, path)
+    return "uv.lock" if is_lock else "project" if packaged else "file", files
+
+
+def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, is_locked: bool) -> None:
+    own, tool = _table(table, "project"), _table(table, "tool", "uv")
+    extras = _table(own, "optional-dependencies").values()
+    lists = [own.get("dependencies"), *extras, _table(table, "build-system").get("requires")]
+    for text in _texts([*lists, *(tool.get(name) for name in _NEEDS)]):
+        if "${" in text or len(text) > 4096:
+            raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
+        origins.requirement(text, here, f"{path}: {text[:200]}")
+    for name, entry in _table(tool, "sources").items():
+        for one in entry if isinstance(entry, list) else [entry]:
+            if isinstance(one, dict):
+                _source(origins, one, here, f"{path}: the source of {name[:100]}", is_locked)
+    for text in _texts(_table(tool, "workspace").values()):
+        if posixpath.isabs(text) or ".." in text.split("/") or text.startswith("~"):
+            raise UsageError(
+                f"{path}: [tool.uv.workspace]: {text[:200]}: it is outside the folder", "name a path of it"
+            )
+    indexes = tool.get("index")
+    addresses = [one.get("url") for one in indexes if isinstance(one, dict)] if isinstance(indexes, list) else []
+    for scope in (tool, _table(tool, "pip")):
+        addresses += [scope.get(name) for name in _INDEXES]
+    for text in _texts(addresses):
+        if "${" in text:
+            raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
+        origins.index(text, here, f"{path}: {text[:200]}")
+
+
+def _source(origins: Origins, entry: Mapping[str, Any], here: str, where: str, is_locked: bool) -> None:
+    if "git" in entry and not is_locked:
+        raise UsageError(f"{where} is a git repository", "lock it first: uv lock")
+    if isinstance(entry.get("git"), str):
+        origins.check_repository(f"git+{entry['git']}", where)
+    if isinstance(entry.get("path"), str):
+        origins.path(entry["path"], here, f"{where}: {entry['path'][:200]}", bool(entry.get("editable")))
+    if isinstance(entry.get("url"), str):
+        origins.index(entry["url"], here, f"{where}: {entry['url'][:200]}")
+
+
+def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> None:
+    rows = table.get("package", [])
+    for row in rows if isinstance(rows, list) else []:
+        if not isinstance(row, dict):
+            continue
+        source, where = _table(row, "source"), f"{path}: {str(row.get('name'))[:100]}"
+        for kind in ("editable", "directory", "path"):
+            if isinstance(text := source.get(kind), str):
+                origins.path(text, here, f"{where}: {text[:200]}", kind == "editable")
+        if isinstance(text := source.get("virtual"), str):
+            origins.check_inside(text, here, f"{where}: {text[:200]}")
+        for text in _texts([source.get("registry"), source.get("url")]):
+            origins.index(text, here, f"{where}: {text[:200]}")
+        if isinstance(text := source.get("git"), str):
+            address, _, commit = text.partition("#")
+            if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
+                raise UsageError(f"{where}: its git source names no commit", "uv lock")
+            origins.repository(f"git+{address.partition('?')[0]}@{commit}", where)
+        for one in _rows(row):
+            for name in ("url", "path"):
+                if isinstance(text := one.get(name), str):
+                    origins.index(text, here, f"{where}: {text[:200]}")
+
+
+def _rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The files of one locked package."""
+    wheels = row.get("wheels")
+    for one in [row.get("sdist"), *(wheels if isinstance(wheels, list) else [])]:
+        if isinstance(one, dict):
+            yield one
+
+
+def _table(table: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    for name in names:
+        inner = table.get(name)
+        table = inner if isinstance(inner, dict) else {}
+    return table
+
+
+def _texts(values: Any) -> Iterator[str]:
+    """The texts in a list of texts and of lists of them."""
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            yield from (text for text in value if isinstance(text, str))
+
+
+def _text(content: bytes, path: str) -> bytes:
+    try:
+        return content.decode("utf-8-sig").encode()
+    except UnicodeDecodeError as fault:
+        raise UsageError(f"{path}: not UTF-8 text (byte {fault.start})", "save it as UTF-8") from fault
+
+
+def _toml(content: bytes, path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_text(content, path).decode())
+    except RecursionError as fault:
+        raise UsageError(f"{path}: it is nested too deeply", "correct the file, or: --requirements no") from fault
+    except ValueError as fault:
+        raise UsageError(f"{path}: {fault}", "correct the file, or: --requirements no") from fault

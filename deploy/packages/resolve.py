@@ -1,0 +1,372 @@
+"""Resolve requirements on this machine, for the Python, the platform and the packages of the hosts' base.
+
+uv does it, in a scratch folder with copies of the files that count, and starts no program (uv.py). What only a build
+can say comes from builds on all hosts, through `build`. The result has the hashes of the index itself.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UsageError
+from . import sources, stubs
+from .base import Base
+from .inside.tools import FROM_BASE, NAME, comes_along, normal, read_name
+from .requirements import Requirements
+from .store import LINE, Lock, Source
+from .uv import Failed, Uv
+
+Build = Callable[[Sequence[Source]], list[Source]]
+_UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
+_MOST_BUILDS, _DIGEST = 100, 32
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to resolve. `local`, `git`: its own sources, these by address. `build`: what builds on all hosts say."""
+
+    needs: Requirements
+    base: Base
+    local: Sequence[Source]
+    git: dict[str, Source]
+    build: Build
+
+
+class Resolving:
+    """One resolution. `scratch`: a folder of its own; `uv` works there."""
+
+    def __init__(self, asked: Question, uv: Uv, scratch: Path) -> None:
+        self._asked, self._uv, self._scratch, self._base = asked, uv, scratch, asked.base
+        self._source, self._stubs, self._made = (scratch / name for name in ("source", "stubs", "made"))
+        for folder in (self._source, self._stubs, self._made):
+            folder.mkdir()
+        stubs.of_base(self._stubs, asked.base)
+        self._texts = {
+            path: content.decode(errors="replace")
+            for path, content in asked.needs.files
+            if path.endswith((".txt", ".in", ".toml", "uv.lock")) and len(content) != _DIGEST
+        }
+        self._files = [(path, content) for path, content in asked.needs.files if path.endswith(".whl")]
+
+    def lock(self) -> Lock:
+        """The lock. Raises Failed with uv's words, or UsageError."""
+        asked = self._asked
+        if not asked.local and not asked.git and not self._files and self._has_all():
+            return Lock((), torch=self._base.torch["torch"])
+        own = self._known([*asked.local, *asked.git.values()])
+        wanted = self._wanted(own)
+        built = dict[str, Source]()
+        while True:
+            try:
+                lines = self._compiled(wanted, "--generate-hashes")
+                break
+            except Failed as fault:
+                match = _UNBUILT.search(fault.words)
+                if not match or match[1] in built or len(built) == _MOST_BUILDS:
+                    raise Failed(self._explained(fault.words)) from fault
+                (built[match[1]],) = asked.build([self._of_index(match[1])])
+                self._add_stub(match[1], built[match[1]])
+        return self._chosen(lines, own, list(built.values()))
+
+    def _known(self, own: list[Source]) -> list[Source]:
+        """These sources, each with what it needs. If one does not say it, all hosts build them all, at once."""
+        return self._asked.build(own) if any(not source.name for source in own) else own
+
+    def _wanted(self, own: Sequence[Source]) -> Path:
+        """What uv resolves: the file itself, or what its project stands for, with stubs for the sources `own`."""
+        asked, made = self._asked.needs, dict[str, Path]()
+        for source in own:
+            made[source.key] = self._stub(source)
+        local = {source.place: made[source.key] for source in own if source.kind == "folder"}
+        git = {word: made[source.key] for word, source in self._asked.git.items()}
+        self._place_files(local)
+        for source in own:  # what one of these needs may be another one
+            needs = [_named(need, git) for need in source.requires]
+            stubs.write(self._made / source.key, source.name, source.version, needs, source.extras)
+        self._overrides = [f"{source.name} @ {made[source.key].as_uri()}" for source in own]
+        (self._scratch / "overrides.txt").write_text("".join(f"{line}\n" for line in self._overrides))
+        self._names = [source.name for source in own]
+        wanted = self._scratch / "asked.txt"
+        if asked.kind == "uv.lock":
+            text = self._exported(asked.path)
+            wanted.write_text(sources.with_stubs(text, _folder(asked.path), local, git))
+            return wanted
+        if asked.kind == "project":
+            wanted.write_text(f"{self._overrides[0]}\n")
+            return wanted
+        for path, text in self._texts.items():
+            plain = text if path.endswith(".toml") else sources.with_stubs(text, _folder(path), local, git)
+            (self._source / path).write_text("".join(_named(line, git) for line in plain.splitlines(keepends=True)))
+        return self._source / asked.path
+
+    def _place_files(self, local: dict[str, Path]) -> None:
+        """Copies of the files that uv reads, at their paths in a folder that has nothing else."""
+        for path, text in self._texts.items():
+            (self._source / path).parent.mkdir(parents=True, exist_ok=True)
+            (self._source / path).write_text(text)
+        for number, (path, content) in enumerate(self._files):
+            place = self._made / str(number)
+            place.mkdir()
+            local[path] = place / path.rpartition("/")[2]
+            local[path].write_bytes(content)
+
+    def _stub(self, source: Source) -> Path:
+        folder = self._made / source.key
+        folder.mkdir(exist_ok=True)
+        return stubs.write(folder, source.name, source.version, (), source.extras)
+
+    def _exported(self, path: str) -> str:
+        """What a uv.lock says, as lines of a requirements file, without what comes with torch."""
+        project = (self._source / path).parent
+        words = ["export", "--frozen", "--no-dev", "--no-header", "--no-annotate", "--quiet"]
+        out = self._scratch / "exported.txt"
+        where = ["--project", str(project), "--python", str(self._uv.python), "--output-file", str(out)]
+        self._uv.run([*words, *where], project, shown=False)
+        return "\n".join(line for line in logical(out.read_text()) if not comes_along(line)) + "\n"
+
+    def _add_stub(self, what: str, source: Source) -> None:
+        """Let uv go on with what a build said."""
+        if "==" in what and " @ " not in what:
+            stubs.write(self._stubs, source.name, source.version, source.requires, source.extras)
+            return
+        folder = self._made / source.key
+        folder.mkdir(exist_ok=True)
+        made = stubs.write(folder, source.name, source.version, source.requires, source.extras)
+        with (self._scratch / "overrides.txt").open("a") as file:
+            file.write(f"{source.name} @ {made.as_uri()}\n")
+
+    def _options(self) -> list[str]:
+        """What every resolution has: the base's packages, at the base's versions."""
+        of_base, base = self._base.torch, self._base
+        constraints = self._scratch / "base.txt"
+        constraints.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in of_base.items()))
+        options = ["--constraints", str(constraints), "--find-links", str(self._stubs), "--no-build-isolation"]
+        options += ["--python", str(self._uv.python), "--python-version", base.python]
+        return [*options, "--python-platform", base.platform, "--no-header", "--no-annotate"]
+
+    def _compiled(self, wanted: Path, *more: str) -> list[str]:
+        """The lines of a lock of all that is wanted."""
+        out, overrides = self._scratch / "lock.txt", self._scratch / "overrides.txt"
+        # uv prefers the versions that its output file names.
+        names = {p.name: p.version for p in self._base.packages if p.name not in self._base.torch}
+        out.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in names.items()))
+        options = [word for name in [*self._base.torch, *self._names] for word in ("--no-sources-package", name)]
+        options += ["--overrides", str(overrides)] if overrides.stat().st_size else []
+        options += ["--output-file", str(out), *more]
+        self._uv.run(["pip", "compile", *self._options(), *options, str(wanted)], self._source)
+        return list(logical(out.read_text()))
+
+    def _has_all(self) -> bool:
+        """Whether the base has all that is asked: such an image needs no index."""
+        self._names = []
+        if self._asked.needs.kind != "file":
+            return False
+        self._place_files({})
+        wanted, out = self._source / self._asked.needs.path, self._scratch / "lock.txt"
+        words = ["--no-index", "--quiet", "--output-file", str(out), str(wanted)]
+        try:
+            self._uv.run(["pip", "compile", *self._options(), *words], self._source, shown=False)
+        except Failed:
+            return False
+        return True
+
+    def _of_index(self, what: str) -> Source:
+        """A package that only a build describes: `NAME==VERSION`, or `NAME @ ADDRESS`. Raises UsageError."""
+        name, _, version = what.partition("==")
+        if not _ or not re.fullmatch(r"[\w.-]+", name):
+            raise UsageError(
+                f"{what[:300]}: what it needs is known only after a build",
+                "name a package of an index, or a git source",
+            )
+        rows = self.offered([what])
+        digest, url = _sdist(rows[0]) if rows else ("", "")
+        line = self._checked(f"{normal(name)}=={version} --hash=sha256:{digest}")
+        return sources.of_index(line, normal(name), version, url)
+
+    def offered(self, lines: Sequence[str]) -> list[dict[str, Any]]:
+        """What the index has of these pins, for the hosts' platform: a row of a pylock.toml for each."""
+        pinned, described = self._scratch / "pinned.txt", self._scratch / "pylock.toml"
+        pinned.write_text("\n".join(lines) + "\n")
+        described.unlink(missing_ok=True)
+        # Without our stubs: an index says what it has itself.
+        words = [word for word in self._options() if word not in ("--find-links", str(self._stubs))]
+        words = [word for word in words if word not in ("--constraints", str(self._scratch / "base.txt"))]
+        out = ["--no-deps", "--format", "pylock.toml", "--output-file", str(described), str(pinned)]
+        self._uv.run(["pip", "compile", *words, *out], self._scratch, shown=False)
+        rows: list[dict[str, Any]] = tomllib.loads(described.read_text()).get("packages", [])
+        return rows
+
+    def _chosen(self, lines: list[str], own: Sequence[Source], built: Sequence[Source]) -> Lock:
+        """What is to be installed: each line a wheel of an index with its hashes, or a source that each host builds."""
+        of_base = self._base.torch
+        pins = {_pin(line) for line in lines}
+        if fault := other_torch(pins, dict(of_base)):
+            raise Failed(fault)
+        same = {p.name for p in self._base.packages if f"{p.name}=={stubs.version(p.version)}" in pins}
+        left_out = sorted(
+            name for line in lines if FROM_BASE.fullmatch(name := read_name(line)) and name not in of_base
+        )
+        apart = same | set(of_base) | set(left_out)
+        # torch and its own come from nowhere else, so these two are never installed.
+        left_out = [name for name in left_out if name not in ("torchvision", "torchaudio")]
+        apart -= {"torchvision", "torchaudio"} - same - set(of_base)
+        wanted = {normal(source.name) for source in own} & {read_name(line) for line in lines if " @ file:" in line}
+        if self._asked.needs.kind == "project":
+            wanted.add(normal(own[0].name))
+        mine = [source for source in own if normal(source.name) in wanted]
+        chosen = {f"{normal(source.name)}=={source.version}" for source in built} & pins
+        mine += [s for s in built if f"{normal(s.name)}=={s.version}" in chosen]
+        files = [self._of_file(line) for line in lines if " @ file:" in line and self._is_file(line)]
+        rest = [
+            line for line in lines
+            if read_name(line) not in apart and " @ file:" not in line and _pin(line) not in chosen
+        ]  # fmt: skip
+        rest, from_source = self._without_wheel(rest)
+        for line, url in from_source:
+            mine.append(sources.of_index(self._checked(line), read_name(line), _pin(line).partition("==")[2], url))
+        whole = [*map(self._checked, rest), *files]
+        return Lock(tuple(sorted(whole)), tuple(mine), tuple(left_out), of_base["torch"])
+
+    def _is_file(self, line: str) -> bool:
+        return any(f"/{path.rpartition('/')[2]} " in f"{line} " for path, _ in self._files)
+
+    def _of_file(self, line: str) -> str:
+        """The line of a wheel of the folder: its name, version and hash."""
+        name, version = line.partition(" --hash")[0].rpartition("/")[2].split("-")[:2]
+        return self._checked(f"{normal(name)}=={version} --hash{line.partition(' --hash')[2]}")
+
+    def _without_wheel(self, lines: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+        """The lines that have a wheel for the hosts, and those that have none, with the address of their source."""
+        if not lines:
+            return [], []
+        packages = self.offered(lines)
+        # Of all files of a version, a lock needs the hashes of those that fit there.
+        fit = {
+            normal(package["name"]): [wheel["hashes"]["sha256"] for wheel in package["wheels"]]
+            for package in packages
+            if package.get("wheels")
+        }
+        source = {normal(package["name"]): _sdist(package) for package in packages}
+        direct = {normal(p["name"]) for p in packages if p.get("archive", {}).get("url", "").endswith(".whl")}
+        with_wheel, without = list[str](), list[tuple[str, str]]()
+        for line in lines:
+            name, head = read_name(line), line.split(" --hash")[0]
+            pins, digest = self._pins.get(name, set()), source.get(name, ("", ""))[0]
+            by_source = f"sha256:{digest}" in pins and not any(f"sha256:{one}" in pins for one in fit.get(name, ()))
+            if name in fit and not by_source:
+                with_wheel.append(head + "".join(f" --hash=sha256:{digest}" for digest in fit[name]))
+            elif name in direct:
+                with_wheel.append(line)
+            else:
+                without.append((f"{head} --hash=sha256:{digest}", source.get(name, ("", ""))[1]))
+        return with_wheel, without
+
+    def _checked(self, line: str) -> str:
+        """The line, with those of the index's hashes that the user's own pins allow. Raises UsageError."""
+        if not re.fullmatch(LINE, line):
+            raise UsageError(f"{line[:200]!r} of the index is no package with a hash", "pip config list")
+        return pinned(line, self._pins)
+
+    @cached_property
+    def _pins(self) -> dict[str, set[str]]:
+        """The hashes that the user's files pin, by name; by an empty name, none: each package must have one."""
+        texts = [text for path, text in self._texts.items() if path.endswith((".txt", ".in"))]
+        if self._asked.needs.kind == "uv.lock":
+            texts = [(self._scratch / "exported.txt").read_text()]
+        return pins_of(texts)
+
+    def _explained(self, words: str) -> str:
+        """uv's words, below each line of the user's files that excludes what the base has."""
+        notes, of_base = [], self._base.torch
+        for path, text in self._texts.items():
+            for number, line in enumerate(text.splitlines(), 1):
+                word = NAME.match(line.strip().strip("\"',"))
+                name = normal(word[1]) if word else ""
+                if name in of_base and self._excludes(line.strip().strip("\"',")):
+                    notes.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base image")
+        return "\n".join([*notes, words])
+
+    def _excludes(self, line: str) -> bool:
+        file = self._scratch / "one.txt"
+        file.write_text(line.split(" #")[0].split("--hash")[0].rstrip("\\ ") + "\n")
+        try:
+            words = ["--no-deps", "--no-index", "--quiet", str(file)]
+            self._uv.run(["pip", "compile", *self._options(), *words], self._scratch, shown=False)
+        except Failed:
+            return True
+        return False
+
+
+def pins_of(texts: Sequence[str]) -> dict[str, set[str]]:
+    """The hashes that these requirements files pin, by the package's name."""
+    pins = dict[str, set[str]]()
+    for line in (line for text in texts for line in logical(text)):
+        if line == "--require-hashes":
+            pins.setdefault("", set())
+        if digests := re.findall(r"--hash[= ](\w+:[0-9a-fA-F]+)", line):
+            pins.setdefault(read_name(line), set()).update(digest.lower() for digest in digests)
+    return pins
+
+
+def pinned(line: str, pins: dict[str, set[str]]) -> str:
+    """The line with those of its hashes that are pinned. Raises UsageError if the index has no such file."""
+    allowed = pins.get(read_name(line), set())
+    head, *digests = line.split(" --hash=")
+    if not allowed and "" not in pins:
+        return line
+    if not allowed:
+        raise UsageError(f"{head}: your file says --require-hashes, and pins no hash of it", "pin it, with its sha256")
+    fit = [digest for digest in digests if digest in allowed]
+    if not any(digest.startswith("sha256:") for digest in allowed):
+        raise UsageError(f"{head}: your file pins no sha256 of it, and the index names no other hash", "pin its sha256")
+    if not fit:
+        raise UsageError(
+            f"{head}: the index has it with other hashes than your file pins: it serves another file under that name",
+            "ask who runs the index; an old pin is written anew by: uv pip compile --generate-hashes",
+        )
+    return " --hash=".join([head, *fit])
+
+
+def logical(text: str) -> Iterator[str]:
+    """The lines of a requirements file, joined where they continue, without comments and blank ones."""
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        line = re.sub(r"(^|\s)#.*$", "", line).strip()
+        if line:
+            yield re.sub(r"\s+", " ", line)
+
+
+def other_torch(pins: set[str], of_base: dict[str, str]) -> str:
+    """Why the torchvision of these does not fit the base: an index offers the one that is built for torch with CUDA."""
+    pin = next((pin for pin in pins if pin.startswith("torchvision==")), "")
+    if not pin or "torchvision" in of_base or not of_base["torch"].endswith("+cpu") or pin.endswith("+cpu"):
+        return ""
+    return f"{pin} of the index is not built for torch {of_base['torch']} of the base: name an image with torchvision"
+
+
+def _sdist(package: dict[str, Any]) -> tuple[str, str]:
+    """Hash and address of a package's source, in a row of a pylock.toml."""
+    entry = package.get("sdist") or package.get("archive") or {}
+    return str(entry.get("hashes", {}).get("sha256", "")), str(entry.get("url", ""))
+
+
+def _pin(line: str) -> str:
+    """`name==version` of a line."""
+    match = re.match(r"([\w.-]+)(?:\[[^\]]*\])?==([^\s;]+)", line)
+    return f"{normal(match[1])}=={match[2]}" if match else ""
+
+
+def _named(text: str, git: dict[str, Path]) -> str:
+    """The text with stubs in the place of git sources, which other packages may name too."""
+    for word, stub in git.items():
+        text = re.sub(rf"{re.escape(word)}(?=[\s;\"',]|$)", stub.as_uri(), text)
+    return text
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,218 @@
+"""What has no wheel of an index: packages of the folder, git sources, source archives. Each host builds its own.
+
+Here it is only read what such a package needs, where its own files say so; and the files that name it are written anew,
+to name a stub of it. Nothing of it runs here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import mmap
+import posixpath
+import re
+import tarfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UsageError
+from . import passwords
+from .base import NEED
+from .inside.tools import FROM_BASE, normal
+from .requirements import Requirements
+from .store import NAME, VERSION, Source
+
+_DYNAMIC = {"name", "version", "dependencies", "optional-dependencies"}
+_MOST, _DIGEST = 1 << 20, 32
+_LINE = re.compile(
+    r"^(\s*)(?:(?:-e|--editable)(?:\s+|=))?([\w.-]+(?:\[[^\]]*\])?\s*@\s*)?([^\s;#]+?)(\[[^\]]*\])?(\s*;.*)?$"
+)
+ARCHIVES = (".tar.gz", ".zip", ".tgz", ".tar.bz2", ".tar.xz")
+
+
+def of_folder(needs: Requirements, folder: Path) -> list[Source]:
+    """The packages of the folder, with what their pyproject.toml says of them. Raises UsageError."""
+    found = []
+    for package, editable in needs.packages:
+        start = "" if package == "." else f"{package}/"
+        rows = [
+            (path, digest.hex()) for path, digest in needs.files if len(digest) == _DIGEST and path.startswith(start)
+        ]
+        key = _key("folder", package, editable, rows)
+        path = posixpath.normpath(f"{package}/pyproject.toml")
+        content = _of_file(folder / path, [digest for name, digest in rows if name == path])
+        found.append(_described(Source(key, "folder", package, editable=editable), content, path))
+    archives = [(path, content) for path, content in needs.files if path.endswith(ARCHIVES)]
+    found += [Source(_key("folder", path, content), "folder", path) for path, content in archives]
+    return found
+
+
+def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
+    """The git sources that were fetched, by their address, in this order. Raises UsageError."""
+    found = []
+    for number, (word, content) in enumerate(words.items()):
+        inner = re.search(r"[#&]subdirectory=([^&]+)", word)
+        inside = posixpath.normpath(inner[1]) if inner else ""
+        if inside.startswith(("/", "..")):
+            raise UsageError(f"{passwords.plain(word)}: subdirectory={inside} is outside the source")
+        name = f"git-{number}.tar"
+        source = Source(_key("git", content, inside), "git", name, subdirectory=inside)
+        path = posixpath.normpath(posixpath.join(inside, "pyproject.toml"))
+        found.append(_described(source, _of_tar(content, path), f"{passwords.plain(word)}: {path}"))
+    return found
+
+
+def of_index(line: str, name: str, version: str, url: str) -> Source:
+    """A package that an index has only as source. `line`: as a lock has it."""
+    return Source(_key("index", line), "index", line, name, version, url=url)
+
+
+def with_stubs(text: str, here: str, local: Mapping[str, Path], git: Mapping[str, Path]) -> str:
+    """A requirements file that names stubs in the place of packages of the folder and of git sources.
+
+    here: the file's own folder. local: stubs by path in the folder. git: by address.
+    """
+    rows = []
+    for line in text.splitlines():
+        row = re.sub(r"(^|\s)#.*$", "", line).rstrip()
+        for word, stub in git.items():
+            whole = rf"(?:(?:-e|--editable)\s+)?{re.escape(word)}(?:[#&][\w=&./-]*)?(?=[\s;\"',]|$)"
+            row = re.sub(whole, stub.as_uri(), row)
+        match = _LINE.match(row)
+        path = re.sub(r"^file:(//(?=/))?", "", match[3]) if match else ""
+        is_path = match and (path.startswith((".", "/")) or path != match[3])
+        own = local.get(posixpath.normpath(posixpath.join(here, path))) if is_path else None
+        if match and own:
+            name = match[2] or f"{own.name.split('-')[0]}{match[4] or ''} @ "
+            row = f"{match[1]}{name}{own.as_uri()}{match[5] or ''}"
+        rows.append(row)
+    return "\n".join([*rows, ""])
+
+
+def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
+    """The source, with what all hosts say of their own builds of it. Raises UsageError, which names the odd hosts.
+
+    What the source's own files say stays: then a build only makes it.
+    """
+    said = {
+        host: (normal(row["name"]), row["version"], tuple(row["requires"]), tuple(row["extras"]))
+        for host, row in rows.items()
+    }
+    for host, (name, version, *_) in said.items():
+        other = source.kind == "index" and source.version not in ("", version)
+        if source.name and (name != normal(source.name) or other):
+            raise UsageError(f"{host}: its build of {shown(source)} made {name} {version}", "correct the package")
+    if source.name and not source.described:
+        return source
+    counts = list(said.values())
+    usual = max(counts, key=counts.count)
+    if odd := [host for host, what in said.items() if what != usual]:
+        raise Differ(shown(source), odd, [host for host in said if host not in odd])
+    name, version, requires, extras = usual
+    return replace(source, name=name, version=version, requires=requires, extras=extras, described=True)
+
+
+class Differ(UsageError):
+    """Hosts say different things of one package that each built."""
+
+    def __init__(self, what: str, odd: Sequence[str], others: Sequence[str]) -> None:
+        super().__init__(
+            f"{', '.join(odd)}: its build of {what} needs something else than that of {', '.join(others)}",
+            f"leave the host out: --hosts {','.join(others)}; or let the package's pyproject.toml say what it needs",
+        )
+
+
+def shown(source: Source) -> str:
+    """A source in a message."""
+    return source.place.split(" --hash")[0] if source.kind != "git" else source.name or "a git source"
+
+
+def _described(source: Source, content: bytes, where: str) -> Source:
+    """The source with what its pyproject.toml says; as it is if only a build can say that. Raises UsageError."""
+    try:
+        table = tomllib.loads(content.decode("utf-8-sig"))
+        project, own = table.get("project", {}), table.get("tool", {}).get("uv", {}).get("sources", {})
+    except (ValueError, AttributeError, RecursionError) as fault:
+        raise UsageError(f"{where}: {fault}", "correct the file, or: --requirements no") from fault
+    if not isinstance(project, dict) or not isinstance(own, dict):
+        raise UsageError(f"{where}: [project] and [tool.uv.sources] are tables", "correct the file")
+    if elsewhere := [name for name, entry in own.items() if isinstance(entry, dict) and _is_elsewhere(name, entry)]:
+        raise UsageError(
+            f"{where}: [tool.uv.sources] takes {elsewhere[0]} from an index of its own",
+            "name that index in pip's or uv's settings, or in the requirements file: --extra-index-url ADDRESS",
+        )
+    name, version = project.get("name"), project.get("version")
+    if (
+        not isinstance(name, str)
+        or not isinstance(version, str)
+        or _DYNAMIC & set(map(str, project.get("dynamic", ())))
+    ):
+        return source
+    if not re.fullmatch(NAME, name) or not re.fullmatch(VERSION, version):
+        raise UsageError(f"{where}: {name[:100]!r} {version[:100]!r} is no name and version of a package")
+    optional = project.get("optional-dependencies", {})
+    needs = [*_needs(project.get("dependencies", []), where)]
+    for extra, rows in optional.items() if isinstance(optional, dict) else ():
+        if not re.fullmatch(NAME, extra):
+            raise UsageError(f"{where}: {extra[:100]!r} is no name of an extra")
+        for need in _needs(rows, where):
+            head, _, marker = need.partition(";" if "@" not in need else " ;")
+            needs.append(f"{head.strip()} ; {f'({marker.strip()}) and ' if marker else ''}extra == '{normal(extra)}'")
+    extras = tuple(optional) if isinstance(optional, dict) else ()
+    return replace(source, name=name, version=version, requires=tuple(needs), extras=extras)
+
+
+def _is_elsewhere(name: str, entry: Mapping[str, Any]) -> bool:
+    return "index" in entry and not FROM_BASE.fullmatch(normal(name))
+
+
+def _needs(rows: object, where: str) -> Iterable[str]:
+    if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
+        raise UsageError(f"{where}: dependencies are a list of texts", "correct the file")
+    for row in rows:
+        need = passwords.plain(" ".join(row.split()))
+        if not is_need(need):
+            raise UsageError(f"{where}: {need[:200]!r} is no requirement that Muster can install")
+        yield need
+
+
+def is_need(text: str) -> bool:
+    """Whether it is a requirement that may stand in a package: of an index, or of an address that hosts reach too."""
+    name, at, address = text.partition("@")
+    address = address.strip()
+    reached = re.match(r"(git\+)?(https?|ssh)://", address)
+    return bool(NEED.fullmatch(text) or (at and NEED.fullmatch(name.strip()) and reached)) and text.isprintable()
+
+
+def _of_file(path: Path, digests: list[bytes] | list[str]) -> bytes:
+    """The file, if it is still the one whose digest is known: nothing else of this machine is read as one."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST)
+    except OSError:
+        return b""
+    return content if hashlib.sha256(content).hexdigest() in digests else b""
+
+
+def _of_tar(content: bytes | mmap.mmap, path: str) -> bytes:
+    with tarfile.open(fileobj=io.BytesIO(content) if isinstance(content, bytes) else _rewound(content)) as tar:
+        for entry in tar:
+            if entry.name == path and entry.isreg() and (file := tar.extractfile(entry)):
+                return file.read(_MOST)
+    return b""
+
+
+def _rewound(content: mmap.mmap) -> Any:
+    content.seek(0)
+    return content
+
+
+def _key(*parts: object) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part if isinstance(part, bytes | mmap.mmap) else repr(part).encode())
+        whole.update(b"\0")
+    return whole.hexdigest()[:32]

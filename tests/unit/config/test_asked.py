@@ -1,0 +1,69 @@
+"""Which settings of a cluster.toml are free: a short list, and what is not on it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import pytest
+
+from deploy.config import asked, inventory
+from deploy.config.inventory import Cluster, Host, Job
+from deploy.config.wishes import lines
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+def lines_of(job, *hosts, folder):
+    return lines(asked.of(Cluster(hosts, job), folder / "cluster.toml"))
+
+
+def test_a_setting_that_is_added_later_is_asked_for(tmp_path):
+    @dataclass(frozen=True)
+    class LaterJob(Job):
+        tunnel: str = ""
+
+    @dataclass(frozen=True)
+    class LaterHost(Host):
+        sudo: bool = False
+
+    assert lines_of(LaterJob(tunnel="evil"), folder=tmp_path) == ["tunnel evil"]
+    assert lines_of(Job(), LaterHost("a", "a", sudo=True), folder=tmp_path) == ["host a at a", "sudo True on a"]
+
+
+def test_the_free_settings_are_these_and_no_others(tmp_path):
+    """Whoever adds one says here why it stays within the containers of the run."""
+    free = {
+        *("script", "args", "folder", "requirements", "environment", "keep", "cache", "separate", "observe", "rank"),
+        *("processes", "gpus", "shm_size", "memory", "pids", "restarts", "max_hours", "wait_lost_s", "min_nodes"),
+        "folder_limit",
+    }
+    assert free == asked.FREE
+    for name in {entry.name for entry in fields(Job)} - free - {"env_files", "secrets", "include", "mounts"}:
+        assert lines_of(replace(Job(), **{name: "x"}), folder=tmp_path), f"{name} is asked for"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("10.0.{}.7", "host as you at 10.0.*: h0, h1, h2, h3, h4, h5, h6, h7 and 12 more"),
+        ("gpu-{}.lab.org", "host as you at *.lab.org: h0, h1, h2, h3, h4, h5, h6, h7 and 12 more"),
+        ("gpu-{}", "host as you at names of their own: h0, h1, h2, h3, h4, h5, h6, h7 and 12 more"),
+    ],
+)
+def test_many_hosts_are_a_line_for_each_place_and_what_is_another_place_stands_alone(tmp_path, address, shown):
+    hosts = [Host(f"h{number}", address.format(number)) for number in range(20)]
+    odd = Host("h20", "gpu-20.evil.example", user="x", gateway="door")
+    assert lines_of(Job(), *hosts, odd, folder=tmp_path) == [shown, "host h20 at x@gpu-20.evil.example through door"]
+
+
+def test_the_example_asks_for_its_hosts_image_mount_and_secret_alone():
+    path = EXAMPLES / "cluster.toml"
+    assert lines(asked.of(inventory.from_file(path), path))[:6] == [
+        "host gpu-a at ubuntu@10.0.0.4 through ubuntu@door.example.org",
+        "host gpu-b at ubuntu@10.0.0.5 through ubuntu@door.example.org on eth1",
+        "host gpu-c at gpu-c",
+        "image muster-trainer:cpu",
+        "mount /data:/data:ro on all hosts",
+        "secret WANDB_API_KEY from this shell",
+    ]
