@@ -199,17 +199,13 @@ class Building(Work):
         return read
 
     def _variables(self, home: Path, python: str) -> dict[str, str]:
-        """A build's variables: the image's, and of the user's settings those that hold no password."""
-        public = {
-            name: value
-            for name, value in self.order["variables"].items()
-            if not _OWN.fullmatch(name) and not _LOGIN.search(value)
-        }
+        """A build's variables: the image's, or the shell's, and the user's settings; none that holds a password."""
+        every = {**self.image, **self.order["variables"]}
+        public = {name: value for name, value in every.items() if not _OWN.fullmatch(name) and not _LOGIN.search(value)}
         paths = {name: str(self.scratch / path) for name, path in self.order["paths"].items()}
         folder = str(Path(python).parent)
         own = {"HOME": str(home), "TMPDIR": str(home), "PATH": f"{folder}:{self.image.get('PATH', os.defpath)}"}
         return {
-            **self.image,
             **public,
             **paths,
             **own,
