@@ -24,7 +24,7 @@ from .uv import Failed, Uv
 
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
-_MOST_BUILDS, _DIGEST = 100, 32
+_MOST_BUILDS = 100
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Resolving:
         self._texts = {
             path: content.decode(errors="replace")
             for path, content in asked.needs.files
-            if path.endswith((".txt", ".in", ".toml", "uv.lock")) and len(content) != _DIGEST
+            if path.endswith((".txt", ".in", ".toml", "uv.lock"))
         }
         self._files = [(path, content) for path, content in asked.needs.files if path.endswith(".whl")]
 

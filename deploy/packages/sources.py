@@ -26,7 +26,7 @@ from .requirements import Requirements
 from .store import NAME, VERSION, Source
 
 _DYNAMIC = {"name", "version", "dependencies", "optional-dependencies"}
-_MOST, _DIGEST = 1 << 20, 32
+_MOST = 1 << 20
 _LINE = re.compile(
     r"^(\s*)(?:(?:-e|--editable)(?:\s+|=))?([\w.-]+(?:\[[^\]]*\])?\s*@\s*)?([^\s;#]+?)(\[[^\]]*\])?(\s*;.*)?$"
 )
@@ -38,9 +38,7 @@ def of_folder(needs: Requirements, folder: Path) -> list[Source]:
     own = []
     for package, editable in needs.packages:
         start = "" if package == "." else f"{package}/"
-        rows = [
-            (path, digest.hex()) for path, digest in needs.files if len(digest) == _DIGEST and path.startswith(start)
-        ]
+        rows = [(path, digest) for path, digest in needs.digests if path.startswith(start)]
         key = _key("folder", package, editable, rows)
         path = posixpath.normpath(f"{package}/pyproject.toml")
         content = _of_file(folder / path, [digest for name, digest in rows if name == path])
@@ -187,7 +185,7 @@ def is_need(text: str) -> bool:
     return bool(NEED.fullmatch(text) or (at and NEED.fullmatch(name.strip()) and reached)) and text.isprintable()
 
 
-def _of_file(path: Path, digests: list[bytes] | list[str]) -> bytes:
+def _of_file(path: Path, digests: list[str]) -> bytes:
     """The file, if it is still the one whose digest is known: nothing else of this machine is read as one."""
     try:
         with path.open("rb") as file:

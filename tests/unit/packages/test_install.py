@@ -162,6 +162,12 @@ def test_all_install_and_the_second_time_nobody_does_anything(bring):
     assert (first.size, again.size) == (9, 0)
 
 
+def test_a_file_of_any_length_is_read(bring):
+    for count in range(30, 34):
+        bring("plain".ljust(count - 1, "\n") + "\n", a := Place("a"))
+        assert names(a) == ["other==1.0", "plain==2.0"]
+
+
 def test_each_line_has_the_hashes_of_the_index(bring):
     a = Place("a")
     bring("plain", a)
