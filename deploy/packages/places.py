@@ -32,6 +32,7 @@ _DESCRIBE = (
     "print(json.dumps([sys.version, sorted({f\"{d.metadata['Name']}=={d.version}\" for d in m.distributions()})]))"
 )
 _LOOK_S = 60.0
+_LONGEST_LINE, _LONGEST_WORDS = 1 << 20, 4000
 HERE = "this machine"
 
 
@@ -198,12 +199,12 @@ class Here:
         if timeout_s:
             too_long.start()
         try:
-            for data in process.stdout:
+            while data := process.stdout.readline(_LONGEST_LINE):
                 line = data.decode(errors="replace").rstrip("\n")
                 if on_line:
                     on_line(line)
                 if not on_line or not line.startswith("{"):
-                    lines.append(line)
+                    lines.append(line[:_LONGEST_WORDS] if on_line else line)
             code = process.wait()
         finally:
             too_long.cancel()
