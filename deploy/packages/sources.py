@@ -90,6 +90,18 @@ def with_stubs(text: str, here: str, local: Mapping[str, Path], git: Mapping[str
     return "\n".join([*rows, ""])
 
 
+def refuse_elsewhere(own: Sequence[Source], names: Sequence[str]) -> None:
+    """Refuse a package whose [tool.uv.sources] takes another one from where this does not look: an index would give
+    something else under that name. `names`: those that come with the folder. Raises UsageError."""
+    known = set(map(normal, names))
+    for source in own:
+        if unknown := [name for name in source.taken if normal(name) not in known]:
+            raise UsageError(
+                f"{shown(source)}: its [tool.uv.sources] takes {unknown[0][:100]} from a place of its own",
+                "uv lock writes down where from; or name that package in the requirements file too",
+            )
+
+
 def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
     """The source, with what all hosts say of their own builds of it. Raises UsageError, which names the odd hosts.
 
@@ -137,11 +149,7 @@ def _described(source: Source, content: bytes, where: str) -> Source:
         raise UsageError(f"{where}: {fault}", "correct the file, or: --requirements no") from fault
     if not isinstance(project, dict) or not isinstance(own, dict):
         raise UsageError(f"{where}: [project] and [tool.uv.sources] are tables", "correct the file")
-    if elsewhere := [name for name, entry in own.items() if isinstance(entry, dict) and _is_elsewhere(name, entry)]:
-        raise UsageError(
-            f"{where}: [tool.uv.sources] takes {elsewhere[0]} from an index of its own",
-            "name that index in pip's or uv's settings, or in the requirements file: --extra-index-url ADDRESS",
-        )
+    source = replace(source, taken=tuple(name for name in own if not FROM_BASE.fullmatch(normal(name))))
     name, version = project.get("name"), project.get("version")
     if (
         not isinstance(name, str)
@@ -161,10 +169,6 @@ def _described(source: Source, content: bytes, where: str) -> Source:
             needs.append(f"{head.strip()} ; {f'({marker.strip()}) and ' if marker else ''}extra == '{normal(extra)}'")
     extras = tuple(optional) if isinstance(optional, dict) else ()
     return replace(source, name=name, version=version, requires=tuple(needs), extras=extras)
-
-
-def _is_elsewhere(name: str, entry: Mapping[str, Any]) -> bool:
-    return "index" in entry and not FROM_BASE.fullmatch(normal(name))
 
 
 def _needs(rows: object, where: str) -> Iterable[str]:

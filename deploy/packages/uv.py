@@ -77,8 +77,8 @@ class Uv:
         """Do one thing; its result is in files. Raises Failed."""
         lines = list[str]()
         process = subprocess.Popen(
-            ["/bin/sh", "-c", _LIMITED, self._program, *words], cwd=folder, env=self._environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+            ["/bin/sh", "-c", _LIMITED, self._program, *words], cwd=folder, env=self._environment, text=True,
+            errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
         too_long = Timer(_PATIENCE_S, process.kill)
         too_long.start()
