@@ -190,7 +190,9 @@ class Here:
         on_line: Callable[[str], None] | None = None,
     ) -> Done:
         """Run a command to its end, and kill it after `timeout_s`. Raises DeployError if it fails, and `check`."""
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        # The folder that the user stands in may be somebody else's: nothing is looked up in it.
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        process = subprocess.Popen(argv, cwd="/", stdin=pipe, stdout=pipe, stderr=both)
         chunks = (input,) if isinstance(input, bytes) else input or ()
         Thread(target=_feed, args=(process, chunks), daemon=True).start()
         lines = deque[str](maxlen=1000)
@@ -227,7 +229,7 @@ class ProcessPlace:
     def look(self) -> Has:
         """What this Python has, and which environments are whole."""
         done = subprocess.run(
-            [self.python, "-c", _DESCRIBE], capture_output=True, text=True, timeout=_LOOK_S, check=False
+            [self.python, "-P", "-c", _DESCRIBE], cwd="/", capture_output=True, text=True, timeout=_LOOK_S, check=False
         )
         if done.returncode:
             raise DeployError(f"{self.python} does not start: {done.stderr.strip()[-300:]}")
