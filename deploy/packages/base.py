@@ -152,11 +152,11 @@ def _extras(names: list[str]) -> tuple[str, ...]:
     return tuple(name for name in names if re.fullmatch(store.NAME, name))
 
 
-def _difference(one: Base, other: Base) -> str:
+def _difference(usual: Base, other: Base) -> str:
     """The first difference, in words."""
-    if (one.python, one.machine, one.libc) != (other.python, other.machine, other.libc):
-        return f"Python {other.python} on {other.machine}, not {one.python} on {one.machine}"
-    mine, theirs = ({p.name: p for p in base.packages} for base in (one, other))
+    if (usual.python, usual.machine, usual.libc) != (other.python, other.machine, other.libc):
+        return f"Python {other.python} on {other.machine}, not {usual.python} on {usual.machine}"
+    mine, theirs = ({p.name: p for p in base.packages} for base in (usual, other))
     name = min(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
     has, had = (f"{p.name} {p.version}" if (p := side.get(name)) else f"no {name}" for side in (theirs, mine))
     return f"{has}, not {had}" if has != had else f"{name} says that it needs something else"

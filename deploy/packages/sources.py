@@ -26,7 +26,7 @@ from .requirements import Requirements
 from .store import NAME, VERSION, Source
 
 _DYNAMIC = {"name", "version", "dependencies", "optional-dependencies"}
-_MOST, _DIGEST = 1 << 20, 32
+_MOST = 1 << 20
 _LINE = re.compile(
     r"^(\s*)(?:(?:-e|--editable)(?:\s+|=))?([\w.-]+(?:\[[^\]]*\])?\s*@\s*)?([^\s;#]+?)(\[[^\]]*\])?(\s*;.*)?$"
 )
@@ -35,24 +35,22 @@ ARCHIVES = (".tar.gz", ".zip", ".tgz", ".tar.bz2", ".tar.xz")
 
 def of_folder(needs: Requirements, folder: Path) -> list[Source]:
     """The packages of the folder, with what their pyproject.toml says of them. Raises UsageError."""
-    found = []
+    own = []
     for package, editable in needs.packages:
         start = "" if package == "." else f"{package}/"
-        rows = [
-            (path, digest.hex()) for path, digest in needs.files if len(digest) == _DIGEST and path.startswith(start)
-        ]
+        rows = [(path, digest) for path, digest in needs.digests if path.startswith(start)]
         key = _key("folder", package, editable, rows)
         path = posixpath.normpath(f"{package}/pyproject.toml")
         content = _of_file(folder / path, [digest for name, digest in rows if name == path])
-        found.append(_described(Source(key, "folder", package, editable=editable), content, path))
+        own.append(_described(Source(key, "folder", package, editable=editable), content, path))
     archives = [(path, content) for path, content in needs.files if path.endswith(ARCHIVES)]
-    found += [Source(_key("folder", path, content), "folder", path) for path, content in archives]
-    return found
+    own += [Source(_key("folder", path, content), "folder", path) for path, content in archives]
+    return own
 
 
 def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
     """The git sources that were fetched, by their address, in this order. Raises UsageError."""
-    found = []
+    own = []
     for number, (word, content) in enumerate(words.items()):
         inner = re.search(r"[#&]subdirectory=([^&]+)", word)
         inside = posixpath.normpath(inner[1]) if inner else ""
@@ -61,8 +59,8 @@ def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
         name = f"git-{number}.tar"
         source = Source(_key("git", content, inside), "git", name, subdirectory=inside)
         path = posixpath.normpath(posixpath.join(inside, "pyproject.toml"))
-        found.append(_described(source, _of_tar(content, path), f"{passwords.plain(word)}: {path}"))
-    return found
+        own.append(_described(source, _of_tar(content, path), f"{passwords.plain(word)}: {path}"))
+    return own
 
 
 def of_index(line: str, name: str, version: str, url: str) -> Source:
@@ -92,25 +90,37 @@ def with_stubs(text: str, here: str, local: Mapping[str, Path], git: Mapping[str
     return "\n".join([*rows, ""])
 
 
+def refuse_elsewhere(own: Sequence[Source], names: Sequence[str]) -> None:
+    """Refuse a package whose [tool.uv.sources] takes another one from where this does not look: an index would give
+    something else under that name. `names`: those that come with the folder. Raises UsageError."""
+    known = set(map(normal, names))
+    for source in own:
+        if unknown := [name for name in source.taken if normal(name) not in known]:
+            raise UsageError(
+                f"{shown(source)}: its [tool.uv.sources] takes {unknown[0][:100]} from a place of its own",
+                "uv lock writes down where from; or name that package in the requirements file too",
+            )
+
+
 def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
     """The source, with what all hosts say of their own builds of it. Raises UsageError, which names the odd hosts.
 
     What the source's own files say stays: then a build only makes it.
     """
-    said = {
+    answers = {
         host: (normal(row["name"]), row["version"], tuple(row["requires"]), tuple(row["extras"]))
         for host, row in rows.items()
     }
-    for host, (name, version, *_) in said.items():
+    for host, (name, version, *_) in answers.items():
         other = source.kind == "index" and source.version not in ("", version)
         if source.name and (name != normal(source.name) or other):
             raise UsageError(f"{host}: its build of {shown(source)} made {name} {version}", "correct the package")
     if source.name and not source.described:
         return source
-    counts = list(said.values())
+    counts = list(answers.values())
     usual = max(counts, key=counts.count)
-    if odd := [host for host, what in said.items() if what != usual]:
-        raise Differ(shown(source), odd, [host for host in said if host not in odd])
+    if odd := [host for host, what in answers.items() if what != usual]:
+        raise Differ(shown(source), odd, [host for host in answers if host not in odd])
     name, version, requires, extras = usual
     return replace(source, name=name, version=version, requires=requires, extras=extras, described=True)
 
@@ -139,11 +149,7 @@ def _described(source: Source, content: bytes, where: str) -> Source:
         raise UsageError(f"{where}: {fault}", "correct the file, or: --requirements no") from fault
     if not isinstance(project, dict) or not isinstance(own, dict):
         raise UsageError(f"{where}: [project] and [tool.uv.sources] are tables", "correct the file")
-    if elsewhere := [name for name, entry in own.items() if isinstance(entry, dict) and _is_elsewhere(name, entry)]:
-        raise UsageError(
-            f"{where}: [tool.uv.sources] takes {elsewhere[0]} from an index of its own",
-            "name that index in pip's or uv's settings, or in the requirements file: --extra-index-url ADDRESS",
-        )
+    source = replace(source, taken=tuple(name for name in own if not FROM_BASE.fullmatch(normal(name))))
     name, version = project.get("name"), project.get("version")
     if (
         not isinstance(name, str)
@@ -165,10 +171,6 @@ def _described(source: Source, content: bytes, where: str) -> Source:
     return replace(source, name=name, version=version, requires=tuple(needs), extras=extras)
 
 
-def _is_elsewhere(name: str, entry: Mapping[str, Any]) -> bool:
-    return "index" in entry and not FROM_BASE.fullmatch(normal(name))
-
-
 def _needs(rows: object, where: str) -> Iterable[str]:
     if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
         raise UsageError(f"{where}: dependencies are a list of texts", "correct the file")
@@ -187,7 +189,7 @@ def is_need(text: str) -> bool:
     return bool(NEED.fullmatch(text) or (at and NEED.fullmatch(name.strip()) and reached)) and text.isprintable()
 
 
-def _of_file(path: Path, digests: list[bytes] | list[str]) -> bytes:
+def _of_file(path: Path, digests: list[str]) -> bytes:
     """The file, if it is still the one whose digest is known: nothing else of this machine is read as one."""
     try:
         with path.open("rb") as file:

@@ -38,6 +38,11 @@ def test_caches_and_made_folders_stay_for_the_next_run_and_clean_removes_what_is
     packages = f"muster-packages-1000-{uuid.uuid4().hex}"
     labels = "--label muster.packages=x --label muster.user=muster"
     control.rack.on(host, f"docker volume create {labels} {packages}")
+    # As packages are cached today, and as they were: nothing reads the last one any more.
+    kinds = [f"muster-cache-{name}-{uuid.uuid4().hex}" for name in ("packages-1000", "tools-1000", "wheels-1000")]
+    cached = {(host, "caches", name) for name in (*kinds, "muster-cache-packages-1000")}
+    for _, _, name in cached:
+        control.rack.on(host, f"docker volume create --label muster.cache=packages --label muster.user=muster {name}")
     first = control.fab("deploy", "--run", control.run, *words, "--script", "train.py")
     assert first.returncode == 0, first.stderr
     assert "seen 0 /muster/cache/triton" in first.stdout
@@ -53,6 +58,8 @@ def test_caches_and_made_folders_stay_for_the_next_run_and_clean_removes_what_is
     assert there[host, "runs", living]["used"] is there[host, "caches", cache]["used"] is True
     assert there[host, "images", tag]["used"] is True
     assert there[host, "packages", packages]["bytes"] > 3 << 20, "a volume's size is counted"
+    assert cached <= there.keys()
+    assert all(there[name]["bytes"] is not None for name in cached)
     asked = control.fab("clean", "--caches")
     assert asked.returncode == 0  # all of it is in use
     assert "stays" in asked.stderr
@@ -62,6 +69,7 @@ def test_caches_and_made_folders_stay_for_the_next_run_and_clean_removes_what_is
     assert done.returncode == 0, done.stderr
     after = kept(control)
     assert (host, "runs", control.run) not in after
+    assert not cached & after.keys()
     assert {(host, "runs", living), (host, "images", tag), (host, "caches", cache)} <= after.keys()
     control.rack.on(host, f"touch ~/.muster/runs/{living}/end")
     assert control.fab("down", "--run", living).returncode == 0

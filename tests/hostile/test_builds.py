@@ -10,10 +10,13 @@ import io
 import json
 import secrets
 import subprocess
+import tarfile
 import zipfile
+from dataclasses import replace
 
 import pytest
 
+from deploy.packages import commands
 from lab import index
 from tests.hostile.orders import Failed, Host, source
 
@@ -57,6 +60,8 @@ for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         got["processes"].append(open(f"/proc/{pid}/status").read().split("Uid:")[1].split()[0])
         try: os.kill(pid, signal.SIGKILL); got["killed"].append(pid)
         except OSError: pass
+mounts = [(line.split()[1], line.split()[3].split(",")) for line in open("/proc/self/mounts")]
+got["mounts"] = sorted(at for at, options in mounts if at.startswith("/muster") and "rw" in options)
 got["environment"] = [key for key, value in os.environ.items() if "SECRET" in value]
 got["root"] = [os.getuid(), os.getgroups(), open("/proc/self/status").read().split("CapEff:")[1].split()[0]]
 FILES["spied.json"] = json.dumps(got)
@@ -123,6 +128,7 @@ def test_a_build_reads_and_writes_nothing_of_others_and_no_password(host):
         spied = file_of(host, built, "spied.json")
     assert spied["read"] == spied["environment"] == spied["killed"] == []
     assert [path for path in spied["written"] if path not in ("/tmp", "/dev/shm")] == []
+    assert spied["mounts"] == ["/muster-wheels"]
     assert spied["root"] == [host.uid, [], "0000000000000000"]
     assert any(path.endswith("bin/uv") for path in before), "there is something to lose"
     after = host.everything()
@@ -223,6 +229,37 @@ def test_a_build_that_needs_the_torch_of_the_base_gets_it_and_says_so(host):
     built = host.build(source("import torch; FILES['odd.py'] = f'VALUE = {torch.__version__!r}'"))
     assert "+cpu" in host.run(host.install(built)["volume"], "import odd; print(odd.VALUE)")
     assert any("beside the base" in line for line in host.said)
+
+
+def test_a_package_of_the_folder_is_built_from_a_copy(host, tmp_path):
+    """The folder is read-only, a file that hosts lack comes with the order, and -e leaves the code where it is."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "libs/odd").mkdir(parents=True)
+    (tmp_path / "libs/odd/odd.py").write_text("VALUE = 3")
+    with tarfile.open(fileobj=io.BytesIO(source("open('written', 'w').write(open('../listed').read())"))) as tar:
+        tar.extractall(tmp_path, filter="data")
+    for name in ("pyproject.toml", "backend.py"):
+        (tmp_path / "odd-1.0" / name).rename(tmp_path / "libs/odd" / name)
+    mounts = ("--mount", f"type=bind,source={tmp_path},target={commands.PLACES['source']},readonly")
+    rows = [
+        {
+            "key": f"{number}" * 32,
+            "kind": "folder",
+            "path": "libs/odd",
+            "editable": bool(number),
+            "overlay": {"kept-0": "libs/listed"},
+        }
+        for number in (0, 1)
+    ]
+    box = replace(host.box(secrets.token_hex(16)), mounts=mounts)
+    done = host.do(commands.build(box), {"mode": "build", "sources": rows}, {"kept-0": b"tqdm"})
+    plain, editable = ({**row, "scratch": box.scratch} for row in done["built"])
+    assert (tmp_path / "libs/odd/odd.py").read_text() == "VALUE = 3"
+    assert sorted(path.name for path in (tmp_path / "libs").iterdir()) == ["odd"]
+    assert plain["sha256"] != editable["sha256"]
+    volume = host.install(editable)["volume"]
+    run = ("--mount", f"type=bind,source={tmp_path},target=/muster/run/work,readonly")
+    assert host.run(volume, "import odd; print(odd.VALUE)", *run) == "3\n"
 
 
 @pytest.mark.holds("installs-run-nothing")

@@ -46,8 +46,12 @@ owned() { docker volume inspect --format '{{index .Labels "muster.user"}}' "$1" 
 measure() {
     image=${images##* }
     [ -n "$image" ] || return
-    for uid in $(printf '%s\n' "$@" | sed -nE 's/^muster-(cache-)?packages-([0-9]+)(-[0-9a-f]+)?$/\2/p' | sort -u); do
-        mounts=$(printf '%s\n' "$@" | grep -E "^muster-(cache-)?packages-$uid(-[0-9a-f]+)?$" | head -n 200 |
+    # Tools, and wheels that were built, are root's: packages/commands.py.
+    for uid in $(printf '%s\n' "$@" | sed -nE 's/^muster-cache-(tools|wheels)-.*/0/p
+        s/^muster-(cache-)?packages-([0-9]+)(-[0-9a-f]+)?$/\2/p' | sort -u); do
+        whose="(cache-)?packages-$uid"
+        [ "$uid" -ne 0 ] || whose="($whose|cache-(tools|wheels)-[0-9]+)"
+        mounts=$(printf '%s\n' "$@" | grep -E "^muster-$whose(-[0-9a-f]+)?$" | head -n 200 |
             sed 's|.*|--mount type=volume,source=&,target=/volumes/&,readonly,volume-nocopy|')
         # shellcheck disable=SC2086  # one word for each option
         $limit docker run --rm --network none --pull never --cap-drop ALL --security-opt no-new-privileges --log-driver none \

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .tools import FAILED, FROM_BASE, NO_INDEX, Stop, Work, behind, end_all_of, normal, read_name, run, tell
-from .wheel import Editable, Said, digest, remake, same_version
+from .wheel import Editable, Wheel, digest, remake, same_version
 
 CHILD = ""  # commands.program puts the text of child.py here
 # What a build may ask of an index: no option, no address, no path, no variable.
@@ -46,43 +46,43 @@ class Building(Work):
 
     def build(self) -> dict[str, Any]:
         """Build each source, or take the wheel that was kept of it."""
-        return {"built": [self._one(source) for source in self.order["sources"]]}
+        return {"built": [self._wheel_of(source) for source in self.order["sources"]]}
 
-    def _one(self, source: dict[str, Any]) -> dict[str, Any]:
-        kept = self._kept_name(source)
-        place = self.tools / "kept" / kept
-        if kept and (said := _read_kept(place)):
-            target = self.built / said.sha256
+    def _wheel_of(self, source: dict[str, Any]) -> dict[str, Any]:
+        keep_as = self._kept_name(source)
+        place = self.tools / "kept" / keep_as
+        if keep_as and (wheel := _read_kept(place)):
+            target = self.built / wheel.sha256
             target.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(place / said.wheel, target / said.wheel)
-            if digest(target / said.wheel) == said.sha256:
-                return {"key": source["key"], **said._asdict(), "kept": True}
+            shutil.copyfile(place / wheel.wheel, target / wheel.wheel)
+            if digest(target / wheel.wheel) == wheel.sha256:
+                return {"key": source["key"], **wheel._asdict(), "kept": True}
         who = source.get("name") or source.get("path") or source["key"]
         tell(say=f"building {who[:200]}")
         home = Path(tempfile.mkdtemp(prefix="build-", dir=self.scratch))
         try:
-            said = self._built(source, home, who[:60])
-            keeps = bool(kept) and self.clean
+            wheel = self._built(source, home, who[:60])
+            keeps = bool(keep_as) and self.clean
         except Stop as fault:
             raise Stop(fault.code, f"{who[:200]}: {fault.words}") from fault
         finally:
             self._wipe(home)
         if keeps:
-            (self.built / said.sha256 / f"{kept}.json").write_text(json.dumps(said._asdict()))
-        return {"key": source["key"], **said._asdict(), "kept": False}
+            (self.built / wheel.sha256 / f"{keep_as}.json").write_text(json.dumps(wheel._asdict()))
+        return {"key": source["key"], **wheel._asdict(), "kept": False}
 
     def _kept_name(self, source: dict[str, Any]) -> str:
         """The name under which a wheel is kept: the other side's, and all that this order says of the build."""
         key = self.order.get("keep", {}).get(source["key"], "")
         if not _KEY.fullmatch(key):
             return ""
-        said = {
+        asked = {
             name: source.get(name) for name in ("kind", "line", "path", "subdirectory", "editable", "name", "version")
         }
         beside = sorted(self.order.get("with_torch", []))
-        return hashlib.sha256(json.dumps([1, key, said, beside, sys.version], sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([1, key, asked, beside, sys.version], sort_keys=True).encode()).hexdigest()
 
-    def _built(self, source: dict[str, Any], home: Path, who: str) -> Said:
+    def _built(self, source: dict[str, Any], home: Path, who: str) -> Wheel:
         """Build one source, isolated; beside the base's packages if it needs one of them and does not say so."""
         if self.owner:
             home.chmod(0o755)  # this program must find the wheel there
@@ -92,7 +92,7 @@ class Building(Work):
         beside = source["key"] in self.order.get("with_torch", []) or any(_of_base(need, self.base) for need in needs)
         while True:
             try:
-                wheel = self._wheel(ready, needs, home, beside)
+                file = self._wheel(ready, needs, home, beside)
                 break
             except Stop as fault:
                 lacking = _MISSING.findall(fault.words)
@@ -104,14 +104,14 @@ class Building(Work):
         if source.get("editable"):
             inside = os.path.normpath(source["path"])
             editable = Editable(Path(self.order["source"]) / inside, inside)
-        said = remake(wheel, self.built, editable)
+        wheel = remake(file, self.built, editable)
         name, version = _expected(source)
-        if (name and normal(said.name) != name) or (version and not same_version(said.version, version)):
-            shutil.rmtree(self.built / said.sha256)
+        if (name and normal(wheel.name) != name) or (version and not same_version(wheel.version, version)):
+            shutil.rmtree(self.built / wheel.sha256)
             raise Stop(
-                FAILED, f"its build made {said.name[:100]} {said.version[:100]}, and not {name} {version}".rstrip()
+                FAILED, f"its build made {wheel.name[:100]} {wheel.version[:100]}, and not {name} {version}".rstrip()
             )
-        return said
+        return wheel
 
     def _task(self, source: dict[str, Any]) -> dict[str, Any]:
         archive = self.scratch / source["tar"] if source.get("tar") else None
@@ -199,17 +199,13 @@ class Building(Work):
         return read
 
     def _variables(self, home: Path, python: str) -> dict[str, str]:
-        """A build's variables: the image's, and of the user's settings those that hold no password."""
-        public = {
-            name: value
-            for name, value in self.order["variables"].items()
-            if not _OWN.fullmatch(name) and not _LOGIN.search(value)
-        }
+        """A build's variables: the image's, or the shell's, and the user's settings; none that holds a password."""
+        every = {**self.image, **self.order["variables"]}
+        public = {name: value for name, value in every.items() if not _OWN.fullmatch(name) and not _LOGIN.search(value)}
         paths = {name: str(self.scratch / path) for name, path in self.order["paths"].items()}
         folder = str(Path(python).parent)
         own = {"HOME": str(home), "TMPDIR": str(home), "PATH": f"{folder}:{self.image.get('PATH', os.defpath)}"}
         return {
-            **self.image,
             **public,
             **paths,
             **own,
@@ -246,13 +242,15 @@ class Building(Work):
             self.clean = False
 
 
-def _read_kept(place: Path) -> Said | None:
+def _read_kept(place: Path) -> Wheel | None:
     """What a kept wheel says. Only install.py writes there."""
     try:
-        said = Said(**json.loads((place / "said.json").read_text()))
+        wheel = Wheel(**json.loads((place / "wheel.json").read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    return said if "/" not in said.wheel and _KEY.fullmatch(said.sha256) and (place / said.wheel).is_file() else None
+    return (
+        wheel if "/" not in wheel.wheel and _KEY.fullmatch(wheel.sha256) and (place / wheel.wheel).is_file() else None
+    )
 
 
 def _expected(source: dict[str, Any]) -> tuple[str, str]:

@@ -31,17 +31,17 @@ class Installing(Work):
             sha256 = wheel["sha256"]
             if not re.fullmatch("[0-9a-f]{64}", sha256):
                 raise Stop(FAILED, "a wheel without a hash")
-            for said in (self.built / sha256).glob("*.json"):
-                place, part = self.tools / "kept" / said.stem, self.tools / "kept" / f".{os.getpid()}.part"
+            for note in (self.built / sha256).glob("*.json"):
+                place, part = self.tools / "kept" / note.stem, self.tools / "kept" / f".{os.getpid()}.part"
                 if place.exists():
                     continue
                 with suppress(OSError):  # a full disk here costs only time the next time
                     place.parent.mkdir(mode=0o700, exist_ok=True)
                     shutil.rmtree(part, ignore_errors=True)
                     part.mkdir()
-                    name = json.loads(said.read_text())["wheel"]
+                    name = json.loads(note.read_text())["wheel"]
                     shutil.copyfile(self.built / sha256 / name, part / name)
-                    shutil.copyfile(said, part / "said.json")
+                    shutil.copyfile(note, part / "wheel.json")
                     if digest(part / name) == sha256:
                         part.rename(place)
 
@@ -61,15 +61,15 @@ class Installing(Work):
             for path in packages.glob(f"*.dist-info/{name}"):
                 path.unlink()
                 rows = path.with_name("RECORD").read_text(errors="surrogateescape").splitlines(keepends=True)
-                kept = "".join(row for row in rows if f"/{name}," not in row)
-                path.with_name("RECORD").write_text(kept, errors="surrogateescape")
+                rest = "".join(row for row in rows if f"/{name}," not in row)
+                path.with_name("RECORD").write_text(rest, errors="surrogateescape")
         behind(packages)
         _adopt_scripts(target)
         _compile(packages)
         apart = {wheel["wheel"].partition("-")[0] for wheel in self.order.get("built", [])}
-        found, size = _digest(target, _files_of(packages, apart))
+        whole, size = _digest(target, _files_of(packages, apart))
         os.sync()
-        return {"digest": found, "size": size}
+        return {"digest": whole, "size": size}
 
     def _pin(self, wheel: dict[str, Any]) -> str:
         """A line for a wheel that was built here. Its path has its hash: uv's cache knows a wheel by its path."""

@@ -31,7 +31,7 @@ _LAST_WORDS, _LONGEST, _MOST_SAID, _DRAINED_S = 40, 4096, 5000, 5.0
 _LEAST_FREE, _MOST_TAKEN = 1 << 30, 64 << 30
 children: list["subprocess.Popen[bytes]"] = []
 over = threading.Event()
-_said, _one_at_a_time = itertools.count(), threading.Lock()
+_shown, _one_at_a_time = itertools.count(), threading.Lock()
 
 
 class Stop(Exception):
@@ -107,7 +107,7 @@ def _hear(child: "subprocess.Popen[bytes]", lines: "deque[str]", shown: bool) ->
     while piece := child.stdout.readline(_LONGEST):
         line = piece.decode(errors="replace").rstrip()
         lines.append(line)
-        if shown and line.strip() and not line.lstrip().startswith("--hash") and next(_said) < _MOST_SAID:
+        if shown and line.strip() and not line.lstrip().startswith("--hash") and next(_shown) < _MOST_SAID:
             tell(say=line.strip()[:300])
 
 
@@ -192,8 +192,8 @@ class Work:
         home = self.tools / f"uv-{self.order['uv']}"
         if (home / "bin" / "uv").is_file():
             return str(home / "bin" / "uv")
-        kept = os.access(self.tools, os.W_OK)
-        part = self.tools / f"uv-{os.getpid()}.part" if kept else self.scratch / "own"
+        stays = os.access(self.tools, os.W_OK)
+        part = self.tools / f"uv-{os.getpid()}.part" if stays else self.scratch / "own"
         shutil.rmtree(part, ignore_errors=True)
         sent = self.scratch / "uv"
         if sent.is_file():
@@ -208,7 +208,7 @@ class Work:
             except Stop as fault:
                 raise Stop(NO_UV, fault.words) from fault
         (part / "bin" / "uv").chmod(0o755)
-        if kept:
+        if stays:
             shutil.rmtree(home, ignore_errors=True)
             part.rename(home)
             part = home
@@ -228,8 +228,8 @@ def behind(packages: Path) -> None:
         *site.getsitepackages(),
         *(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
     ]
-    there = [path for path in dict.fromkeys(places) if os.path.isdir(path)]
-    (packages / "zz_muster_base.pth").write_text("".join(f"import site; site.addsitedir({p!r})\n" for p in there))
+    folders = [path for path in dict.fromkeys(places) if os.path.isdir(path)]
+    (packages / "zz_muster_base.pth").write_text("".join(f"import site; site.addsitedir({p!r})\n" for p in folders))
 
 
 def read_name(line: str) -> str:

@@ -26,7 +26,7 @@ _PATH = re.compile(r"[^\x00-\x1f\x7f\\:]{1,1000}")
 _THEN = (1980, 1, 1, 0, 0, 0)
 
 
-class Said(NamedTuple):
+class Wheel(NamedTuple):
     """What a wheel says of itself."""
 
     wheel: str
@@ -44,7 +44,7 @@ class Editable(NamedTuple):
     inside: str
 
 
-def remake(built: Path, out: Path, editable: Editable | None = None) -> Said:
+def remake(built: Path, out: Path, editable: Editable | None = None) -> Wheel:
     """Make the wheel anew below `out`, at SHA256/NAME; returns what it says. Raises Stop for one that is none.
 
     editable: its code is left out, and a line names the package's folder in the run's working folder.
@@ -142,7 +142,7 @@ def _head(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], name: str, versi
     return {"name": said_name, "version": said_version, "requires": tidy[0], "extras": tidy[1]}
 
 
-def same_version(one: str, other: str) -> bool:
+def same_version(spelling: str, other: str) -> bool:
     """Whether two spellings are one version (PEP 440, as far as file names and indexes spell it)."""
 
     def plain(text: str) -> str:
@@ -152,10 +152,10 @@ def same_version(one: str, other: str) -> bool:
         text = re.sub(r"(?<=\d)c(?=\d|$)", "rc", re.sub(r"[-_.]?(a|b|rc|c|post|dev)[-_.]?", r"\1", text))
         return re.sub(r"(\.0)+(?=[a-z]|$)", "", text) + "+" + re.sub(r"[-_.]", ".", local)
 
-    return plain(one) == plain(other)
+    return plain(spelling) == plain(other)
 
 
-def _written(out: Path, files: Any, name: str, head: dict[str, Any]) -> Said:
+def _written(out: Path, files: Any, name: str, head: dict[str, Any]) -> Wheel:
     """Write the files, and a RECORD of them; the place is named by what was written."""
     out.mkdir(parents=True, exist_ok=True)
     part, rows, record = out / f".{os.getpid()}.part", list[str](), ""
@@ -184,7 +184,7 @@ def _written(out: Path, files: Any, name: str, head: dict[str, Any]) -> Said:
     (out / sha256).mkdir(exist_ok=True)
     part.chmod(0o644)
     part.rename(out / sha256 / name)
-    return Said(name, sha256, **head)
+    return Wheel(name, sha256, **head)
 
 
 def _reader(source: zipfile.ZipFile | bytes, info: zipfile.ZipInfo) -> Any:
