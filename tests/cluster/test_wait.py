@@ -46,7 +46,7 @@ class User(Control):
 
 
 def claims(rack, hosts):
-    look = "cd /var/tmp && find muster-claims* -name '*-*' ! -name '*.lock'; true"
+    look = "cd /var/tmp && find muster-claims* -type f ! -name '*.lock' 2>/dev/null; true"
     return [line for host in hosts for line in rack.on(host, look).split()]
 
 

@@ -1,12 +1,18 @@
-"""Other users write what they like where the claims of a machine are: a claim neither hangs nor runs nor trusts it."""
+"""Other users write what they like where the claims of a machine are: a claim neither hangs nor runs nor trusts it.
+
+The scripts are those that hosts run, in a /var/tmp of their own; `as_user` runs a line as somebody else of the machine.
+"""
 
 import json
+import shlex
 import subprocess
+import sys
+import time
 
 import pytest
 
 from deploy.core.scripts import Scripts
-from deploy.host import claims, gpus
+from deploy.host import claims, commands, gpus
 from deploy.host.commands import GPU_COLUMNS
 
 ARGV = Scripts(claims.__file__)("claim", "aa", "20", "5", GPU_COLUMNS)
@@ -19,16 +25,57 @@ ABOUT = {
     "waits": False,
     "whole": False,
 }
-SHARED = "/var/tmp/muster-claims"
+SHARED, OURS = "/var/tmp/muster-claims", "/var/tmp/muster-claims.0123456789abcdef"
+MADE = f"mkdir -m 1777 {OURS}"
 # A /var/tmp of its own; `exec 9` and `flock` there are those of a machine with other users.
 PRIVATE = 'mount -t tmpfs none /var/tmp && cd /var/tmp && eval "$1" && shift && "$@"; ls -d /var/tmp/*/ran 2>/dev/null'
+# As that user: keeps files locked, as an agent does its own, or in the ways of whoever may only read them.
+KEEP = """
+import fcntl, os, struct, sys, time
+os.setgid(int(sys.argv.pop(1)))
+os.setuid(os.getgid())
+flags = os.O_RDWR if sys.argv[1] == "own" else os.O_RDONLY
+for path in sys.argv[2:]:
+    file = os.open(path, flags)
+    if sys.argv[1] == "flock":
+        fcntl.flock(file, fcntl.LOCK_EX)
+    kind = fcntl.F_WRLCK if sys.argv[1] == "own" else fcntl.F_RDLCK
+    if os.path.isfile(path):
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, 0, 0, 0, 0))
+time.sleep(20)
+"""
 
 
-def answer(setup, *lines):
+def answer(setup, *lines, argv=ARGV):
     """What claim.sh answers to these lines, where `setup` was there before."""
-    line = ["unshare", "--mount", "sh", "-c", PRIVATE, "sh", setup or ":", *ARGV]
+    line = ["unshare", "--mount", "sh", "-c", PRIVATE, "sh", setup or ":", *argv]
     text = "".join(f"{each}\n" for each in lines)
-    return subprocess.run(line, input=text, capture_output=True, text=True, timeout=60).stdout.splitlines()
+    # A file, for who goes on in the background would keep a pipe open.
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asked:
+        asked.stdin.write(text)
+        asked.stdin.close()
+        return asked.stdout.read().splitlines()
+
+
+def living(setup):
+    """The claims that a command sees after `setup`."""
+    return gpus.parse(answer(setup, argv=commands.claims())).claims
+
+
+def as_user(number, line):
+    return f"setpriv --reuid {number} --regid {number} --clear-groups sh -c {shlex.quote(line)}"
+
+
+def keep(user, how, *paths):
+    """In the background: keep these files locked as that user."""
+    return f"{shlex.join([sys.executable, '-c', KEEP, str(user), how, *paths])} >/dev/null & sleep 0.4"
+
+
+def written(name, folder=OURS, old=False, **more):
+    """Write a claim."""
+    text = json.dumps({**ABOUT, "token": name.split("-")[2], **more}).replace('"', '\\"')
+    line = f'printf "%s\\n" "{text}" >{folder}/{name}; : >{folder}/{name}.lock'
+    return f"{line}; touch -d @1 {folder}/{name} {folder}/{name}.lock" if old else line
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -40,12 +87,106 @@ def namespaces():
 def test_a_claim_is_noted_and_gone_with_its_input():
     assert answer("", "look", json.dumps(ABOUT))[-1].startswith("noted claim-")
     assert "choose" in answer("", "look", "")
+    left = answer("", argv=("sh", "-c", '"$@" <&0; ls -A /var/tmp', "sh", *ARGV))
+    assert left == []
 
 
-@pytest.mark.parametrize("setup", [f"ln -s /etc {SHARED}", f"touch {SHARED}", f"mkdir -m 755 {SHARED}"])
-def test_a_folder_that_somebody_keeps_for_himself_is_refused(setup):
-    wanted = [f"error {SHARED} is not a folder that all users share: look at it: ls -ld {SHARED}"]
-    assert answer(setup, "look", json.dumps(ABOUT)) == wanted
+@pytest.mark.holds("claims-are-nobodys")
+@pytest.mark.parametrize("name", [SHARED, OURS, "/var/tmp/muster-claims.0000000000000000"])
+@pytest.mark.parametrize("made", ["ln -s /etc", "touch", "mkfifo", "mkdir -m 755", "mkdir -m 1777", "mkdir -m 000"])
+def test_whatever_a_user_puts_there_first_keeps_nobody_from_claiming(made, name):
+    said = answer(as_user(1234, f"{made} {name}"), "look", json.dumps(ABOUT))
+    assert said[-1].startswith("noted claim-")
+    where = answer(f"{as_user(1234, f'{made} {name}')}; {MADE}1", argv=placed())
+    assert where != [f"{name}/"], "a folder of a user is none for claims"
+
+
+def placed():
+    """Says where a new claim goes."""
+    text = Scripts(claims.__file__).text("claims_function")
+    return ("sh", "-c", f'{text}\nclaims_place && echo "$claims"')
+
+
+@pytest.mark.holds("claims-are-nobodys")
+def test_a_folder_of_roots_is_used_and_one_that_anybody_could_change_is_not():
+    assert answer(MADE, argv=placed()) == [f"{OURS}/"]
+    assert answer(f"{MADE}; chmod 777 {OURS}", argv=placed()) == ["/var/tmp/muster-claims."]
+    assert answer("chmod 777 /var/tmp", argv=placed()) == []
+    assert answer("chown 1234 /var/tmp", argv=placed()) == []
+    (line,) = answer("chmod 777 /var/tmp", "look", json.dumps(ABOUT))
+    assert line == "error /var/tmp is not root's, or not sticky: look at it: ls -ld /var/tmp"
+
+
+@pytest.mark.holds("claims-are-nobodys")
+def test_another_user_can_neither_remove_nor_rename_nor_replace_nor_close_a_claim():
+    own = f"{MADE}; {as_user(1001, written('run-5-bb', state='runs'))}"
+    attack = f"rm -rf {OURS}; mv {OURS} {SHARED}x; cd {OURS}; rm -f *; mv run-5-bb x; ln -sf /etc/passwd run-5-bb; "
+    attack += (
+        "chmod 000 . run-5-bb; : >run-5-bb; echo x >>run-5-bb; touch -d @1 run-5-bb; mkdir run-5-bb; mkfifo run-5-bb"
+    )
+    (claim,) = living(f"{own}; {as_user(1234, attack)} 2>/dev/null; true")
+    assert (claim.gpus, claim.run) == (("GPU-1",), "train.py")
+
+
+@pytest.mark.holds("claims-are-nobodys")
+def test_a_claim_lives_by_its_owner_alone():
+    dead = f"{MADE}; {as_user(1001, written('claim-5-bb', old=True))}"
+    paths = f"{OURS}/claim-5-bb", f"{OURS}/claim-5-bb.lock"
+    assert living(dead) == ()
+    for how in ("flock", "read"):
+        assert living(f"{dead}; {keep(1234, how, *paths)}") == ()
+    for kept in paths:
+        (claim,) = living(f"{dead}; {keep(1001, 'own', kept)}")
+        assert claim.user == "uid 1001"
+    assert living(f"{dead}; rm {paths[1]}; {as_user(1234, f'touch {paths[1]}')}") == ()
+
+
+@pytest.mark.holds("claims-are-nobodys")
+def test_a_dead_claim_goes_with_the_next_command_of_its_user_and_no_other():
+    dead = f"{MADE}; {as_user(1001, written('claim-5-bb', old=True))}"
+    for user, left in ((1234, ["claim-5-bb", "claim-5-bb.lock"]), (1001, [])):
+        look = ("setpriv", "--reuid", str(user), "--clear-groups", *commands.claims())
+        assert answer(dead, argv=("sh", "-c", f'"$@"; ls {OURS}', "sh", *look)) == left
+
+
+@pytest.mark.holds("claims-are-nobodys")
+@pytest.mark.parametrize("then", ["@1", "2099-01-01"])
+def test_a_clock_that_is_wrong_makes_no_claim_live(then):
+    line = f"{MADE}; {as_user(1001, written('claim-5-bb'))}; touch -d {then} {OURS}/*"
+    assert living(line) == ()
+
+
+@pytest.mark.holds("claims-are-text")
+def test_a_claim_is_that_of_the_owner_of_its_file_and_of_no_other_name():
+    mine = f"{MADE}; {as_user(1234, written('claim-5-bb', user='root'))}"
+    assert [claim.user for claim in living(mine)] == ["uid 1234"]
+    assert [claim.user for claim in living(f"{MADE}; {written('claim-5-bb', user='alice')}")] == ["root"]
+    assert living(f"{MADE}; {as_user(1234, written('claim-5-bb', token='cc'))}") == ()
+
+
+@pytest.mark.holds("claims-are-nobodys")
+def test_a_hundred_thousand_files_of_one_user_hide_no_claim_and_take_seconds():
+    fill = f"cd {OURS} && seq -f {OURS}/claim-%.0f-ee 1 100000 | xargs touch"
+    began = time.monotonic()
+    setup = f"{MADE}; {as_user(1234, fill)}; {as_user(1001, written('claim-999999-bb'))}"
+    (claim,) = (each for each in living(setup) if each.token == "bb")
+    assert claim.gpus == ("GPU-1",)
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.holds("gpus-once")
+def test_whoever_keeps_the_lock_of_the_machine_holds_nobody_up_for_long_and_gets_no_gpu_twice():
+    began = time.monotonic()
+    said = answer(keep(1234, "flock", "/var/tmp"), "look", json.dumps(ABOUT))
+    assert said[-1].startswith("noted claim-")
+    assert time.monotonic() - began < 20
+    rival = as_user(1234, written("claim-5-bb", folder="/var/tmp", state="holds")).replace(
+        "/claim-5", "/muster-claims.claim-5"
+    )
+    said = answer(f"{rival}; {keep(1234, 'flock', '/var/tmp')}", "look", json.dumps(ABOUT))
+    (seen,) = gpus.parse(said[said.index("choose") + 1 : -1]).claims[:1]
+    assert seen.token == "bb"
+    assert seen.gpus == ("GPU-1",)
 
 
 @pytest.mark.holds("claims-are-text")
@@ -56,16 +197,16 @@ def test_a_folder_that_somebody_keeps_for_himself_is_refused(setup):
         "ln -s /etc/shadow claim-2-bb",
         "ln -s claim-3-cc claim-3-cc",
         "mkdir claim-4-dd",
-        "head -c 9000000 /dev/zero >claim-5-ee; flock -x claim-5-ee sleep 3 &",
+        "head -c 9000000 /dev/zero >claim-5-ee",
         "touch 'claim-6-$(touch ran)`touch ran`;touch ran'",
-        "echo '{\"token\": 7}' >claim-7-ff; flock -x claim-7-ff sleep 3 &",
-        f"echo '{json.dumps({**ABOUT, 'gpus': [chr(27) + '[2J']})}' >claim-8-aa; flock -x claim-8-aa sleep 3 &",
+        "echo '{\"token\": 7}' >claim-7-ff",
+        f"echo '{json.dumps({**ABOUT, 'gpus': [chr(27) + '[2J']})}' >claim-8-aa",
+        "touch 'claim-9-aa\n1000 9999999999 1 10 root//var/tmp/muster-claims.claim-1-cc'",
+        "touch 'claim-9-aa root'",
     ],
-    ids=["fifo", "link", "loop", "folder", "large", "name", "odd", "escape"],
+    ids=["fifo", "link", "loop", "folder", "large", "name", "odd", "escape", "lines", "blank"],
 )
 def test_odd_files_of_another_user_hold_nothing_up(setup):
-    said = answer(
-        f"mkdir -m 1777 {SHARED} && cd {SHARED} && {{ {setup}\n}}; sleep 0.2; cd /", "look", json.dumps(ABOUT)
-    )
+    said = answer(f"{MADE} && cd {OURS} && {{ {setup}\n}}; cd /", "look", json.dumps(ABOUT))
     assert said[-1].startswith("noted claim-")
-    assert gpus.parse(said).claims == ()
+    assert [claim.token for claim in gpus.parse(said).claims if claim.token != "aa" or claim.user != "root"] == []

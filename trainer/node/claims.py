@@ -25,7 +25,7 @@ from typing import Any
 
 TEXT, OWN, FOLDER = "MUSTER_CLAIM", Path("/muster/claim"), Path("/muster/claims")
 DEPLOYS, RESTS, WAITS, HOLDS, RUNS = "deploys", "rests", "waits", "holds", "runs"
-_NAME = re.compile(r"(claim|run)-([0-9]{1,20})-([0-9a-f]{1,64})")
+_NAME = re.compile(r"(claim|run)-([0-9]{1,20})-([0-9a-f]{1,64})(?:-[0-9a-f]{1,16})?")
 # Of each user so many claims count: nobody crowds out those of others.
 _MOST_BYTES, _MOST_WORDS, _MOST_CLAIMS = 4000, 200, 200
 # An engine starts a node again within a minute. A command at work touches its claim every few seconds, and the lock of
@@ -169,17 +169,24 @@ class Claims:
 
     def _lives(self, name: str, descriptor: int, entry: Mapping[str, Any]) -> bool:
         """Whether its process lives, or is about to start, for the first time or again."""
-        lives, lock = _shows_life(descriptor), _open(_lock_of(self._folder / name))
-        if lock is not None:
-            same = os.fstat(lock).st_uid == os.fstat(descriptor).st_uid
-            lives |= same and _shows_life(lock)
-            os.close(lock)
-        if lives:
+        if _shows_life(descriptor) or self._is_kept(name, os.fstat(descriptor).st_uid):
             self._unlocked.pop(name, None)
             return True
         now = time.monotonic()
         since = self._unlocked.setdefault(name, now)
         return name.startswith("run-") and entry.get("returns") is True and now - since < _RETURN_S
+
+    def _is_kept(self, name: str, user: int) -> bool:
+        """Whether the lock beside a claim of this user shows life. A script can close its own, but not free it so."""
+        path = _lock_of(self._folder / name)
+        if (lock := _open(path)) is None:
+            with suppress(OSError):
+                return path.lstat().st_uid == user and not os.access(path, os.R_OK)
+            return False
+        try:
+            return os.fstat(lock).st_uid == user and _shows_life(lock)
+        finally:
+            os.close(lock)
 
     def stay(self) -> None:
         """Show that we live, and keep the host from removing our claim as an old file. Returns once it is left."""

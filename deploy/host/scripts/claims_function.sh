@@ -38,6 +38,22 @@ make_claims() {
     exec 9>&-
     case $claims in */) ;; *) echo "error: the engine made no folder for claims in /var/tmp: does it see another one?" >&2; return 1 ;; esac
 }
+# write_claim NAME TEXT GROUP: writes a node's claim, and the file of its lock; sets $written, its path. A container whose user is
+# not ours writes there as GROUP. Everybody can read NAME on our command line, and be there first: then it gets another one.
+write_claim() {
+    written=$claims$1
+    for _ in 1 2 3 4 5 6 7 8; do
+        if (umask 022; set -C; printf '%s\n' "$2" >"$written" && { true >"$written.lock" || { rm -f -- "$written"; false; }; }) 2>/dev/null
+        then
+            [ -z "$3" ] || { chgrp -- "$3" "$written" "$written.lock" && chmod 664 "$written" "$written.lock"; }
+            return
+        fi
+        written=$claims$1-$(od -An -N4 -tx1 /dev/urandom | tr -d ' \n')
+    done
+    written=
+    echo "error: $claims: no claim can be written there: $(df -h "$claims" | tail -n 1)" >&2
+    return 1
+}
 # keeper: who keeps /var/tmp locked, in words.
 keeper() {
     pid=$(awk -v end=":$(stat -c %i /var/tmp/)" '$2 == "FLOCK" && $4 == "WRITE" && substr($6, length($6) - length(end) + 1) == end {
@@ -67,10 +83,11 @@ claims() {
         {
             rest = substr($0, length($1 $2 $3 $4) + 5)
             path = substr(rest, index(rest, "/") + 1); owner = substr(rest, 1, index(rest, "/") - 1)
-            if (path !~ /^\/var\/tmp\/muster-claims([.]|[.][0-9a-f]+\/|\/)(claim|run)-[0-9]+-[0-9a-f]+([.]lock)?$/) next
-            if (length(path) > 150 || $4 > 4000 || ++count[$1] > 400) next
+            if (path !~ /^\/var\/tmp\/muster-claims([.]|[.][0-9a-f]+\/|\/)(claim|run)-[0-9]+-[0-9a-f]+(-[0-9a-f]+)?([.]lock)?$/) next
+            if (length(path) > 150 || ++count[$1, path ~ /lock$/] > 200) next
             age = now - $2; lives = $3 in locked || (age <= 60 && age >= -60); text = path
             if (sub(/[.]lock$/, "", text)) { if (lives) kept[$1, text] = 1; next }
+            if ($4 > 4000) next
             gsub(/[^!-~]/, "_", owner)
             uid[path] = $1; named[path] = owner == "UNKNOWN" ? "uid:" $1 : owner; fresh[path] = lives
             old[path] = (age > 120 || age < -120) && (me == 0 || me == $1)
@@ -81,26 +98,26 @@ claims() {
                 kind = path; sub(/.*\//, "", kind); sub(/^muster-claims[.]/, "", kind); split(kind, part, "-")
                 print lives ? "lives" : part[1], old[path], part[2], part[3], named[path], path
             }
-        }' | while read -r state old number token owner path; do
-        if [ "$state" = run ]; then
+        }' | while read -r life old order word whose path; do
+        if [ "$life" = run ]; then
             nodes_of_claims
             case $nodes in
-            unknown | *"$newline$token "[UC]* | *"$newline$token Restarting"*) state=lives ;;
-            *"$newline$token "*) continue ;; # `fab join` may start it again
+            unknown | *"$newline$word "[UC]* | *"$newline$word Restarting"*) life=lives ;;
+            *"$newline$word "*) continue ;; # `fab join` may start it again
             esac
         fi
-        if [ "$state" = lives ]; then
-            text=$(dd if="$path" iflag=nofollow,nonblock bs=4000 count=1 2>/dev/null ||
+        if [ "$life" = lives ]; then
+            said=$(dd if="$path" iflag=nofollow,nonblock bs=4000 count=1 2>/dev/null ||
                 { [ -f "$path" ] && [ ! -L "$path" ] && timeout 5 head -c 4000 "$path"; })
-            printf 'claim %s %s %s %s\n' "$number" "$token" "$owner" "${text%%"$newline"*}"
+            printf 'claim %s %s %s %s\n' "$order" "$word" "$whose" "${said%%"$newline"*}"
         elif [ "$old" = 1 ]; then rm -f -- "$path" "$path.lock"; fi
     done
 }
 # rivals GPUS TOKEN: the lines of other claims that name one of these GPUs (their UUIDs, with a comma between).
 rivals() {
-    claims | while read -r word number token rest; do
+    claims | while read -r kind order word rest; do
         for gpu in $(printf '%s' "$1" | tr , ' '); do
-            case $token/$rest in "$2"/*) ;; *"\"$gpu\""*) printf '%s\n' "$word $number $token $rest"; break ;; esac
+            case $word/$rest in "$2"/*) ;; *"\"$gpu\""*) printf '%s\n' "$kind $order $word $rest"; break ;; esac
         done
     done
 }

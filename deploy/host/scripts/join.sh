@@ -7,7 +7,7 @@ if docker inspect --format '{{json .Config.Env}}' "$container" | grep -q '"MUSTE
 labels=$(docker inspect --format '{{index .Config.Labels "muster.claim"}} {{index .Config.Labels "muster.gpus"}}' "$container") || exit
 token=${labels%% *}
 # Its claim lives again before we look: whoever takes its GPUs after that sees it.
-case $token in '' | *[!0-9a-f]*) ;; *) touch -c -- /var/tmp/muster-claims.*/run-*-"$token" ;; esac
+case $token in '' | *[!0-9a-f]*) ;; *) touch -c -- /var/tmp/muster-claims.*/run-*-"$token"*.lock ;; esac
 taken=$(rivals "${labels#* }" "$token")
 if [ -n "$taken" ]; then printf '%s\n' "$taken"; exit; fi
 docker start "$container" >/dev/null && echo started

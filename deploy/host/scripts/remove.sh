@@ -11,7 +11,7 @@ tokens=$([ -z "$containers" ] || docker inspect --format '{{index .Config.Labels
 [ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null || exit
 for token in $tokens; do
     case $token in '' | *[!0-9a-f]*) continue ;; esac
-    rm -f -- /var/tmp/muster-claims*/run-*-"$token" /var/tmp/muster-claims*/run-*-"$token.lock"
+    rm -f -- /var/tmp/muster-claims*/run-*-"$token"*
     # The end of the run's own network would go by itself, some seconds later.
     docker ps --all --quiet --no-trunc --filter "label=muster.overlay=$token" | xargs -r docker rm --force --volumes >/dev/null
 done

@@ -12,7 +12,7 @@
 # without its mark undoes itself. It undoes only what has its own label, and a folder that it made: two starts may have the
 # same id, and hosts may share a home.
 folder=$1 owner=$2 start=$3 new=$4 python=$5 patience=$6 keep=$7 claim=$8 mark=$1=$3.starting made=; shift 8
-own=$1 text=$2 image=$3 waits=$4 tar=; shift 4
+own=$1 text=$2 image=$3 waits=$4 tar= written=; shift 4
 . ./hand_in_function.sh
 . ./claims_function.sh
 IFS= read -r variables && IFS= read -r secrets && { [ -z "$own" ] || IFS= read -r tar; } || { echo "not all of the variables arrived" >&2; exit 1; }
@@ -22,7 +22,7 @@ end() {
     code=$?; rm -f -- "$mark"; [ "$code" -ne 0 ] || return
     docker ps --all --quiet --no-trunc --filter "label=muster.start=$start" |
         xargs -r docker rm --force --volumes >/dev/null
-    [ -z "$own" ] || rm -f -- "$claims$own" "$claims$own.lock"
+    [ -z "$written" ] || rm -f -- "$written" "$written.lock"
     [ -z "$made" ] || rm -rf -- "$made"
 }
 trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
@@ -52,13 +52,11 @@ esac
 # claims its container gets only this: the file that its agent keeps locked. A node that waits says in TEXT what it takes, and
 # reads what the others have. Whoever looks sees one of the two claims, for ours is there before we look at CLAIM.
 if [ -n "$own" ]; then
-    make_claims "$start" "$tar" "$image" || exit
-    (umask 022; set -C; printf '%s\n' "$text" >"$claims$own" && : >"$claims$own.lock") || exit
-    [ -z "$owner" ] || { chgrp -- "${owner#*:}" "$claims$own" "$claims$own.lock" && chmod 664 "$claims$own" "$claims$own.lock"; } || exit
-    shift 2
-    [ -z "$waits" ] || set -- --mount "type=bind,source=$claims$own,target=/muster/claim" \
+    make_claims "$start" "$tar" "$image" && write_claim "$own" "$text" "${owner#*:}" || exit
+    shift 3
+    [ -z "$waits" ] || set -- --mount "type=bind,source=$written,target=/muster/claim" \
         --mount "type=bind,source=${claims%/},target=/muster/claims,readonly" "$@"
-    set -- docker run --mount "type=bind,source=$claims$own.lock,target=/muster/claim.lock" "$@"
+    set -- docker run --detach --mount "type=bind,source=$written.lock,target=/muster/claim.lock" "$@"
 fi
 if [ -n "$claim" ]; then
     [ -n "$(find "/var/tmp/muster-claims.$claim" "$claims$claim" -mmin -1 2>/dev/null)" ] ||

@@ -8,5 +8,5 @@ containers=$(docker ps --all --quiet --no-trunc --filter "label=muster.start=$1"
 # shellcheck disable=SC2086  # one word for each container
 docker rm --force --volumes $containers >/dev/null || exit
 token=${1%-*}
-case $token in '' | *[!0-9a-f]*) ;; *) rm -f -- /var/tmp/muster-claims*/run-*-"$token" /var/tmp/muster-claims*/run-*-"$token.lock" ;; esac
+case $token in '' | *[!0-9a-f]*) ;; *) rm -f -- /var/tmp/muster-claims*/run-*-"$token"* ;; esac
 [ -z "$3" ] || rm -rf -- "$2"
