@@ -33,7 +33,7 @@ from ..run import folders, record
 from . import exit
 from .command import Command, command
 
-SHOWN = 240
+SHOWN, _MOST_NAMED = 240, 20
 _SILENT = ": no error and no end in it, and nothing later than what the others say"
 _PLACEHOLDER = re.compile(r"\b(?:SCRIPT|JOB|HOST|FILE|FOLDER|PROGRAM|DEV|CONTAINER)\b")
 _JOB = re.compile(r"(?:JOB|STEP|StepId=|JobId=|job) ?(\d{1,12})\b")
@@ -145,7 +145,9 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
     if explanation.contradicted:
         lines.append(f"but       {visible(explanation.contradicted)}")
     if explanation.silent:
-        lines.append(f"silent    {visible(', '.join(explanation.silent))}{_SILENT}")
+        more = len(explanation.silent) - _MOST_NAMED
+        names = [*explanation.silent[:_MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])]
+        lines.append(f"silent    {visible(', '.join(names))}{_SILENT}")
     if explanation.victims:
         lines.append(f"left out  words of ranks that lost a peer: {explanation.victims} lines")
     lines += _unread(explanation, files or {})

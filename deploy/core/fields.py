@@ -28,13 +28,13 @@ _DIGITS = re.compile(r"-?[0-9]{1,19}")
 _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{0,19})?([eE][-+]?[0-9]{1,3})?")
 
 
-def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT) -> Any:
+def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT, parts: int = MOST_PARTS) -> Any:
     """The JSON value that a text holds. Raises BadAnswer if it is none, too long, too deep, or of too many parts."""
     expected = "JSON"
     if len(source) > most:
         expected = f"at most {most} letters of JSON"
-    elif _parts(source) > MOST_PARTS:
-        expected = f"JSON of at most {MOST_PARTS} parts"
+    elif len(source) > parts and _parts(source) > parts:
+        expected = f"JSON of at most {parts} parts"
     else:
         try:
             value = json.loads(source)
@@ -48,8 +48,6 @@ def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT) -> Any:
 
 def _parts(source: str | bytes) -> int:
     """How many parts a JSON text has at most."""
-    if len(source) <= MOST_PARTS:
-        return 0
     text = source.encode(errors="replace") if isinstance(source, str) else source
     return sum(map(text.count, (b",", b"[", b"{")))
 

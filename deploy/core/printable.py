@@ -19,7 +19,7 @@ _CURSOR = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]")
 # A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
 # goes down to the bar again, so it is a redraw like a carriage return.
 _UP = re.compile(r"\x1b\[[0-9]{0,3}A\r?$")
-_REDRAW = re.compile(r"(?:\x1b\[[0-9]{0,3}A)+\r?\n+")
+_REDRAW = re.compile(r"(?:\x1b\[[0-9]{0,3}A){1,30}\r?\n+")
 
 
 def visible(text: str) -> str:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import DeployError
+from ..core.fields import document
 
 _LOOK_S = 20.0
 _CHUNK = 1 << 20
 
 
 def inspect(name: str) -> dict[str, Any] | None:
-    """The local engine's `inspect` of an image; None if there is no such image, or no engine."""
+    """The local engine's `inspect` of an image; None if there is no such image, or no engine. Raises BadAnswer."""
     command = ["docker", "image", "inspect", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    images = json.loads(done.stdout or "[]") if done.returncode == 0 else []
+    images = document(done.stdout or "[]", "docker image inspect") if done.returncode == 0 else []
     return dict(images[0]) if images else None
 
 

@@ -356,7 +356,8 @@ def _silent(readings: Sequence[Reading]) -> tuple[str, ...]:
     mute = [r for r in readings if not (r.hits or r.roots or r.calls or r.last_error or r.well or r.badly)]
     if not mute or len(mute) == len(readings):
         return ()
-    ends = [reading.last_time for reading in readings if reading not in mute]
+    silent = {reading.node for reading in mute}
+    ends = [reading.last_time for reading in readings if reading.node not in silent]
     last = max((end for end in ends if end is not None), default=None)
     quiet = [r for r in mute if r.last_time is None or last is None or r.last_time <= last]
     return tuple(reading.node for reading in quiet)

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -17,6 +18,8 @@ from ..core.budget import Budget
 from .patterns import compiled
 from .read import CHUNK
 
+# What a small file takes on a disk, and of the time.
+_BLOCK = 4096
 # A run has a log for each rank, and that of one rank names the cause: so more than a reader may read otherwise.
 MOST_FILES, _MOST_LOOKED_AT, _DEEPEST = 2000, 20_000, 8
 # A run of Muster's: its consoles have everything that the files of its ranks have.
@@ -63,7 +66,7 @@ def pieces(stream: BinaryIO, budget: Budget | None = None) -> Iterator[bytes]:
     """
     budget = budget or Budget()
     first = stream.read(CHUNK)
-    budget.add(len(first))
+    budget.add(max(len(first), _BLOCK))
     inner = _read(stream, budget)
     if first.startswith(b"\x1f\x8b"):
         inner = _unpacked(first, inner, budget)
@@ -164,11 +167,11 @@ def names_of(paths: Sequence[Path | None]) -> list[str]:
     """
     files = [path for path in paths if path]
     common = Path(os.path.commonpath([path.parent.absolute() for path in files])) if files else Path()
-    names = []
+    names, count = [], Counter(file.name for file in files)
     for path in paths:
         if path is None:
             names.append("stdin")
-        elif [file.name for file in files].count(path.name) > 1:
+        elif count[path.name] > 1:
             names.append(str(path.absolute().relative_to(common)))
         else:
             names.append(path.stem if path.parent.name == "logs" and path.suffix == ".log" else path.name)

@@ -5,7 +5,6 @@ A host's list only decides what we ask for: unpack.py and incoming.py check what
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -15,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..core.errors import BadAnswer, DeployError
+from ..core.fields import document
 from .unpack import parts_of
 
 # Programs can make these again. As trainer/node/work.py has them (docs/contract.md).
@@ -23,6 +23,8 @@ CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _HOUSEKEEPING = re.compile(
     r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|\.others-.*|nodes/\..*|\.(?:submit\.lock|submitting|sbatch\.words|stop)"
 )
+# Of the list of what was sent, a row a file: a folder of 150,000 files has so many.
+_MOST_ROWS, _MOST_PARTS = 17 << 20, 800_000
 _LINE = re.compile(r"([0-9a-f]{1,8}) ([0-9]{1,18}) (-?[0-9]{1,12})(?:\.[0-9]+)? \./(.+)")
 
 
@@ -149,8 +151,8 @@ def _copies(text: str) -> dict[str, tuple[Stamp, str]]:
 
 def _rows(text: str, *types: type) -> dict[str, list[Any]]:
     """The rows of an object that are lists of these types."""
-    with suppress(ValueError, RecursionError):
-        rows = json.loads(text)
+    with suppress(BadAnswer):
+        rows = document(text, "the list of its files", _MOST_ROWS, _MOST_PARTS)
         if isinstance(rows, dict):
             return {
                 path: row

@@ -27,7 +27,7 @@ from .within import Place, held_input, places, run_beside
 
 _PIECE, _MOST_AT_ONCE = 1 << 16, 64
 _LOOK_EVERY_S, _BEGIN_S = 5.0, 60.0
-_URL = re.compile(r"https?://\S+?:([0-9]{1,5})(/\S*)?")
+_URL = re.compile(r"https?://\S{1,300}?:([0-9]{1,5})(/\S*)?")
 # In the container: whether it has TensorBoard, and the folders that hold event files.
 _LOOK = """
 import importlib.util, json, os

@@ -23,8 +23,8 @@ _WAY = re.compile(
 )
 _DEVICE = re.compile(r"\[(\d+)\] ?([\w.-]+):\d+/(IB|RoCE)")
 _LISTED = re.compile(r"Using \[0\]|NET/IB: \[0\]")
-_HCA = re.compile(r"NET/(?!Socket)\S+ ?: GPU Direct RDMA .*for HCA (\d+) '([\w.-]+)")
-_NO_DIRECT = re.compile(r"NET/(?!Socket).*(?:GPU Direct RDMA Disabled|disabling GDR)")
+_HCA = re.compile(r"NET/(?!Socket)\S{1,100} ?: GPU Direct RDMA .{0,300}for HCA (\d+) '([\w.-]+)")
+_NO_DIRECT = re.compile(r"NET/(?!Socket).{0,300}(?:GPU Direct RDMA Disabled|disabling GDR)")
 _SOCKET = re.compile(r"(?:NET/(?:Socket|FastSocket)|NET) : Using (.*)")
 _INTERFACE = re.compile(r"(?:\[\d+\]|^interface )([\w.-]+):")
 # NCCL before 2.4 wrote `internal Network`; `internal network plugin` of today names no network.

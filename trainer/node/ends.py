@@ -112,7 +112,7 @@ class Ends:
 
     def _life(self, row: Any) -> Life:
         """The life that a note tells of. Raises ValueError, KeyError or TypeError for a line that is no note."""
-        if not all(map(is_number, row.values())):
+        if not isinstance(row, dict) or not all(map(is_number, row.values())):
             raise ValueError("a note has numbers alone")
         local_rank, t = int(row["local_rank"]), float(row["t"])
         if "code" in row:

@@ -1,0 +1,169 @@
+"""Whatever somebody else wrote is read within a stated budget, and ends in a value or a fault in words."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import time
+
+import pytest
+
+from deploy.cli import explain
+from deploy.report.console import Console
+from deploy.report.page import run as page
+from deploy.run.follow import Follower
+from muster.checkpoint import store
+from muster.checkpoint.manifest import parse_manifest, read_manifest
+from muster.errors import CheckpointError
+from tests.hostile.fuzz import near, readers, samples
+from trainer.node import stacks, stillness
+from trainer.node.ends import Ends
+from trainer.verdict import read_verdict
+
+# Of each reader so many crafted inputs, and so many texts that almost fit a pattern: all in less than half a minute.
+SHARE, TEXTS, LONGEST, MOST_S = 3, 8, 4096, 0.15
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+NOISE = "".join(f"a.b.Error{chr(97 + n % 26)}: {chr(97 + n // 26)}{'x' * (n % 9)} failed error\n" for n in range(600))
+
+
+@pytest.mark.holds("reader-budget")
+@pytest.mark.parametrize("reader", readers.READERS, ids=lambda reader: reader.name)
+def test_crafted_inputs_are_read_within_the_budget(reader) -> None:
+    results = [readers.tried(reader, f"test.{number}") for number in range(SHARE)]
+    assert [f"{each.over} (seed {each.seed})" for each in results if each.over] == []
+
+
+@pytest.mark.holds("reader-budget")
+def test_no_text_that_almost_fits_a_pattern_takes_long() -> None:
+    slow, chance = [], random.Random(7)
+    for place, pattern in near.patterns().items():
+        for text in [near.almost(pattern, chance, LONGEST) for _ in range(TEXTS)]:
+            began = time.thread_time()
+            pattern.match(text if isinstance(pattern.pattern, str) else text.encode())
+            if place.partition(".")[2].startswith(("_PREFIXES", "_FILE", "_IN_TRACEBACK")):
+                continue  # they are only asked of the beginning of a line
+            pattern.search(text if isinstance(pattern.pattern, str) else text.encode())
+            if time.thread_time() - began > MOST_S:
+                slow.append(f"{place}: {text[:60]!r}")
+    assert slow == []
+
+
+@pytest.mark.holds("reader-budget")
+def test_a_small_file_that_unpacks_to_much_is_left_and_said(tmp_path, capsys) -> None:
+    log = tmp_path / "run.log.gz"
+    log.write_bytes(gzip.compress(OOM.encode() + b"step 1 loss 0.1\n" * (1 << 24), 1)[: 1 << 20])
+    began = time.process_time()
+    explain.tell([str(log)], Console())
+    assert time.process_time() - began < 3
+    said = capsys.readouterr().out
+    assert "gpu-memory" in said
+    assert "not read  run.log.gz: " in said
+
+
+def test_what_takes_too_much_time_hides_no_end_and_is_said(tmp_path, capsys) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("".join(f"{chr(97 + n % 25)}{NOISE}" for n in range(40)) + "step 3 loss 0.1\n" * 20_000 + OOM)
+    began = time.process_time()
+    explain.tell([str(log)], Console(as_json=True))
+    assert time.process_time() - began < 2 * max(1.0, log.stat().st_size / 1e6) + 0.5
+    told = json.loads(capsys.readouterr().out)
+    assert told["evidence"]
+    assert told["unread"] == {} or told["unread"]["run.log"][0] > 0
+
+
+def test_a_folder_of_thousands_of_logs_is_explained(tmp_path, capsys) -> None:
+    for number in range(1500):
+        (tmp_path / f"rank_{number}.log").write_text("step 1 loss 0.1\n")
+    (tmp_path / "rank_7.log").write_text(OOM)
+    explain.tell([str(tmp_path)], Console())
+    assert "gpu-memory" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("odd", [
+    '{"a":' * 300 + "1" + "}" * 300, "[" * 100_000, '{"format": 1e999}', '{"format": NaN}', '{"format": true}', "7",
+    '{"format": ' + "9" * 5000 + "}", '{"format": 1, "files": []}', '{"format": 1, "files": {"a": 1}}',
+])  # fmt: skip
+def test_an_odd_manifest_is_a_fault_in_words(tmp_path, odd) -> None:
+    path = tmp_path / "checkpoints" / "step-00000020"
+    path.mkdir(parents=True)
+    (path / "manifest.json").write_text(odd)
+    with pytest.raises(CheckpointError, match=r"manifest\.json"):
+        read_manifest(path)
+    with pytest.raises(CheckpointError):
+        store.locate(tmp_path)
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("step", "x"), ("step", -1), ("created", "now"), ("metric", []), ("summary", 5), ("files", {"../a": {}}),
+    ("files", {"a": {"sha256": 5, "bytes": 1}}), ("files", {"a": {"sha256": "", "bytes": 1e300}}),
+])  # fmt: skip
+def test_no_field_of_a_manifest_has_another_type(field, value) -> None:
+    good = {
+        "step": 1,
+        "created": 1.0,
+        "metric": None,
+        "files": {"state.pt": {"sha256": "0", "bytes": 1}},
+        "summary": {},
+    }
+    parse_manifest(json.dumps(good))
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        parse_manifest(json.dumps({**good, field: value}))
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("step", "NaN"), ("step", "1e999"), ("step", "9" * 4000), ("step", "[]"), ("pid", "-1"), ("pid", "1e300"),
+    ("t", '"x"'), ("since_s", "{}"), ("doing", "[[]]"), ("before", "null"), ("collectives", "[{}, 5, [1]]"),
+    ("collectives", "[" * 60 + "]" * 60), ("main", "7"), ("error", '"\\ud800"'),
+])  # fmt: skip
+def test_an_odd_value_in_a_ranks_stacks_is_left_out(tmp_path, field, value) -> None:
+    frames = 'Thread 0x7f (most recent call first):\n  File "/home/me/train.py", line 4 in main\n'
+    path = tmp_path / "0.stacks"
+    path.write_text(f'Look {{"t": 5.0, "pid": 7, "step": 4, "{field}": {value}}}\n{frames}' * 3)
+    looks = stacks.read(path)
+    assert [look.threads[0].frames[0].line for look in looks] == [4, 4, 4]
+    assert stacks.last_collectives(tmp_path, 0, 7) == ()
+    stacks.of_life(path, 0.0)
+    assert stillness.moves(looks, 0.0, 6.0) in (True, False)
+    json.dumps(stillness.describe(looks[-1], tmp_path)).encode()
+
+
+def test_a_line_number_of_many_digits_is_no_line_of_a_stack(tmp_path) -> None:
+    frames = f'  File "a", line {"9" * 9999} in f\n  File "b", line 3 in g\n'
+    (tmp_path / "0.stacks").write_text(f"Look {{}}\nThread 0x7f (most recent call first):\n{frames}")
+    (look,) = stacks.read(tmp_path / "0.stacks")
+    assert [frame.file for frame in look.threads[0].frames] == ["b"]
+
+
+@pytest.mark.parametrize("line", ["[]", "7", "x", '{"local_rank": 0}', '{"local_rank": [], "t": 1}', "[" * 5000,
+                                  '{"local_rank": 3, "t": 1, "code": 1}', '{"local_rank": 0, "t": 1e999}'])  # fmt: skip
+def test_a_line_that_is_no_note_of_a_rank_is_passed_over(tmp_path, line) -> None:
+    good = {"local_rank": 0, "t": 1.0, "rank": 0, "attempt": 0, "world": 1, "pid": 7}
+    ends = Ends(tmp_path)
+    ends._path.write_text(f"{line}\n{json.dumps(good)}\n")
+    assert [life.pid for life in ends.read()] == [7]
+    (tmp_path / "0.json").write_text(line)
+    assert read_verdict(tmp_path / "0.json") is None
+
+
+def test_a_follower_who_comes_late_takes_the_first_and_the_last_of_very_much(tmp_path) -> None:
+    file = tmp_path / "ranks" / "rank-0.jsonl"
+    file.parent.mkdir()
+    many = (samples.STEP + "\n") * ((36 << 20) // len(samples.STEP))
+    file.write_text(samples.event(kind="plan", steps=600) + "\n" + many + samples.event(kind="stopping", step=7) + "\n")
+    events = Follower(tmp_path, from_start=True).read()
+    kinds = {event["kind"] for event in events}
+    assert {"plan", "step", "stopping", "unread"} <= kinds
+    assert sum(len(samples.STEP) for _ in events) < 34 << 20
+    assert any("what came at once" in event.get("where", "") for event in events)
+
+
+def test_a_page_of_very_much_shows_the_whole_run_and_says_so(tmp_path) -> None:
+    run = tmp_path / "r1"
+    (run / "ranks").mkdir(parents=True)
+    (run / "record.json").write_text(samples.RECORD)
+    rows = (json.dumps({"t": 1795238470 + n, "step": n, "loss": 1 / n, "pad": "x" * 2000}) for n in range(1, 10_001))
+    (run / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    text = page.build(run)
+    assert re.search(r"metrics\.jsonl: has 2\d MB: a line of every 2 is shown", text)
