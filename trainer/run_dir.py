@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,14 @@ from muster.files import Lines
 class RankFolder:
     """The files of one rank in the run folder. `file`: the number of its files, where it is another than the rank's.
 
-    Then each host has a run folder of its own, and the metrics of all are brought into one place.
+    Then each host has a run folder of its own, and the metrics of all are brought into one place. `shown`: what its
+    events may show of a text.
     """
 
-    def __init__(self, path: Path, rank: int, node: str, file: int | None = None) -> None:
+    def __init__(
+        self, path: Path, rank: int, node: str, file: int | None = None, shown: Callable[[str], str] = str
+    ) -> None:
+        self._shown = shown
         self.path, self.rank, self.node = path, rank, node
         self.file = rank if file is None else file
         self.metrics = f"metrics-{node}.jsonl" if file else "metrics.jsonl"
@@ -27,7 +32,8 @@ class RankFolder:
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append one event of this rank."""
-        self._events.add(**{"kind": kind, **fields, "rank": self.rank, "node": self.node})
+        about = {name: _each_text(value, self._shown) for name, value in fields.items()}
+        self._events.add(**{"kind": kind, **about, "rank": self.rank, "node": self.node})
 
     def take_output(self) -> int:
         """Redirect this process's output to `logs/rank-<r>.log` and return the console's descriptor.
@@ -48,6 +54,14 @@ class RankFolder:
             os.close(file)
         sys.stdout, sys.stderr = (_open_tolerant(descriptor) for descriptor in (1, 2))
         return console
+
+
+def _each_text(value: Any, shown: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, Mapping):
+        return {name: _each_text(part, shown) for name, part in value.items()}
+    return [_each_text(part, shown) for part in value] if isinstance(value, list | tuple) else value
 
 
 class _Tolerant(io.RawIOBase):

@@ -145,13 +145,13 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         return known.code
     with _private_folder(folder, name) as outcome:
         per_node = int(environment.get("PET_NPROC_PER_NODE") or 1) if plan else 1
-        diary = Diary(folder, name, outcome, group.file_of(plan, name, per_node))
+        hidden = handover.values(os.environ, secrets)
+        diary = Diary(folder, name, outcome, group.file_of(plan, name, per_node), hidden)
         if conflicts:
             diary.tell_conflicts(_first_rank(), conflicts)
         if own_library:
             diary.tell_own_library(_first_rank(), own_library)
         limit = Limit(folder, name, os.environ)
-        hidden = handover.values(os.environ, secrets)
         agreed = group.join(plan, name, folder, os.environ, outcome, is_script)
         if agreed and agreed.arbitrates:
             return _vote(agreed, end)

@@ -14,6 +14,7 @@ from muster.errors import FAILED
 from muster.files import read_object
 
 from ..run_dir import RankFolder
+from ..watch.mask import Mask
 from . import script, stacks, stillness, work
 from .ends import Ends, Life, Memory, ended_how
 from .members import Epoch
@@ -34,13 +35,19 @@ class Failure:
 class Diary:
     """Reads `outcome`, where torchrun and its ranks leave word, and tells the run folder, if there is one.
 
-    `file_of`: the number of the file for the events of a rank (group.py).
+    `file_of`: the number of the file for the events of a rank (group.py). `hidden`: the secrets; ranks write names of
+    files and functions, and a crash writes them past every mask of the rank's own.
     """
 
     def __init__(
-        self, run_folder: Path | None, node: str, outcome: Path, file_of: Callable[[int], int] = lambda rank: rank
+        self,
+        run_folder: Path | None,
+        node: str,
+        outcome: Path,
+        file_of: Callable[[int], int] = lambda rank: rank,
+        hidden: Sequence[str] = (),
     ) -> None:
-        self._file_of = file_of
+        self._file_of, self._shown = file_of, Mask(hidden).text if hidden else str
         self.run_folder, self.node, self._outcome = run_folder, node, outcome
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
@@ -94,7 +101,7 @@ class Diary:
 
     def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
         """The agent is about to end this rank, which stands still; `about` says where."""
-        place = f" in {about['file']}:{about['line']}" if about.get("file") else ""
+        place = self._shown(f" in {about['file']}:{about['line']}") if about.get("file") else ""
         what = "was stopped by a signal (SIGSTOP)" if about["doing"] == "stopped" else "stood still"
         self._expected[life.pid] = f"{what}{place} for {about['since_s']:.0f} s, and its node ended it"
 
@@ -162,7 +169,7 @@ class Diary:
         if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
             return ""
         about = stillness.describe(look, self.run_folder / work.WORK if self.run_folder else None)
-        return f" in {about['file']}:{about['line']}" if about.get("file") else ""
+        return self._shown(f" in {about['file']}:{about['line']}") if about.get("file") else ""
 
     def _collectives(self, life: Life) -> list[list[Any]]:
         rows = stacks.last_collectives(self._outcome, life.local_rank, life.pid)
@@ -183,11 +190,11 @@ class Diary:
         note = read_object(self._outcome / f"{life.local_rank}.error")
         if note.get("pid") != life.pid:
             return ""
-        return " ".join(str(note.get("error", "")).split())[: script.LINE_MOST]
+        return self._shown(" ".join(str(note.get("error", "")).split()))[: script.LINE_MOST]
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""
         if self.run_folder and rank not in self._folders:
             with suppress(OSError):
-                self._folders[rank] = RankFolder(self.run_folder, rank, self.node, self._file_of(rank))
+                self._folders[rank] = RankFolder(self.run_folder, rank, self.node, self._file_of(rank), self._shown)
         return self._folders.get(rank)

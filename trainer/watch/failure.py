@@ -51,7 +51,7 @@ def _masking() -> Callable[[str], str]:
     return Mask(texts).text
 
 
-_masked = _masking()
+masked = _masking()
 
 
 def words(fault: BaseException) -> str:
@@ -59,7 +59,7 @@ def words(fault: BaseException) -> str:
 
     These words go to the disk, so a secret in them is `***`, as in what a rank prints.
     """
-    return _masked(_words(fault))[:MOST]
+    return masked(_words(fault))[:MOST]
 
 
 def _words(fault: BaseException) -> str:
@@ -69,7 +69,7 @@ def _words(fault: BaseException) -> str:
     text = f"{place}{kind.__qualname__}" + (f": {lines[0]}" if lines and lines[0] else "")
     if isinstance(fault, _GROUP):
         parts = [words(part)[:_PART_MOST] for part in fault.exceptions[:_MOST_PARTS]]
-        text = f"{_masked(text)[:_PART_MOST]}: {'; '.join(parts)}"
+        text = f"{masked(text)[:_PART_MOST]}: {'; '.join(parts)}"
     return text
 
 

@@ -19,6 +19,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from .failure import masked
+
 SECONDS = 2.0
 _LOCKED_SECONDS = 10.0
 _ARM_EVERY = 2
@@ -48,7 +50,8 @@ class Looks:
             text += _thread(ident, frame)
         if os.fstat(self._file).st_size > _MOST_BYTES:
             os.ftruncate(self._file, 0)
-        os.write(self._file, "".join(text).encode(errors="replace"))
+        # A file or a function may have the name of a secret.
+        os.write(self._file, masked("".join(text)).encode(errors="replace"))
 
     def _open(self) -> None:
         """Open the file, by a number that no file of the script's gets soon."""

@@ -23,6 +23,7 @@ _BLOCK = 1 << 16
 _LEAST_TELLING = 6
 # What may stand between two letters of a value that is held back, all in all: a colour for each.
 _HELD_EACH, _HELD_MORE = 48, 4096
+_ODD = "surrogateescape"
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class Mask:
         self._exact = sorted({form for value in values for form in _exact_forms(value)})
         longest = max(map(len, (*self._values, *self._exact)), default=0)
         self._held_most = _HELD_EACH * longest + _HELD_MORE
-        # Of what is held, the first `_told` bytes have been shown, or hidden, already.
-        self._held, self._told, self._begun = b"", 0, _Begun(0, 0)
+        # Of what is held, the first `_passed` bytes have been shown, or hidden, already.
+        self._held, self._passed, self._begun = b"", 0, _Begun(0, 0)
 
     def take(self, data: bytes) -> bytes:
         """What may be shown of the stream so far; the beginning of a value waits for what follows it."""
@@ -64,31 +65,30 @@ class Mask:
     def settle(self) -> bytes:
         """What may be shown although nothing has followed it: a few letters, of a whole line up to half of a value."""
         begun = self._begun
-        hides = begun.most > FEW and self._told < begun.end
+        hides = begun.most > FEW and self._passed < begun.end
         if hides and (begun.half or not self._held.endswith(b"\n")):
             return b""
-        shown, self._told = self._held[self._told :], len(self._held)
+        shown, self._passed = self._held[self._passed :], len(self._held)
         return shown
 
     def rest(self) -> bytes:
         """What still waits at the end of the stream: `***` for more than half of a value."""
-        shown = _at_end(self._held, self._told, self._begun)
-        self._held, self._told, self._begun = b"", 0, _Begun(0, 0)
-        return shown
+        held, at, begun = self._held, self._passed, self._begun
+        self._held, self._passed, self._begun = b"", 0, _Begun(0, 0)
+        return SHOWN + held[begun.end :] if begun.half and at < begun.end else held[at:]
 
     def text(self, text: str) -> str:
         """A text that is not part of the stream."""
         data = text.encode(errors=_ODD)
-        spans, begun = self._find(data)
-        shown, at = _hidden(data, spans, 0, begun.at)
-        return (shown + _at_end(data, at, begun)).decode(errors=_ODD)
+        spans, _ = self._find(data)
+        return _hidden(data, spans, 0, len(data))[0].decode(errors=_ODD)
 
     def _take(self, data: bytes) -> bytes:
         data = self._held + data
         spans, begun = self._find(data)
         begin = begun.at
-        shown, at = _hidden(data, spans, self._told, begin)
-        self._held, self._told = data[begin:], at - begin
+        shown, at = _hidden(data, spans, self._passed, begin)
+        self._held, self._passed = data[begin:], at - begin
         self._begun = replace(begun, at=0, end=begun.end - begin)
         if len(self._held) > self._held_most:
             return shown + self.rest()
@@ -98,11 +98,11 @@ class Mask:
 
     def _find(self, data: bytes) -> tuple[list[tuple[int, int]], _Begun]:
         """Where values stand in a text, and what at its end may be the beginning of one."""
-        found, begun = list[tuple[int, int]](), _Begun(len(data), 0)
+        spans, begun = list[tuple[int, int]](), _Begun(len(data), 0)
         for reading in readings(data):
             letters = reading.letters
             hits = [hit for value in self._values if value in letters for hit in _all(letters, value)]
-            found += [reading.place(*hit) for hit in _joined(hits)]
+            spans += [reading.place(*hit) for hit in _joined(hits)]
             tails = [(tail, len(value)) for value in self._values if (tail := _shared(letters, value))]
             if tails:
                 most = max(tails)[0]
@@ -111,17 +111,15 @@ class Mask:
             elif reading.escaped:
                 begun = _both(begun, _Begun(reading.end, 0))
         for value in self._exact:
-            found += _all(data, value)
+            spans += _all(data, value)
             if tail := _shared(data, value):
                 begun = _both(begun, _Begun(len(data) - tail, len(data), tail, 2 * tail > len(value)))
-        return _joined(found), begun
+        return _joined(spans), begun
 
 
-_ODD = "surrogateescape"
-
-
-def _both(one: _Begun, other: _Begun) -> _Begun:
-    return _Begun(min(one.at, other.at), max(one.end, other.end), max(one.most, other.most), one.half or other.half)
+def _both(first: _Begun, other: _Begun) -> _Begun:
+    at, end = min(first.at, other.at), max(first.end, other.end)
+    return _Begun(at, end, max(first.most, other.most), first.half or other.half)
 
 
 def _hidden(data: bytes, spans: list[tuple[int, int]], at: int, end: int) -> tuple[bytes, int]:
@@ -132,11 +130,6 @@ def _hidden(data: bytes, spans: list[tuple[int, int]], at: int, end: int) -> tup
             parts += [data[at : max(at, begin)], SHOWN, colours(data[max(at, begin) : after])]
             at = after
     return b"".join((*parts, data[at:end])), max(at, end)
-
-
-def _at_end(data: bytes, at: int, begun: _Begun) -> bytes:
-    """`data` from `at`, if nothing follows it."""
-    return SHOWN + data[begun.end :] if begun.half and at < begun.end else data[at:]
 
 
 def _all(data: bytes, value: bytes) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from .failure import words
+from .failure import masked, words
 
 
 class UncaughtErrors:
@@ -43,6 +43,6 @@ class UncaughtErrors:
 
     def _note(self, name: str, kind: type[BaseException], value: BaseException | None) -> None:
         with suppress(Exception):  # a class of the script's whose words raise
-            self._noted[name] = kind.__name__
+            self._noted[name] = masked(kind.__name__)
             if value is not None:
                 self._noted[name] = words(value)

@@ -136,6 +136,23 @@ def test_a_rank_that_torchrun_takes_along_is_told_of_where_it_was_about_to_end_f
     assert "Connection reset" in told["error"]
 
 
+@pytest.mark.holds("secrets-masked")
+def test_events_show_no_secret_that_a_rank_has_written_into_names_and_notes(tmp_path):
+    key, place = "sk-4711/sesame+open", {"local_rank": 0, "rank": 0, "world": 1, "attempt": 0, "pid": 14, "t": 100.0}
+    (tmp_path / "ends.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': 1})}\n")
+    # A process that has no variable with the secret any more masks nothing itself.
+    (tmp_path / "0.error").write_text(json.dumps({"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}))
+    diary = Diary(tmp_path / "run", "n1", tmp_path, hidden=[key])
+    diary.tell_still(0, {"file": f"key_{key}.py", "collectives": [["0", 1, "f_sk_4711_sesame_open"]]})
+    diary.keep(lambda local_rank: "")
+    text = (tmp_path / "run/ranks/rank-0.jsonl").read_text()
+    assert '"file": "key_***.py"' in text
+    assert '["0", 1, "f_***"]' in text
+    assert "https://u:***@host" in text
+    assert diary.culprit.last_words.error == "ValueError: 401 for https://u:***@host"
+    assert "sesame" not in text
+
+
 def told_ends(folder):
     lines = [line for path in sorted((folder / "run" / "ranks").iterdir()) for line in path.read_text().splitlines()]
     return [event for line in lines if (event := json.loads(line))["kind"] == "ended"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainer.node import output
+from trainer.watch.mask import FEW
 
 HOME = Path(__file__).resolve().parents[4]
 
@@ -18,7 +19,8 @@ import os, pathlib, subprocess, sys
 from trainer.node import output, rank_pipe
 outcome, folder, scripts = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
 output._MOVING_EVERY_S = 0.2
-relay = output.Output(outcome, folder, {**os.environ, "PET_NPROC_PER_NODE": str(len(scripts))})
+hidden = os.environ.get("HIDDEN", "").split()
+relay = output.Output(outcome, folder, {**os.environ, "PET_NPROC_PER_NODE": str(len(scripts))}, hidden)
 # It prints once the ranks have their pipes: what it says before that has no mark.
 words = "import sys; sys.stdin.read(); print('torchrun is here')"
 torchrun = subprocess.Popen([sys.executable, "-c", words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -81,6 +83,47 @@ def test_a_progress_bar_is_whole_in_the_log_and_one_line_on_the_console(node):
     assert lines[-1] == "29 %"
     assert 1 < len(lines) < 20  # a few of 30: how many is a matter of the machine's load
     assert all(line.startswith("\r") for line in lines[:-1])
+
+
+KEY = "sk-4711-sesame-open"
+
+
+@pytest.mark.holds("secrets-masked")
+def test_a_secret_that_is_printed_in_pieces_is_hidden_however_long_the_pauses(node):
+    script = rf"""
+import sys, time
+for cut in (4, 11, 18):
+    print({KEY[:1]!r} + {KEY[1:]!r}[:cut - 1], end="", flush=True)
+    time.sleep(1.6)
+    print({KEY!r}[cut:], flush=True)
+print("".join("\x1b[3" + str(n % 8) + "m" + letter for n, letter in enumerate({KEY!r})), "at", flush=True)
+for letter in {KEY!r}[:8]:
+    print(letter, end="", flush=True)
+    time.sleep(0.3)
+print("\nover")
+"""
+    console, heard, folder = node(script, HIDDEN=KEY)
+    text = log(folder, 4).decode()
+    assert [line[-3:] for line in text.splitlines()[:3]] == ["***"] * 3
+    assert len("".join(text.splitlines()[:3])) <= 3 * len("***") + 3 * FEW
+    assert text.splitlines()[3].endswith(" at")
+    assert text.endswith("\nsk-4711-\nover\n"), "what only begins like it is shown"
+    assert "sk-4711-sesame" not in console + heard + text
+    assert "over" in console
+
+
+@pytest.mark.holds("secrets-masked")
+def test_a_rank_that_ends_amid_a_secret_shows_no_more_than_half_of_it_in_its_own_log(node):
+    _, heard, folder = node(f"print('key', {KEY[:15]!r}, end='')", "print('next')", HIDDEN=KEY)
+    assert log(folder, 4) == b"key ***"
+    assert log(folder, 5) == b"next\n"
+    assert KEY[:10] not in heard
+
+
+@pytest.mark.holds("secrets-masked")
+def test_what_looks_like_the_beginning_of_a_secret_holds_up_no_line(node):
+    console, _, _ = node("import time; print('hosts', flush=True); time.sleep(2)", HIDDEN="sesame-open")
+    assert "hosts" in console
 
 
 def test_a_line_that_has_no_end_is_seen_while_it_stands(node):
