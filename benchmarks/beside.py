@@ -20,7 +20,8 @@ import statistics
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -55,6 +56,17 @@ class Contender:
     home: Path
     rack: racks.Rack
 
+    @property
+    def image(self) -> str:
+        """The trainer's image of this checkout: an agent of the one does not fit the deploy of the other."""
+        return f"muster-beside:{self.home.name}"
+
+    def build(self) -> None:
+        """Make that image, here and on the hosts."""
+        subprocess.run(["make", "--silent", "image"], cwd=self.checkout, check=True, capture_output=True)
+        subprocess.run(["docker", "tag", BASE, self.image], check=True)
+        self.fab("push", "--image", self.image)
+
     def fab(self, task: str, *words: str) -> None:
         """Run a command of this checkout. Raises RuntimeError if it fails."""
         own = {"XDG_CACHE_HOME": f"{self.home}/cache", "XDG_STATE_HOME": f"{self.home}/state"}
@@ -83,12 +95,12 @@ def jobs(contender: Contender, folder: Path) -> dict[str, Callable[[], None]]:
 
     def push() -> None:
         change()
-        contender.fab("push", "--image", BASE, "--folder", str(folder), "--requirements", "no")
+        contender.fab("push", "--image", contender.image, "--folder", str(folder), "--requirements", "no")
 
     def deploy() -> None:
         change()
         run = f"beside-{uuid.uuid4().hex[:8]}"
-        sent = ("--image", BASE, "--folder", str(folder), "--requirements", "no")
+        sent = ("--image", contender.image, "--folder", str(folder), "--requirements", "no")
         contender.fab("deploy", *sent, "--script", "train.py", "--run", run)
 
     def packages() -> None:
@@ -97,7 +109,7 @@ def jobs(contender: Contender, folder: Path) -> dict[str, Callable[[], None]]:
             contender.rack.on(
                 name, "docker volume ls -q --filter label=muster.packages | xargs -r docker volume rm >&2"
             )
-        contender.fab("push", "--image", BASE, "--folder", str(folder))
+        contender.fab("push", "--image", contender.image, "--folder", str(folder))
 
     return {"status": lambda: contender.fab("status"), "push": push, "first step": deploy, "packages": packages}
 
@@ -105,13 +117,13 @@ def jobs(contender: Contender, folder: Path) -> dict[str, Callable[[], None]]:
 def measure(before: Path, pairs: int, only: Sequence[str]) -> bool:
     """Print a table a job; whether nothing costs more than the limit in its whole middle half."""
     good = True
-    with nodes.scratch() as scratch, racks.rack(NODES, "classic") as rack:
+    with nodes.scratch() as scratch, racks.rack(NODES, "classic") as rack, images():
         for container in rack.containers.values():
             subprocess.run(["docker", "exec", container, "sh", "-c", _SSHD], check=True)
         two = [Contender(path.resolve(), scratch / name, rack) for path, name in ((before, "before"), (HOME, "now"))]
-        two[0].fab("push", "--image", BASE)
         work = []
         for contender in two:
+            contender.build()
             folder = contender.home / f"project-{contender.home.name}"
             folder.mkdir(parents=True)
             work.append(jobs(contender, folder))
@@ -123,6 +135,16 @@ def measure(before: Path, pairs: int, only: Sequence[str]) -> bool:
                     costs[number] += [cost] if turn >= 0 else []
             good &= _show(job, *costs)
     return good
+
+
+@contextmanager
+def images() -> Iterator[None]:
+    """Remove our names of images at the end."""
+    try:
+        yield
+    finally:
+        names = ("muster-beside:before", "muster-beside:now")
+        subprocess.run(["docker", "image", "rm", *names], capture_output=True, check=False)
 
 
 def _show(job: str, before: Sequence[Cost], now: Sequence[Cost]) -> bool:
