@@ -79,14 +79,14 @@ def foretell(target: Target, needs: Requirements, console: Console) -> None:
 def foreseen(nodes: Sequence[NodeContainer]) -> tuple[NodeContainer, ...]:
     """The containers as they would get packages: PACKAGES stands for the volume, dots for the image's own path."""
     volumes = {node.host: "PACKAGES" for node in nodes}
-    return give(nodes, install.Installed(Lock(()), volumes, {"PATH": "..."}))
+    return give(nodes, install.Installed(Lock(()), volumes, {host: {"PATH": "..."} for host in volumes}))
 
 
 def give(nodes: Sequence[NodeContainer], installed: install.Installed | None) -> tuple[NodeContainer, ...]:
     """The containers with the packages, which come before the image's own on their path."""
     if not installed or not installed.environments:
         return tuple(nodes)
-    return tuple(_with(node, installed.environments[node.host], installed.variables) for node in nodes)
+    return tuple(_with(node, installed.environments[node.host], installed.variables[node.host]) for node in nodes)
 
 
 def _with(node: NodeContainer, volume: str, image: Mapping[str, str]) -> NodeContainer:

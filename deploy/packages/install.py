@@ -69,12 +69,12 @@ class PackageRequest:
 class Installed:
     """The packages of a run at all its places. `environments` by place, empty if the base has all that is needed.
 
-    `variables`: of the base. `size`: bytes, 0 if they were there before. `sent`: bytes of uv and sources through here.
+    `variables`: of each place's base. `size`: bytes, 0 if they were there before. `sent`: bytes that went through here.
     """
 
     lock: Lock
     environments: Mapping[str, str]
-    variables: Mapping[str, str]
+    variables: Mapping[str, Mapping[str, str]]
     size: int = 0
     sent: int = 0
 
@@ -107,10 +107,8 @@ class _Work:
         """Do all of it."""
         asked, folder = self._asked, self._folder
         self._has: dict[str, Has] = asked.each(self._places, lambda place: place.look()).all()
-        first = next(iter(self._has.values()))
         self._base = base.same(asked.each(self._places, self._describe).all())
-        self._deciding = [list(first.base), self._base.digest, asked.settings.public]
-        key = asked.requirements.key(store.FORMAT, uv.VERSION, *self._deciding)
+        key = asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
         known_lock = store.find(key, folder)
         lock = known_lock or self._resolved()
         if lock.count:
@@ -128,7 +126,8 @@ class _Work:
         if not known_lock or files != lock.files:
             store.keep(key, replace(lock, files=files), folder)
         size = max((answer["size"] for answer in done.values()), default=0)
-        return Installed(lock, names, first.variables, size, self._sent)
+        variables = {name: has.variables for name, has in self._has.items()}
+        return Installed(lock, names, variables, size, self._sent)
 
     def clean(self) -> None:
         """Remove the built wheels that no install has removed."""
@@ -223,13 +222,12 @@ class _Work:
 
     def _cache_key(self, source: Source) -> str:
         """What decides a wheel: under this name the place may keep it, for itself."""
-        text = json.dumps([store.FORMAT, uv.VERSION, source.key, *self._deciding])
+        text = json.dumps([store.FORMAT, uv.VERSION, source.key, self._base.digest, self._asked.settings.public])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _install(self, lock: Lock) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Install at each place that lacks the packages. Gives the environments, and the answers of these places."""
-        digest = lock.digest(*self._deciding[:2])
-        names = {place.name: place.environment(digest) for place in self._places}
+        names = {place.name: place.environment(self._digest(place, lock)) for place in self._places}
         lacking = [place for place in self._places if names[place.name] not in self._has[place.name].environments]
         self._fetched = {**self._fetched, **lock.fetched}
         if lacking and lock.sources:
@@ -237,10 +235,15 @@ class _Work:
             for source in lock.sources:
                 rows = {place.name: self._built[place.name][source.key] for place in lacking}
                 sources.agree({**({_BEFORE: _row(source)} if source.described else {}), **rows}, source)
-        done = self._asked.each(lacking, lambda place: self._install_at(place, lock, digest)).all() if lacking else {}
+        done = self._asked.each(lacking, lambda place: self._install_at(place, lock)).all() if lacking else {}
         return names, done
 
-    def _install_at(self, place: Place, lock: Lock, digest: str) -> dict[str, Any]:
+    def _digest(self, place: Place, lock: Lock) -> str:
+        """A digest of what a place installs: each place says itself what its base is."""
+        return lock.digest(self._has[place.name].base, self._base.digest)
+
+    def _install_at(self, place: Place, lock: Lock) -> dict[str, Any]:
+        digest = self._digest(place, lock)
         built = [self._built[place.name][source.key] for source in lock.sources]
         rows = [{"wheel": row["wheel"], "sha256": row["sha256"]} for row in built]
         needs = self._asked.requirements
@@ -301,7 +304,7 @@ class _Work:
         others = [place.name for place in self._places if place not in odd]
         doubted = odd if before or len(others) > len(odd) else [p for p in self._places if p.name in digests]
         for place in doubted:
-            place.remove(lock.digest(*self._deciding[:2]))
+            place.remove(self._digest(place, lock))
         raise DeployError(
             f"{', '.join(place.name for place in odd)}: the installed files differ from those of {', '.join(others)}, "
             "from the same lock",

@@ -32,6 +32,7 @@ _DESCRIBE = (
     "print(json.dumps([sys.version, sorted({f\"{d.metadata['Name']}=={d.version}\" for d in m.distributions()})]))"
 )
 _LOOK_S = 60.0
+_LONGEST_LINE, _LONGEST_WORDS = 1 << 20, 4000
 HERE = "this machine"
 
 
@@ -189,7 +190,9 @@ class Here:
         on_line: Callable[[str], None] | None = None,
     ) -> Done:
         """Run a command to its end, and kill it after `timeout_s`. Raises DeployError if it fails, and `check`."""
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        # The folder that the user stands in may be somebody else's: nothing is looked up in it.
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        process = subprocess.Popen(argv, cwd="/", stdin=pipe, stdout=pipe, stderr=both)
         chunks = (input,) if isinstance(input, bytes) else input or ()
         Thread(target=_feed, args=(process, chunks), daemon=True).start()
         lines = deque[str](maxlen=1000)
@@ -198,12 +201,12 @@ class Here:
         if timeout_s:
             too_long.start()
         try:
-            for data in process.stdout:
+            while data := process.stdout.readline(_LONGEST_LINE):
                 line = data.decode(errors="replace").rstrip("\n")
                 if on_line:
                     on_line(line)
                 if not on_line or not line.startswith("{"):
-                    lines.append(line)
+                    lines.append(line[:_LONGEST_WORDS] if on_line else line)
             code = process.wait()
         finally:
             too_long.cancel()
@@ -226,7 +229,7 @@ class ProcessPlace:
     def look(self) -> Has:
         """What this Python has, and which environments are whole."""
         done = subprocess.run(
-            [self.python, "-c", _DESCRIBE], capture_output=True, text=True, timeout=_LOOK_S, check=False
+            [self.python, "-P", "-c", _DESCRIBE], cwd="/", capture_output=True, text=True, timeout=_LOOK_S, check=False
         )
         if done.returncode:
             raise DeployError(f"{self.python} does not start: {done.stderr.strip()[-300:]}")

@@ -39,6 +39,7 @@ _MOST_FILES, _DEEPEST = 200, 50
 class Requirements:
     """What a project needs. `path` in the folder. `files`: all that are read, by their paths, the first one `path`.
 
+    `digests`: the SHA-256 of each file that decides how a package of the folder is built, by its path.
     `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
     project that are packages to build, each with whether it is editable. `git`: sources that this machine fetches.
     `unsent`: those of the files that the hosts do not have.
@@ -50,6 +51,7 @@ class Requirements:
     packages: tuple[tuple[str, bool], ...] = ()
     git: tuple[str, ...] = ()
     unsent: tuple[str, ...] = ()
+    digests: tuple[tuple[str, str], ...] = ()
 
     @property
     def wishes(self) -> list[Wish]:
@@ -62,7 +64,7 @@ class Requirements:
     def key(self, *more: object) -> str:
         """A digest of all this and of `more`: the same needs on the same base have the same packages."""
         files = [(path, hashlib.sha256(content).hexdigest()) for path, content in self.files]
-        text = json.dumps([self.path, self.kind, files, self.packages, *more], sort_keys=True)
+        text = json.dumps([self.path, self.kind, files, self.packages, self.digests, *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -96,8 +98,9 @@ def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
         kind, files = project_file.read(origins, path)
     else:
         kind, files = "file", _read_all(origins, path)
-    contents = (*files.items(), *_contents(origins))
-    return Requirements(path, kind, contents, tuple(origins.packages.items()), tuple(origins.git))
+    archives = ((name, origins.read(name, _MOST_ARCHIVE)) for name in origins.archives)
+    packages, git = tuple(origins.packages.items()), tuple(origins.git)
+    return Requirements(path, kind, (*files.items(), *archives), packages, git, digests=tuple(_digests(origins)))
 
 
 def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
@@ -148,11 +151,8 @@ def own_indexes(requirements: Requirements) -> Iterator[str]:
                     yield f"{path}:{number}"
 
 
-def _contents(origins: Origins) -> Iterator[tuple[str, bytes]]:
-    """What decides how local packages are made: archives, and by their digests the files of a package; of an editable
-    one those that describe it."""
-    for path in origins.archives:
-        yield path, origins.read(path, _MOST_ARCHIVE)
+def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
+    """What decides how local packages are built: the files of each; of an editable one those that describe it."""
     for package, editable in origins.packages.items():
         start = "" if package == "." else f"{package}/"
         for path in sorted(path for path in origins.sent if path.startswith(start)):
@@ -162,15 +162,15 @@ def _contents(origins: Origins) -> Iterator[tuple[str, bytes]]:
                 yield path, _digest(origins.folder, path)
 
 
-def _digest(folder: Path, path: str) -> bytes:
+def _digest(folder: Path, path: str) -> str:
     """The SHA-256 of a file's bytes; of a link its target's name."""
     try:
         if (folder / path).is_symlink():
-            return hashlib.sha256(os.fsencode(os.readlink(folder / path))).digest()
+            return hashlib.sha256(os.fsencode(os.readlink(folder / path))).hexdigest()
         with os.fdopen(plain_file.open_plain(folder / path), "rb") as file:
             if os.fstat(file.fileno()).st_size > _MOST_PACKAGE:
                 raise UsageError(f"{path}: more than {_MOST_PACKAGE} bytes in a package", "mount data: --mount")
-            return hashlib.file_digest(file, "sha256").digest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as fault:
         raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
 

@@ -24,7 +24,7 @@ from .uv import Failed, Uv
 
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
-_MOST_BUILDS, _DIGEST = 100, 32
+_MOST_BUILDS = 100
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Resolving:
         self._texts = {
             path: content.decode(errors="replace")
             for path, content in asked.needs.files
-            if path.endswith((".txt", ".in", ".toml", "uv.lock")) and len(content) != _DIGEST
+            if path.endswith((".txt", ".in", ".toml", "uv.lock"))
         }
         self._files = [(path, content) for path, content in asked.needs.files if path.endswith(".whl")]
 
@@ -71,7 +71,8 @@ class Resolving:
                 if not match or match[1] in built or len(built) == _MOST_BUILDS:
                     raise Failed(self._explained(fault.words)) from fault
                 (built[match[1]],) = asked.build([self._of_index(match[1])])
-                self._add_stub(match[1], built[match[1]])
+                source = built[match[1]]
+                stubs.write(self._stubs, source.name, source.version, source.requires, source.extras)
         return self._chosen(lines, own, list(built.values()))
 
     def _known(self, own: list[Source]) -> list[Source]:
@@ -89,16 +90,21 @@ class Resolving:
         for source in own:  # what one of these needs may be another one
             needs = [_named(need, git) for need in source.requires]
             stubs.write(self._made / source.key, source.name, source.version, needs, source.extras)
-        self._overrides = [f"{source.name} @ {made[source.key].as_uri()}" for source in own]
-        (self._scratch / "overrides.txt").write_text("".join(f"{line}\n" for line in self._overrides))
-        self._names = [source.name for source in own]
+        # What the folder has itself comes from nowhere else, also where another package names it.
+        places = {source.name: made[source.key] for source in own}
+        places |= {path.rpartition("/")[2].split("-")[0]: local[path] for path, _ in self._files}
+        rows = [f"{name} @ {place.as_uri()}" for name, place in places.items()]
+        (self._scratch / "overrides.txt").write_text("".join(f"{row}\n" for row in rows))
+        self._names = list(places)
+        if asked.kind != "uv.lock":
+            sources.refuse_elsewhere(own, self._names)
         wanted = self._scratch / "asked.txt"
         if asked.kind == "uv.lock":
             text = self._exported(asked.path)
             wanted.write_text(sources.with_stubs(text, _folder(asked.path), local, git))
             return wanted
         if asked.kind == "project":
-            wanted.write_text(f"{self._overrides[0]}\n")
+            wanted.write_text(f"{rows[0]}\n")
             return wanted
         for path, text in self._texts.items():
             plain = text if path.endswith(".toml") else sources.with_stubs(text, _folder(path), local, git)
@@ -129,17 +135,6 @@ class Resolving:
         where = ["--project", str(project), "--python", str(self._uv.python), "--output-file", str(out)]
         self._uv.run([*words, *where], project, shown=False)
         return "\n".join(line for line in logical(out.read_text()) if not comes_along(line)) + "\n"
-
-    def _add_stub(self, what: str, source: Source) -> None:
-        """Let uv go on with what a build said."""
-        if "==" in what and " @ " not in what:
-            stubs.write(self._stubs, source.name, source.version, source.requires, source.extras)
-            return
-        folder = self._made / source.key
-        folder.mkdir(exist_ok=True)
-        made = stubs.write(folder, source.name, source.version, source.requires, source.extras)
-        with (self._scratch / "overrides.txt").open("a") as file:
-            file.write(f"{source.name} @ {made.as_uri()}\n")
 
     def _options(self) -> list[str]:
         """What every resolution has: the base's packages, at the base's versions."""

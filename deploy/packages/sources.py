@@ -26,7 +26,7 @@ from .requirements import Requirements
 from .store import NAME, VERSION, Source
 
 _DYNAMIC = {"name", "version", "dependencies", "optional-dependencies"}
-_MOST, _DIGEST = 1 << 20, 32
+_MOST = 1 << 20
 _LINE = re.compile(
     r"^(\s*)(?:(?:-e|--editable)(?:\s+|=))?([\w.-]+(?:\[[^\]]*\])?\s*@\s*)?([^\s;#]+?)(\[[^\]]*\])?(\s*;.*)?$"
 )
@@ -38,9 +38,7 @@ def of_folder(needs: Requirements, folder: Path) -> list[Source]:
     own = []
     for package, editable in needs.packages:
         start = "" if package == "." else f"{package}/"
-        rows = [
-            (path, digest.hex()) for path, digest in needs.files if len(digest) == _DIGEST and path.startswith(start)
-        ]
+        rows = [(path, digest) for path, digest in needs.digests if path.startswith(start)]
         key = _key("folder", package, editable, rows)
         path = posixpath.normpath(f"{package}/pyproject.toml")
         content = _of_file(folder / path, [digest for name, digest in rows if name == path])
@@ -92,6 +90,18 @@ def with_stubs(text: str, here: str, local: Mapping[str, Path], git: Mapping[str
     return "\n".join([*rows, ""])
 
 
+def refuse_elsewhere(own: Sequence[Source], names: Sequence[str]) -> None:
+    """Refuse a package whose [tool.uv.sources] takes another one from where this does not look: an index would give
+    something else under that name. `names`: those that come with the folder. Raises UsageError."""
+    known = set(map(normal, names))
+    for source in own:
+        if unknown := [name for name in source.taken if normal(name) not in known]:
+            raise UsageError(
+                f"{shown(source)}: its [tool.uv.sources] takes {unknown[0][:100]} from a place of its own",
+                "uv lock writes down where from; or name that package in the requirements file too",
+            )
+
+
 def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
     """The source, with what all hosts say of their own builds of it. Raises UsageError, which names the odd hosts.
 
@@ -139,11 +149,7 @@ def _described(source: Source, content: bytes, where: str) -> Source:
         raise UsageError(f"{where}: {fault}", "correct the file, or: --requirements no") from fault
     if not isinstance(project, dict) or not isinstance(own, dict):
         raise UsageError(f"{where}: [project] and [tool.uv.sources] are tables", "correct the file")
-    if elsewhere := [name for name, entry in own.items() if isinstance(entry, dict) and _is_elsewhere(name, entry)]:
-        raise UsageError(
-            f"{where}: [tool.uv.sources] takes {elsewhere[0]} from an index of its own",
-            "name that index in pip's or uv's settings, or in the requirements file: --extra-index-url ADDRESS",
-        )
+    source = replace(source, taken=tuple(name for name in own if not FROM_BASE.fullmatch(normal(name))))
     name, version = project.get("name"), project.get("version")
     if (
         not isinstance(name, str)
@@ -165,10 +171,6 @@ def _described(source: Source, content: bytes, where: str) -> Source:
     return replace(source, name=name, version=version, requires=tuple(needs), extras=extras)
 
 
-def _is_elsewhere(name: str, entry: Mapping[str, Any]) -> bool:
-    return "index" in entry and not FROM_BASE.fullmatch(normal(name))
-
-
 def _needs(rows: object, where: str) -> Iterable[str]:
     if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
         raise UsageError(f"{where}: dependencies are a list of texts", "correct the file")
@@ -187,7 +189,7 @@ def is_need(text: str) -> bool:
     return bool(NEED.fullmatch(text) or (at and NEED.fullmatch(name.strip()) and reached)) and text.isprintable()
 
 
-def _of_file(path: Path, digests: list[bytes] | list[str]) -> bytes:
+def _of_file(path: Path, digests: list[str]) -> bytes:
     """The file, if it is still the one whose digest is known: nothing else of this machine is read as one."""
     try:
         with path.open("rb") as file:

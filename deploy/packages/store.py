@@ -61,7 +61,8 @@ class Source:
     """A package that each host builds for itself; `key` changes with its content.
 
     place: a line of a lock, a path of the folder, or the name of a fetched file. url: where an index has it.
-    described: only a build told what it needs; else its own files say so.
+    described: only a build told what it needs; else its own files say so. taken: what it takes from somewhere else than
+    an index; it counts while a lock is made.
     """
 
     key: str
@@ -75,6 +76,7 @@ class Source:
     editable: bool = False
     described: bool = False
     url: str = ""
+    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ PINS = Path(__file__).with_name("uv.txt").read_text()
 VERSION = re.search(r"^uv==([0-9.]+)", PINS, re.MULTILINE)[1]  # type: ignore[index]
 LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)
 _TAGS = {"x86_64": "manylinux2014_x86_64", "aarch64": "manylinux2014_aarch64"}
+# An index may answer without an end: KiB of memory, and 512 bytes of each file that is written.
+_LIMITED = 'ulimit -c 0; ulimit -d 2097152; ulimit -f 8388608; exec "$0" "$@"'
 _PATIENCE_S, _MOST_LINE, _LAST_LINES = 1800.0, 4000, 200
 # The only program that uv can start here: it answers uv's question about a Python, and nothing else. So no file of the
 # folder, of a git source or of an index runs, whatever its build would be.
@@ -75,8 +77,8 @@ class Uv:
         """Do one thing; its result is in files. Raises Failed."""
         lines = list[str]()
         process = subprocess.Popen(
-            [self._program, *words], cwd=folder, env=self._environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+            ["/bin/sh", "-c", _LIMITED, self._program, *words], cwd=folder, env=self._environment, text=True,
+            errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
         too_long = Timer(_PATIENCE_S, process.kill)
         too_long.start()

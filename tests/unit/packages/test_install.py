@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -116,13 +118,13 @@ def tool(tmp_path_factory):
 def bring(tmp_path, address, tool):
     """Install what a text of requirements asks for; `more`: other files of the folder, by path."""
 
-    def bring(text, *places, more=None, cache="cache"):
+    def bring(text, *places, more=None, cache="cache", first="requirements.txt"):
         folder = tmp_path / "folder"
-        files = {"requirements.txt": text, **(more or {})}
+        files = {first: text, **(more or {})}
         for path, content in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())
-        needs = requirements.read(folder, "requirements.txt", set(files))
+        needs = requirements.read(folder, first, set(files))
         settings = Settings({"UV_DEFAULT_INDEX": address, "NO_PROXY": "127.0.0.1", "UV_HTTP_RETRIES": "0"})
         needs, settings = passwords.take_out(needs, settings)
         asked = install.PackageRequest(needs, settings, lambda place, words: None, each, folder)
@@ -160,6 +162,12 @@ def test_all_install_and_the_second_time_nobody_does_anything(bring):
     assert a.orders == b.orders == ["describe", "install"]
     assert again.environments == first.environments
     assert (first.size, again.size) == (9, 0)
+
+
+def test_a_file_of_any_length_is_read(bring):
+    for count in range(30, 34):
+        bring("plain".ljust(count - 1, "\n") + "\n", a := Place("a"))
+        assert names(a) == ["other==1.0", "plain==2.0"]
 
 
 def test_each_line_has_the_hashes_of_the_index(bring):
@@ -272,6 +280,44 @@ def test_a_wheel_of_the_folder_is_installed_by_its_hash(bring, line):
     assert f"mine==1.0 --hash=sha256:{hashlib.sha256(wheel).hexdigest()}" in a.locks[0][0]
     assert names(a) == ["mine==1.0", "plain==1.0"]
     assert a.got[-1] == [f"wheels/{name}"]
+
+
+SOURCES = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain"]\n[tool.uv.sources]\nplain = '
+
+
+@pytest.mark.parametrize("place", ["{ index = 'own' }", "{ workspace = true }", "{ url = 'https://host/plain.whl' }"])
+def test_a_package_that_takes_another_from_its_own_place_gets_it_from_no_index(bring, place):
+    with pytest.raises(DeployError, match=r"libs/mine: its \[tool.uv.sources\] takes plain from a place of its own"):
+        bring("./libs/mine", Place("a"), more={"libs/mine/pyproject.toml": f"{SOURCES}{place}\n"})
+
+
+def test_what_the_folder_has_itself_comes_from_no_index(bring):
+    name, wheel = index.wheel("plain", "0.1", "")
+    more = {"libs/mine/pyproject.toml": f"{SOURCES}{{ path = '../../{name}' }}\n", name: wheel}
+    bring(f"./libs/mine\n./{name}", a := Place("a"), more=more)
+    assert a.locks[0][0] == [f"plain==0.1 --hash=sha256:{hashlib.sha256(wheel).hexdigest()}"]
+
+
+def test_a_uv_lock_is_obeyed_with_its_hashes_and_the_packages_of_the_folder(bring, tmp_path, tool, address):
+    project = (
+        '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["plain<2", "odd"]\n'
+        '[build-system]\nrequires = []\nbuild-backend = "b"\n[tool.uv.sources]\nodd = { path = "libs/odd" }\n'
+    )
+    odd = '[project]\nname = "odd"\nversion = "1"\ndependencies = ["other"]\nrequires-python = ">=3.11"\n'
+    made = tmp_path / "made"
+    for path, text in {"pyproject.toml": project, "libs/odd/pyproject.toml": odd}.items():
+        (made / path).parent.mkdir(parents=True, exist_ok=True)
+        (made / path).write_text(text)
+    variables = {"HOME": str(made), "NO_PROXY": "127.0.0.1", "UV_DEFAULT_INDEX": address, "UV_NO_CONFIG": "1"}
+    words = [tool / "bin/uv", "lock", "--project", made, "--python", sys.executable]
+    subprocess.run(words, env=variables, check=True, capture_output=True)
+    lock, more = (made / "uv.lock").read_text(), {"pyproject.toml": project, "libs/odd/pyproject.toml": odd}
+    bring(lock, a := Place("a"), more=more, first="uv.lock")
+    assert [line.split()[0] for line in a.locks[0][0]] == ["other==1.0", "plain==1.0"]
+    assert sorted(row["wheel"] for row in a.locks[0][1]) == ["mine-1.0-py3-none-any.whl", "odd-1.0-py3-none-any.whl"]
+    swapped = hashlib.sha256(FILES["plain-1.0-py3-none-any.whl"]).hexdigest()
+    with pytest.raises(DeployError, match="plain==1.0: the index has it with other hashes than your file pins"):
+        bring(lock.replace(swapped, "0" * 64), Place("a"), more=more, first="uv.lock")
 
 
 def test_a_host_that_reaches_no_index_gets_the_wheels_from_here(bring):
