@@ -54,10 +54,10 @@ class Building(Work):
         try:
             archive = self._archive(source)
             keep_as = self._kept_name(source, digest(archive)) if archive else ""
-            if not (wheel := self._kept(keep_as)):
+            if not (wheel := self._kept_wheel(keep_as)):
                 ready = self._prepared(source, archive, home)
                 keep_as = keep_as or self._kept_name(source, ready["digest"])
-                wheel = self._kept(keep_as)
+                wheel = self._kept_wheel(keep_as)
             if wheel:
                 return {"key": source["key"], **wheel._asdict(), "kept": True}
             tell(say=f"building {who}")
@@ -96,7 +96,7 @@ class Building(Work):
         ]
         return hashlib.sha256(json.dumps([1, key, content, decides], sort_keys=True).encode()).hexdigest()
 
-    def _kept(self, name: str) -> Wheel | None:
+    def _kept_wheel(self, name: str) -> Wheel | None:
         """The wheel that was kept under that name, put among those that were built. Only install.py keeps one."""
         place = self.tools / "kept" / name
         try:
