@@ -132,7 +132,7 @@ class Host:
                 feed.join()
                 child.stdin.close()
         errors = child.stderr.read().decode(errors="replace")
-        code = child.wait(60)
+        code = child.wait(300)
         if code or failed is not None or done is None:
             raise Failed(f"{code}: {failed}\n{errors}")
         return done
@@ -141,7 +141,7 @@ class Host:
         """What a run's container with these packages prints."""
         words = ["docker", "run", "--rm", "--user", f"{self.uid}:{self.uid}", *commands.mount(volume), *options]
         words += ["--entrypoint", f"{commands.TARGET}/bin/python", self.image, "-c", text]
-        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
 
     def volumes(self) -> list[str]:
         """All volumes of this user."""
