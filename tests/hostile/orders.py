@@ -16,6 +16,8 @@ import secrets
 import subprocess
 import tarfile
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +103,14 @@ class Host:
         done = self.do(commands.install(box, volume, "test", secrets.token_hex(8)), order, named)
         return {**done, "volume": volume}
 
-    def do(self, argv: tuple[str, ...], order: dict[str, Any], files: dict[str, bytes]) -> Any:
-        """Do an order. Raises Failed."""
+    def do(
+        self,
+        argv: tuple[str, ...],
+        order: dict[str, Any],
+        files: dict[str, bytes],
+        until: Callable[[], bool] | None = None,
+    ) -> Any:
+        """Do an order. `until`: nobody waits for its end from then on. Raises Failed."""
         texts = {"uv.txt": uv.PINS.encode(), **self._certificates(), **files}
         whole = {
             **commands.PLACES, "owner": [self.uid, self.uid], "uv": uv.VERSION, "variables": self.variables,
@@ -124,6 +132,10 @@ class Host:
         feed = threading.Thread(target=_feed, args=(child.stdin, content), daemon=True)
         feed.start()
         done = failed = None
+        if until:
+            while not until():
+                time.sleep(0.1)
+            child.stdin.close()
         for line in child.stdout:
             self.said.append(line.decode(errors="replace"))
             row = json.loads(line) if line.startswith(b"{") else {}

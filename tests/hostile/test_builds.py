@@ -358,3 +358,25 @@ def test_a_build_that_takes_too_much_ends_and_says_why(host, body, words):
     with pytest.raises(Failed, match=words) as failed:
         host.build(source(body))
     assert len(str(failed.value)) < 300_000
+
+
+def test_a_build_ends_when_nobody_waits_for_it(host):
+    """A laptop that is closed, a command that is stopped: the input ends, and with it what the build started."""
+    box = host.box(secrets.token_hex(16))
+    data = source("import time\nos.fork()\ntime.sleep(3600)")
+    order = {"mode": "build", "sources": [{"key": "a" * 32, "kind": "git", "tar": "git-0.tar"}]}
+
+    def names():
+        words = ["docker", "ps", "--quiet", "--filter", f"label=muster.user={host.user}"]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+
+    def builds():
+        tops = [
+            subprocess.run([*running, name], capture_output=True, text=True, check=False).stdout for name in names()
+        ]
+        return any("build_wheel" in top or '"do": "wheel"' in top for top in tops)
+
+    with pytest.raises(Failed):
+        host.do(commands.build(box), order, {"git-0.tar": data}, builds)
+    assert names() == []
+    assert box.wheels not in host.volumes()
