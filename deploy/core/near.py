@@ -9,6 +9,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+from . import plain_file
+
+_MOST = 1 << 20  # bytes of a pyproject.toml
+
 
 def near(typed: str, names: Iterable[str], alike: float = 0.7) -> str:
     """The name most like what was typed; empty if none is. `alike`: how much at least, 1 for all of it."""
@@ -26,7 +30,8 @@ def near_file(folder: Path, path: str, ending: str) -> str:
 
 def near_program(folder: Path, typed: str) -> str:
     """The program of the folder's pyproject.toml that may be meant; empty if none is, or `typed` is one."""
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
-        names = set(tomllib.loads((folder / "pyproject.toml").read_text())["project"]["scripts"].keys())
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):  # it may hold anything
+        content = plain_file.read(folder / "pyproject.toml", _MOST, folder).decode()
+        names = set(tomllib.loads(content)["project"]["scripts"].keys())
         return "" if typed in names else near(typed, names, 0.8)
     return ""
