@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,14 +69,6 @@ def read(path: Path, hash_bytes: int, most: int = MOST) -> Index:
         return Index(dict(_entries(data, hash_bytes)), data, hash_bytes, written)
     except (struct.error, IndexError) as fault:
         raise ValueError("it is cut") from fault
-
-
-def object_of(path: str, mode: int, digest_bytes: int) -> str:
-    """The name that git gives to a file's, or a link's, content. Raises OSError."""
-    if stat.S_ISLNK(mode):
-        return name_of(os.fsencode(os.readlink(path)), digest_bytes)
-    with os.fdopen(plain_file.open_plain(path), "rb") as file:
-        return name_of(file.read(), digest_bytes)
 
 
 def name_of(content: bytes, digest_bytes: int) -> str:

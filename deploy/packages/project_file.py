@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..core import toml_text
 from ..core.errors import UsageError
 from .origins import Origins
 
@@ -142,8 +142,6 @@ def _text(content: bytes, path: str) -> bytes:
 
 def _toml(content: bytes, path: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(_text(content, path).decode())
-    except RecursionError as fault:
-        raise UsageError(f"{path}: it is nested too deeply", "correct the file, or: --requirements no") from fault
+        return toml_text.loads(_text(content, path).decode())
     except ValueError as fault:
         raise UsageError(f"{path}: {fault}", "correct the file, or: --requirements no") from fault
