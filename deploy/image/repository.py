@@ -6,10 +6,12 @@ repository is read; a repository within this one (a submodule) counts by its com
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from ..core import plain_file
@@ -100,11 +102,21 @@ def _now(folder: Path, name: str, entry: Tracked, repository: Repository, writte
 def _object(path: Path, folder: Path, entry: Tracked, mode: int, hash_bytes: int) -> str:
     """The object of a file's content; as the index has it, if git would only have changed the ends of its lines."""
     if mode == _LINK:
-        return git_index.name_of(os.fsencode(os.readlink(path)), hash_bytes)
-    content = plain_file.read(path, _MOST_HASHED, folder)
-    names = (git_index.name_of(text, hash_bytes) for text in (content, content.replace(b"\r\n", b"\n")))
+        return _name(os.fsencode(os.readlink(path)), hash_bytes)
+    with os.fdopen(plain_file.open_plain(plain_file.inside(path, folder)), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _MOST_HASHED:
+            raise OSError(errno.EFBIG, "it is too large to compare")
+        if size > MOST_BLOB:
+            return git_index.name_of(iter(partial(file.read, MOST_BLOB), b""), size, hash_bytes)
+        content = file.read(MOST_BLOB)
+    names = (_name(text, hash_bytes) for text in (content, content.replace(b"\r\n", b"\n")))
     first = next(names)
     return first if first == entry.object or b"\r\n" not in content or next(names) != entry.object else entry.object
+
+
+def _name(content: bytes, hash_bytes: int) -> str:
+    return git_index.name_of([content], len(content), hash_bytes)
 
 
 def _commit_within(folder: Path, recorded: str) -> str:

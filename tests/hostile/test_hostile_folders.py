@@ -7,6 +7,7 @@ would make, who opened files of a private folder beside it, and what was printed
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import signal
 import struct
@@ -29,7 +30,8 @@ HOME = Path(__file__).resolve().parents[2]
 # `muster`, as an installed one starts: without the current folder on Python's path.
 MUSTER = "import deploy.cli.main as m; m.version = lambda name: '0'; m.main()"
 SECRET = "sesame-of-the-private-folder"
-MOST_S = 60
+# By the clock; of the processor; and kB above what an idle `muster` has.
+MOST_S, MOST_CPU_S, MOST_MEMORY = 60, 20, 64 << 10
 
 
 class Scene:
@@ -90,10 +92,13 @@ class Scene:
         In a fork of this process, which has imported it; `started` starts it as a shell does.
         """
         with TemporaryFile() as output:
+            before = _memory()
             child = os.fork()
             if child == 0:
                 self._be_muster(words, output.fileno())
-            code = _ended(child)
+            code, usage = _ended(child)
+            assert usage.ru_utime + usage.ru_stime < MOST_CPU_S
+            assert usage.ru_maxrss - before < MOST_MEMORY
             output.seek(0)
             return code, output.read().decode(errors="replace")
 
@@ -147,13 +152,18 @@ class Scene:
             os._exit(code)
 
 
-def _ended(child: int) -> int:
-    """The exit code of a child, which has MOST_S seconds."""
+def _memory() -> int:
+    """What this process has in memory, in kB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 10
+
+
+def _ended(child: int) -> tuple[int, resource.struct_rusage]:
+    """The exit code of a child, which has MOST_S seconds, and what it used."""
     end = time.monotonic() + MOST_S
     while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
+        done, status, usage = os.wait4(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
+            return os.waitstatus_to_exitcode(status), usage
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -377,6 +387,16 @@ def an_index_claims_four_milliards_of_files(scene):
 
 
 @attack
+def an_index_of_very_many_paths(scene):
+    git = scene.repository()
+    entry = struct.pack(">10I", 0, 0, 0, 0, 0, 0, 0o100644, 0, 0, 0) + bytes(20) + struct.pack(">H", 4)
+    names = (b"\x04%04d\0" % (number % 10_000) for number in range(290_000))
+    rows = b"".join(entry + b"".join([b"\0" if not number else b"", name]) if number else entry + b"\0" + name[1:]
+                    for number, name in enumerate(names))  # fmt: skip
+    (git / "index").write_bytes(struct.pack(">4sII", b"DIRC", 4, 290_000) + rows + bytes(20))
+
+
+@attack
 def files_of_rules_are_elsewhere(scene):
     git = scene.repository()
     scene.sets(f"[core]\nexcludesFile = {scene.private}/secret.txt\nattributesFile = {scene.private}/secret.txt\n", git)
@@ -450,6 +470,18 @@ def rules_for_docker_that_match_in_very_many_ways(scene):
 def very_many_rules(scene):
     scene.write(".gitignore", "".join(f"*.{number}\n" for number in range(100_000)))
     return "lines with wildcards"
+
+
+@attack
+def as_many_rules_and_names_as_are_taken(scene):
+    scene.write(".gitignore", "".join(f"*a*{number}*b\n" for number in range(2000)))
+    for number in range(3000):
+        scene.write(f"d{number % 30}/{'a1' * 50}{number}")
+
+
+@attack
+def a_script_as_large_as_is_read(scene):
+    scene.write("train.py", "import torch\nx = (" + "a," * 125_000 + ")\n")
 
 
 @attack
@@ -575,6 +607,22 @@ def lists_that_name_each_other(scene):
     scene.write("a.txt", "-r b.txt\n-r requirements.txt\n")
     scene.write("b.txt", "-r a.txt\n")
     scene.write("requirements.txt", "-r a.txt\n")
+
+
+@attack
+def lists_as_large_as_are_read(scene):
+    scene.write("requirements.txt", "".join(f"-r r{number}.txt\n" for number in range(15)))
+    for number in range(15):
+        scene.write(f"r{number}.txt", "".join(f"p{line}==1 --hash=sha256:{'0' * 64}\n" for line in range(11_000)))
+
+
+@attack
+def a_project_as_large_as_is_read(scene):
+    scene.write(
+        "pyproject.toml",
+        '[project]\nname = "a"\ndependencies = []\n'
+        + "".join(f"[tool.a{number}]\nb = 1\n" for number in range(40_000)),
+    )
 
 
 PROJECTS = {
