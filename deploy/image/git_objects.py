@@ -90,8 +90,12 @@ class Objects:
         for side in ("a", "b"):
             shutil.rmtree(self._place / side)
         parts = re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE)[1:]
-        # In the order of their names, as git walks two folders.
-        return dict(zip(sorted(both, key=_order), parts, strict=True))
+        # In the order of their names, as git walks two folders; of a new file it names but one.
+        named = dict(zip(sorted(both, key=_order), parts, strict=True))
+        new = {
+            path: re.sub(rb"^(diff --git \"?)b/", rb"\1a/", part) for path, part in named.items() if not both[path][2]
+        }
+        return {**named, **new}
 
     def _ask(self, words: Sequence[str], order: str = "", good: tuple[int, ...] = (0,), most: int = _MOST) -> bytes:
         """What git prints. Raises OSError, SubprocessError."""

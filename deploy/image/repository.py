@@ -161,7 +161,7 @@ def _diffs(
             cut = True  # too large, or no file as before
         elif any(_is_credential(path, text, choice) for text in (then, now) if text is not None):
             left_out.append(path)
-        else:
+        elif not was or (then, was[0]) != (now, mode):
             both[path] = (then, now, was[0] if was else 0, mode)
     diffs, size = list[bytes](), 0
     for part in objects.diff(both).values() if both else ():

@@ -222,7 +222,7 @@ class ProcessPlace:
     def look(self) -> Has:
         """What this Python has, and which environments are whole."""
         done = subprocess.run(
-            [self.python, "-c", _DESCRIBE], capture_output=True, text=True, timeout=_LOOK_S, check=False
+            [self.python, "-c", _DESCRIBE], cwd="/", capture_output=True, text=True, timeout=_LOOK_S, check=False
         )
         if done.returncode:
             raise DeployError(f"{self.python} does not start: {done.stderr.strip()[-300:]}")

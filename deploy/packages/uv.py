@@ -24,7 +24,7 @@ def program_for(host: str, machine: str) -> bytes:
         pins, target = Path(name) / "uv.txt", Path(name) / "uv"
         pins.write_text(PINS)
         words = ["install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--platform", tag]
-        command = [sys.executable, "-m", "pip", *words, "--target", str(target), "--requirement", str(pins)]
+        command = [sys.executable, "-P", "-m", "pip", *words, "--target", str(target), "--requirement", str(pins)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip() or "no output").splitlines()[-1]
