@@ -107,7 +107,7 @@ class _Work:
         """Do all of it."""
         asked, folder = self._asked, self._folder
         self._has: dict[str, Has] = asked.each(self._places, lambda place: place.look()).all()
-        self._base = base.same(asked.each(self._places, self._describe).all())
+        self._base = self._described()
         key = asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
         known_lock = store.find(key, folder)
         lock = known_lock or self._resolved()
@@ -135,14 +135,23 @@ class _Work:
         if left:
             self._asked.each(left, lambda place: place.forget(self._scratch[place.name]))
 
+    def _described(self) -> Base:
+        """What the base of all places has: as they said before, or asked now. Raises DeployError where they differ."""
+        layers = {place.name: self._has[place.name].base for place in self._places}
+        before = {place.name: base.remembered(self._folder, place.who, layers[place.name]) for place in self._places}
+        asked = [place for place in self._places if before[place.name] is None]
+        described = {name: known for name, known in before.items() if known}
+        described |= self._asked.each(asked, self._describe).all() if asked else {}
+        if len({known.digest for known in described.values()}) > 1 and len(asked) < len(self._places):
+            asked = list(self._places)  # what one of them said before may have been wrong
+            described = self._asked.each(asked, self._describe).all()
+        agreed = base.same({place.name: described[place.name] for place in self._places})
+        for place in asked:
+            base.remember(self._folder, place.who, layers[place.name], agreed)
+        return agreed
+
     def _describe(self, place: Place) -> Base:
-        """What the place's base has: as it said before, or asked now."""
-        layers = self._has[place.name].base
-        if known := base.remembered(self._folder, place.who, layers):
-            return known
-        described = base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
-        base.remember(self._folder, place.who, layers, described)
-        return described
+        return base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
 
     def _resolved(self) -> Lock:
         """A new lock. Raises DeployError with uv's words."""

@@ -127,6 +127,7 @@ exec /usr/bin/docker "$@"
 DESCRIBED = {"python": "3.11.2", "platform": {"machine": "x86_64", "libc": ["glibc", "2.36"]}}
 BASE_LIE = {**DESCRIBED, "base": [{"name": "torch", "version": "2.13.0+cpu", "requires": ["evil"], "extras": []}]}
 BUILD_LIE = {"key": "KEY", "wheel": "odd-1.0-py3-none-any.whl", "sha256": "0" * 64, "name": "odd", "version": "1.0"}
+BUILD_LIE |= {"requires": [], "extras": []}
 DYNAMIC = index._PROJECT.format(name="odd", version="1.0").replace('version = "1.0"', 'dynamic = ["version"]')
 
 
