@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import parse_qs
 
 from ..core import toml_text
 from ..core.errors import UsageError
@@ -102,7 +103,9 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
             address, _, commit = text.partition("#")
             if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
                 raise UsageError(f"{where}: its git source names no commit", "uv lock")
-            origins.repository(f"git+{address.partition('?')[0]}@{commit}", where)
+            address, _, query = address.partition("?")
+            inside = parse_qs(query).get("subdirectory", [""])[0]
+            origins.repository(f"git+{address}@{commit}{f'#subdirectory={inside}' if inside else ''}", where)
         for file in _rows(row):
             for name in ("url", "path"):
                 if isinstance(text := file.get(name), str):
