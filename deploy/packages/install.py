@@ -25,7 +25,7 @@ from ..core.fields import array, default, record, text, whole
 from ..core.program import FAB
 from ..core.results import Results
 from ..image import official
-from . import base, git, passwords, resolve, sdists, sources, store, uv, wheels
+from . import base, git, passwords, resolve, sources, store, uv
 from .base import Base
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .places import HERE, Has, Place
@@ -194,6 +194,8 @@ class _Work:
         lacking = [p for p in places if any(source.key not in self._built[p.name] for source in wanted)]
         if not lacking:
             return
+        from . import sdists  # a library of HTTP, which few deploys need
+
         for source in wanted:
             if source.kind == "index" and source.key not in self._sdists:
                 digests = [word.removeprefix("--hash=sha256:") for word in source.place.split() if "--hash" in word]
@@ -272,6 +274,8 @@ class _Work:
         """The wheels of a lock, fetched here by their hashes, for hosts that reach no index."""
         with self._mutex:
             if self._offline is None:
+                from . import wheels
+
                 self._offline = wheels.fetch(lock, self._base, self._asked.settings, self._folder)
             return self._offline
 
