@@ -310,12 +310,13 @@ class _Work:
         """
         before = [place.name for place in self._places if place.name not in digests]
         now = list(digests.values())
-        if not now or (not before and len(set(now)) == 1) or set(now) == {lock.files}:
+        known = lock.files if before else ""
+        if not now or (len(set(now)) == 1 and known in ("", now[0])):
             return now[0] if now else lock.files
-        usual = lock.files if before else max(now, key=now.count)
+        usual = known or max(now, key=now.count)
         odd = [place for place in self._places if digests.get(place.name, usual) != usual]
         others = [place.name for place in self._places if place not in odd]
-        doubted = odd if before or len(others) > len(odd) else [p for p in self._places if p.name in digests]
+        doubted = odd if known or len(others) > len(odd) else [p for p in self._places if p.name in digests]
         for place in doubted:
             place.remove(self._digest(place, lock))
         raise DeployError(

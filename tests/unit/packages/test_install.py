@@ -361,6 +361,15 @@ def test_what_a_host_alone_said_of_its_files_blames_no_other_host_later(bring):
     bring("plain", Place("a"), Place("b"))
 
 
+def test_a_host_that_failed_before_installs_beside_one_that_did_not(bring):
+    a, b = Place("a", {"install": {"failed": 1, "words": "no"}}), Place("b")
+    with pytest.raises(HostsFailed):
+        bring("plain", a, b)
+    a.fails.clear()
+    bring("plain", a, b)
+    assert a.has == b.has
+
+
 def test_of_two_hosts_that_differ_neither_is_believed(bring):
     a, b = Place("a", files="e" * 64), Place("b")
     with pytest.raises(DeployError, match="the installed files differ"):
