@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..core import plain_file
 from ..core.errors import DeployError
+from ..core.text import in_seconds
 from . import git, git_index, ignore
 from .git import Repository, Unread
 from .ignore import Rules
@@ -176,7 +177,7 @@ class Clock:
         """Raise DeployError after that time."""
         if time.thread_time() > self._end:
             raise DeployError(
-                f"{self._folder}: to go through its names and the rules of its {RULES} takes more than {_MOST_S:.0f} s",
+                f"{self._folder}: its names and the rules of its {RULES} take more than {in_seconds(_MOST_S)}",
                 "name the folder that holds your script: --folder",
             )
 

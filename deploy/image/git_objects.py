@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO
 
+from ..core.scripts import Scripts
 from .git import Repository
 
 # For git: memory of its own in kB, processor seconds, bytes of an answer, and of a file in it.
@@ -29,6 +30,9 @@ _SETTINGS = (
 
 # A file's content before and now (None: there was none), and its mode before and now.
 Both = tuple[bytes | None, bytes | None, int, int]
+
+
+_SCRIPT = Scripts(__file__)
 
 
 class Objects:
@@ -86,8 +90,12 @@ class Objects:
         for side in ("a", "b"):
             shutil.rmtree(self._place / side)
         parts = re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE)[1:]
-        # In the order of their names, as git walks two folders.
-        return dict(zip(sorted(both, key=_order), parts, strict=True))
+        # In the order of their names, as git walks two folders; of a new file it names but one.
+        named = dict(zip(sorted(both, key=_order), parts, strict=True))
+        new = {
+            path: re.sub(rb"^(diff --git \"?)b/", rb"\1a/", part) for path, part in named.items() if not both[path][2]
+        }
+        return {**named, **new}
 
     def _ask(self, words: Sequence[str], order: str = "", good: tuple[int, ...] = (0,), most: int = _MOST) -> bytes:
         """What git prints. Raises OSError, SubprocessError."""
@@ -120,9 +128,7 @@ class Objects:
 
 def limited(command: Sequence[str], seconds: int, most: int) -> list[str]:
     """The command, with limits: memory, seconds of the processor, and bytes of each file that it writes."""
-    limits = (("-c", 0), ("-d", _MEMORY), ("-t", seconds), ("-f", most >> 9))
-    words = "".join(f"ulimit {option} {number}; " for option, number in limits)
-    return ["sh", "-c", words + 'exec "$@"', "sh", *command]
+    return list(_SCRIPT("run-limited", str(_MEMORY), str(seconds), str(most >> 9), *command))
 
 
 @contextmanager
