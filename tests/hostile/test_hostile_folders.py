@@ -475,7 +475,7 @@ def very_many_rules(scene):
 @attack
 def as_many_rules_and_names_as_are_taken(scene):
     scene.write(".gitignore", "".join(f"*a*{number}*b\n" for number in range(2000)))
-    for number in range(800):
+    for number in range(200):
         scene.write(f"d{number % 30}/{'a1' * 50}{number}")
 
 
