@@ -664,6 +664,18 @@ def a_project_of_one_long_name(scene):
 
 
 @attack
+def a_cluster_file_of_one_long_name(scene):
+    scene.write("cluster.toml", ".".join(["a"] * 200_000) + " = 1\n")
+    return "cluster.toml"
+
+
+@attack
+def a_cluster_file_with_an_endless_number(scene):
+    scene.write("cluster.toml", f"[job]\nmax_hours = {'9' * 100_000}\n")
+    return "cluster.toml"
+
+
+@attack
 def a_lock_names_a_folder_elsewhere(scene):
     scene.write("pyproject.toml", '[project]\nname = "a"\nversion = "1"\ndependencies = ["x"]\n')
     scene.write(
