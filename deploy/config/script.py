@@ -17,7 +17,7 @@ from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from ..core import text
+from ..core import plain_file, text
 from ..core.errors import UsageError
 from ..core.near import near, near_program
 from ..core.program import SCRIPT
@@ -50,6 +50,7 @@ _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
 # The agent sets these for each rank.
 _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
+_MOST_SCRIPT = 1 << 20  # bytes of a script that is read
 # torchrun starts Python unbuffered, and -B only keeps Python from writing .pyc files.
 _NO_MATTER = ("-u", "-B", "-uB", "-Bu")
 _PYTHON_OPTIONS = {"-O": "PYTHONOPTIMIZE=1", "-OO": "PYTHONOPTIMIZE=2", "-W": "PYTHONWARNINGS=...", "-X": ""}
@@ -209,7 +210,7 @@ def _as_spelled(words: Sequence[str], folder: Path | None) -> Sequence[str]:
     if not folder or words[1:2] != (_LOCAL_RANK,):
         return words
     with suppress(OSError, UnicodeDecodeError):
-        source = (folder / words[0]).read_text()
+        source = plain_file.read(folder / words[0], _MOST_SCRIPT, folder).decode()
         if "--local_rank" in source and "--local-rank" not in source:
             return (words[0], _UNDERSCORE, *words[2:])
     return words

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from ..core import plain_file
 from ..core.errors import UsageError
 from ..core.near import near_file
 from .script import PER_NODE
@@ -30,7 +31,9 @@ def file_of(words: Sequence[str]) -> str:
 def refuse_alone(path: str, folder: Path) -> None:
     """Raise UsageError for a shell script whose torchrun would wait for the other nodes at an address of its own."""
     try:
-        source = (folder / path).read_text(errors="replace")[:_MOST_SHELL] if path.endswith(".sh") else ""
+        source = (
+            plain_file.read(folder / path, _MOST_SHELL, folder).decode(errors="replace") if path.endswith(".sh") else ""
+        )
     except OSError:
         return
     if _ALONE.search(source):

@@ -7,6 +7,8 @@ import os
 import stat
 from pathlib import Path
 
+from .text import amount
+
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -29,7 +31,7 @@ def read(path: Path, most: int, within: Path | None = None) -> bytes:
     with os.fdopen(open_plain(path), "rb") as file:
         content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else b""
     if len(content) > most or (not content and os.lstat(path).st_size > most):
-        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+        raise OSError(errno.EFBIG, f"it has more than {amount(most)}", str(path))
     return content
 
 

@@ -110,9 +110,11 @@ def up(run_id: str, environment: Mapping[str, str], workers: int, files: Sequenc
     # Only a plain `docker compose up` needs the service that prepares runs/: our run folder exists.
     command += ["up", "--detach", "--no-build", "--no-deps", "--pull", "never", "master"]
     command += ["worker"] if workers else []
-    given = {**os.environ, **environment, "WORKERS": str(workers), "MUSTER_RUN_ID": run_id}
+    # It would take variables from a .env of the current folder, which may be somebody else's.
+    own = {"COMPOSE_DISABLE_ENV_FILE": "1", "WORKERS": str(workers), "MUSTER_RUN_ID": run_id}
+    given = {**os.environ, **environment, **own}
     try:
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=_UP_S, check=False)
+        done = subprocess.run(command, cwd="/", env=given, capture_output=True, text=True, timeout=_UP_S, check=False)
     except subprocess.TimeoutExpired as fault:
         raise EngineLost(f"docker compose did not start the nodes within {in_seconds(_UP_S)}") from fault
     except OSError as fault:

@@ -195,7 +195,18 @@ def tensorboard_here(folder: str, asked: str) -> int:
         raise DeployError(
             f"{sys.executable} has no TensorBoard", f"pip install tensorboard; then: tensorboard --logdir {folder}"
         )
-    line = [sys.executable, "-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", str(here)]
+    line = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        folder,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(here),
+    ]
     try:
         return subprocess.run(line, check=False).returncode
     except KeyboardInterrupt:

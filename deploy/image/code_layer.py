@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
+from ..core import plain_file
 from ..core.errors import DeployError, UsageError
 from ..core.text import amount
 from ..run.folders import TRAINER
 from . import left_out, path_entry, selection
-from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice
+from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice, place_of
 from .left_out import LeftOut
 from .model import TRAINER_HOME
 from .path_entry import TIME, Entry
@@ -174,6 +175,8 @@ def _look(folder: Path, choice: Choice) -> tuple[list[Entry], list[LeftOut], sel
             chosen.append(made)
         elif os.path.lexists(folder / path):
             odd.append(f"{path} stays here: it is a pipe, a socket or a device")
+    if sum(entry.size for entry in chosen) > choice.most:  # before all of it is read
+        _check_size(folder, [entry for entry in chosen if not place_of(entry.path)], choice.most)
     credentials = left_out.find(folder, _kinds(chosen), choice)
     stay = {file.path for file in credentials}
     chosen = [entry for entry in chosen if not left_out.is_below(entry.path, stay)]
@@ -249,7 +252,7 @@ def _add(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
         tar.addfile(entry)
         return
     try:
-        with path.open("rb") as file:
+        with os.fdopen(plain_file.open_plain(path), "rb") as file:
             entry.size = os.fstat(file.fileno()).st_size  # somebody may have written to it since we looked
             tar.addfile(entry, file)
     except OSError as fault:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
+from ..core import plain_file
 from ..run import own_files
 from . import content, left_out
 from .content import Content
@@ -128,7 +129,7 @@ def _all(folder: Path, paths: list[str]) -> Iterator[str]:
 
     def digest(path: str) -> str:
         try:
-            with open(f"{folder}/{path}", "rb", buffering=0) as file:
+            with os.fdopen(plain_file.open_plain(f"{folder}/{path}"), "rb", buffering=0) as file:
                 return "" if stop.is_set() else hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as fault:
             raise left_out.unreadable(folder / path, fault) from fault

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -72,19 +71,12 @@ def read(path: Path, hash_bytes: int, most: int = MOST) -> Index:
         raise ValueError("it is cut") from fault
 
 
-def object_of(path: str, mode: int, digest_bytes: int) -> str:
-    """The name that git gives to a file's, or a link's, content. Raises OSError."""
-    if stat.S_ISLNK(mode):
-        return name_of(os.fsencode(os.readlink(path)), digest_bytes)
-    with os.fdopen(plain_file.open_plain(path), "rb") as file:
-        return name_of(file.read(), digest_bytes)
-
-
-def name_of(content: bytes, digest_bytes: int) -> str:
-    """The name of a blob with this content."""
-    made = hashlib.sha256() if digest_bytes == 32 else hashlib.sha1(usedforsecurity=False)
-    made.update(b"blob %d\0" % len(content))
-    made.update(content)
+def name_of(pieces: Iterable[bytes], size: int, hash_bytes: int) -> str:
+    """The name that git gives to a file's content."""
+    made = hashlib.sha256() if hash_bytes == 32 else hashlib.sha1(usedforsecurity=False)
+    made.update(b"blob %d\0" % size)
+    for piece in pieces:
+        made.update(piece)
     return made.hexdigest()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import select
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO
 
+from ..core.scripts import Scripts
 from .git import Repository
 
 # For git: memory of its own in kB, processor seconds, bytes of an answer, and of a file in it.
@@ -29,6 +31,9 @@ _SETTINGS = (
 
 # A file's content before and now (None: there was none), and its mode before and now.
 Both = tuple[bytes | None, bytes | None, int, int]
+
+
+_SCRIPT = Scripts(__file__)
 
 
 class Objects:
@@ -86,8 +91,12 @@ class Objects:
         for side in ("a", "b"):
             shutil.rmtree(self._place / side)
         parts = re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE)[1:]
-        # In the order of their names, as git walks two folders.
-        return dict(zip(sorted(both, key=_order), parts, strict=True))
+        # In the order of their names, as git walks two folders; of a new file it names but one.
+        named = dict(zip(sorted(both, key=_order), parts, strict=True))
+        new = {
+            path: re.sub(rb"^(diff --git \"?)b/", rb"\1a/", part) for path, part in named.items() if not both[path][2]
+        }
+        return {**named, **new}
 
     def _ask(self, words: Sequence[str], order: str = "", good: tuple[int, ...] = (0,), most: int = _MOST) -> bytes:
         """What git prints. Raises OSError, SubprocessError."""
@@ -104,25 +113,43 @@ class Objects:
         with TemporaryFile() as given:
             given.write(order.encode())
             given.seek(0)
-            done = subprocess.run(
-                command,
-                env=self._environment,
-                cwd=self._place,
-                stdin=given,
-                stdout=answer,
-                stderr=subprocess.DEVNULL,
-                timeout=_PATIENCE_S,
-                check=False,
-            )
-        if done.returncode not in good:
-            raise subprocess.CalledProcessError(done.returncode, command)
+            code = _ended(command, self._environment, self._place, given, answer)
+        if code not in good:
+            raise subprocess.CalledProcessError(code, command)
+
+
+def _ended(
+    command: Sequence[str], environment: Mapping[str, str], place: Path, given: IO[bytes], answer: IO[bytes]
+) -> int:
+    """Run a command to its end; its exit code. Raises OSError, TimeoutExpired."""
+    # The end of a pipe that it holds is its end: `wait` with a time would look every 50 ms.
+    ours, its = os.pipe()
+    try:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=place,
+            stdin=given,
+            stdout=answer,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(its,),
+        )
+        os.close(its)
+        its = -1
+        if not select.select([ours], [], [], _PATIENCE_S)[0]:
+            process.kill()
+            process.wait()
+            raise subprocess.TimeoutExpired(command, _PATIENCE_S)
+        return process.wait()
+    finally:
+        os.close(ours)
+        if its >= 0:
+            os.close(its)
 
 
 def limited(command: Sequence[str], seconds: int, most: int) -> list[str]:
     """The command, with limits: memory, seconds of the processor, and bytes of each file that it writes."""
-    limits = (("-c", 0), ("-d", _MEMORY), ("-t", seconds), ("-f", most >> 9))
-    words = "".join(f"ulimit {option} {number}; " for option, number in limits)
-    return ["sh", "-c", words + 'exec "$@"', "sh", *command]
+    return list(_SCRIPT("run-limited", str(_MEMORY), str(seconds), str(most >> 9), *command))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from ..core import plain_file
 from ..core.errors import DeployError, UsageError
 from ..core.near import near
 from . import credentials, reading
@@ -177,9 +178,12 @@ def _status(path: Path) -> os.stat_result | None:
 
 def _read(path: Path, most: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        file = plain_file.open_plain(path)
+        try:
             # No larger buffer than the file: most files of a large folder are small.
-            return os.pread(file.fileno(), min(most, os.fstat(file.fileno()).st_size), 0)
+            return os.pread(file, min(most, os.fstat(file).st_size), 0)
+        finally:
+            os.close(file)
     except OSError as fault:
         raise unreadable(path, fault) from fault
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from ..core import plain_file
 from . import credentials
 
 LOOKED_AT = 1 << 20  # bytes of each file that are searched: credentials are small, or at the beginning
@@ -67,7 +68,7 @@ def _by_another(folder: Path, paths: Sequence[str], values: Mapping[str, str]) -
 
 def _read(path: str, name: str, values: Mapping[str, str]) -> Read:
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = plain_file.open_plain(path)
         try:
             start = os.read(file, min(LOOKED_AT, os.fstat(file).st_size))
             hashed = hashlib.sha256(start)

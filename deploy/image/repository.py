@@ -6,10 +6,12 @@ repository is read; a repository within this one (a submodule) counts by its com
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from ..core import plain_file
@@ -68,13 +70,13 @@ def _changed(
     for path in {**tree, **known}:
         entry = index.tracked(known[path]) if path in known else None
         was = tree.get(path)
-        if entry is None or was is None or _now(f"{folder}/{path}", entry, repository, index.written) != was:
+        if entry is None or was is None or _now(folder, path, entry, repository, index.written) != was:
             yield path
 
 
-def _now(path: str, entry: Tracked, repository: Repository, written: int) -> tuple[int, str] | None:
+def _now(folder: Path, name: str, entry: Tracked, repository: Repository, written: int) -> tuple[int, str] | None:
     """The mode and the object of a path as it is now; None if it is gone."""
-    known = (entry.mode, entry.object)
+    known, path = (entry.mode, entry.object), f"{folder}/{name}"
     if entry.is_trusted:
         return known
     try:
@@ -91,19 +93,30 @@ def _now(path: str, entry: Tracked, repository: Repository, written: int) -> tup
     as_before = status.st_size & 0xFFFFFFFF == entry.size and status.st_mtime_ns == entry.modified < written
     if as_before and mode == entry.mode:
         return known
-    return mode, _object(path, entry, mode, status.st_size, repository.hash_bytes)
+    try:
+        return mode, _object(Path(path), folder, entry, mode, repository.hash_bytes)
+    except OSError:  # it is very large, or a link leads out of the folder
+        return None
 
 
-def _object(path: str, entry: Tracked, mode: int, size: int, hash_bytes: int) -> str:
+def _object(path: Path, folder: Path, entry: Tracked, mode: int, hash_bytes: int) -> str:
     """The object of a file's content; as the index has it, if git would only have changed the ends of its lines."""
-    if size > _MOST_HASHED:
-        return ""
     if mode == _LINK:
-        return git_index.name_of(os.fsencode(os.readlink(path)), hash_bytes)
-    content = plain_file.read(Path(path), _MOST_HASHED)
-    names = (git_index.name_of(text, hash_bytes) for text in (content, content.replace(b"\r\n", b"\n")))
+        return _name(os.fsencode(os.readlink(path)), hash_bytes)
+    with os.fdopen(plain_file.open_plain(plain_file.inside(path, folder)), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _MOST_HASHED:
+            raise OSError(errno.EFBIG, "it is too large to compare")
+        if size > MOST_BLOB:
+            return git_index.name_of(iter(partial(file.read, MOST_BLOB), b""), size, hash_bytes)
+        content = file.read(MOST_BLOB)
+    names = (_name(text, hash_bytes) for text in (content, content.replace(b"\r\n", b"\n")))
     first = next(names)
     return first if first == entry.object or b"\r\n" not in content or next(names) != entry.object else entry.object
+
+
+def _name(content: bytes, hash_bytes: int) -> str:
+    return git_index.name_of([content], len(content), hash_bytes)
 
 
 def _commit_within(folder: Path, recorded: str) -> str:
@@ -118,7 +131,7 @@ def _commit_within(folder: Path, recorded: str) -> str:
         index = git_index.read(within.folder / "index", within.hash_bytes)
         entries = ((path, index.tracked(path)) for path in index.places)
         if any(
-            _now(f"{folder}/{path}", entry, within, index.written) != (entry.mode, entry.object)
+            _now(folder, path, entry, within, index.written) != (entry.mode, entry.object)
             for path, entry in entries
             if not entry.is_repository
         ):
@@ -148,7 +161,7 @@ def _diffs(
             cut = True  # too large, or no file as before
         elif any(_is_credential(path, text, choice) for text in (then, now) if text is not None):
             left_out.append(path)
-        else:
+        elif not was or (then, was[0]) != (now, mode):
             both[path] = (then, now, was[0] if was else 0, mode)
     diffs, size = list[bytes](), 0
     for part in objects.diff(both).values() if both else ():

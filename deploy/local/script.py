@@ -108,7 +108,7 @@ def own_caches(shell: Mapping[str, str], home: Path) -> dict[str, str]:
 def python() -> str:
     """The Python that runs the script without containers: that of the active environment if it has torch, else ours."""
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        active = Path(os.environ.get(name, "/none")) / "bin" / "python"
+        active = Path(os.environ.get(name, "/none")).absolute() / "bin" / "python"
         if active.is_file() and has_torch(str(active)):
             return str(active)
     return sys.executable
@@ -118,6 +118,11 @@ def has_torch(python: str) -> bool:
     """Whether that Python has torch."""
     with suppress(OSError, subprocess.TimeoutExpired):
         return not subprocess.run(
-            [python, "-c", _HAS_TORCH], capture_output=True, timeout=_LOOK_S, check=False
+            # Elsewhere: Python imports from the current folder, which may be somebody else's.
+            [python, "-c", _HAS_TORCH],
+            cwd="/",
+            capture_output=True,
+            timeout=_LOOK_S,
+            check=False,
         ).returncode
     return False

@@ -68,12 +68,9 @@ class Box:
         return f"muster-cache-wheels-{self.uid}-{self.scratch}" if self.scratch else ""
 
 
-def list_packages(image: str, user: str, *describe: str) -> tuple[str, ...]:
-    """The image's layers and variables, and our volumes with whole packages: a JSON object a line.
-
-    describe: a command of `describe`, whose answer follows; the input is then its program and order.
-    """
-    return _SCRIPT("list-packages", image, user, *describe)
+def list_packages(image: str, user: str) -> tuple[str, ...]:
+    """The image's layers and variables, and our volumes with whole packages: a JSON object a line."""
+    return _SCRIPT("list-packages", image, user)
 
 
 def base(layers: Sequence[str], variables: Mapping[str, str]) -> str:

@@ -25,7 +25,7 @@ from ..core.fields import array, default, record, text, whole
 from ..core.program import FAB
 from ..core.results import Results
 from ..image import official
-from . import base, git, passwords, resolve, sdists, sources, store, uv, wheels
+from . import base, git, passwords, resolve, sources, store, uv
 from .base import Base
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .places import HERE, Has, Place
@@ -107,7 +107,7 @@ class _Work:
         """Do all of it."""
         asked, folder = self._asked, self._folder
         self._has: dict[str, Has] = asked.each(self._places, lambda place: place.look()).all()
-        self._base = base.same(asked.each(self._places, self._describe).all())
+        self._base = self._described()
         key = asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
         known_lock = store.find(key, folder)
         lock = known_lock or self._resolved()
@@ -135,14 +135,23 @@ class _Work:
         if left:
             self._asked.each(left, lambda place: place.forget(self._scratch[place.name]))
 
+    def _described(self) -> Base:
+        """What the base of all places has: as they said before, or asked now. Raises DeployError where they differ."""
+        layers = {place.name: self._has[place.name].base for place in self._places}
+        before = {place.name: base.remembered(self._folder, place.who, layers[place.name]) for place in self._places}
+        asked = [place for place in self._places if before[place.name] is None]
+        described = {name: known for name, known in before.items() if known}
+        described |= self._asked.each(asked, self._describe).all() if asked else {}
+        if len({known.digest for known in described.values()}) > 1 and len(asked) < len(self._places):
+            asked = list(self._places)  # what one of them said before may have been wrong
+            described = self._asked.each(asked, self._describe).all()
+        agreed = base.same({place.name: described[place.name] for place in self._places})
+        for place in asked:
+            base.remember(self._folder, place.who, layers[place.name], agreed)
+        return agreed
+
     def _describe(self, place: Place) -> Base:
-        """What the place's base has: as it said before, or asked now."""
-        layers = self._has[place.name].base
-        if known := base.remembered(self._folder, place.who, layers):
-            return known
-        described = base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
-        base.remember(self._folder, place.who, layers, described)
-        return described
+        return base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
 
     def _resolved(self) -> Lock:
         """A new lock. Raises DeployError with uv's words."""
@@ -185,6 +194,8 @@ class _Work:
         lacking = [p for p in places if any(source.key not in self._built[p.name] for source in wanted)]
         if not lacking:
             return
+        from . import sdists  # a library of HTTP, which few deploys need
+
         for source in wanted:
             if source.kind == "index" and source.key not in self._sdists:
                 digests = [word.removeprefix("--hash=sha256:") for word in source.place.split() if "--hash" in word]
@@ -263,6 +274,8 @@ class _Work:
         """The wheels of a lock, fetched here by their hashes, for hosts that reach no index."""
         with self._mutex:
             if self._offline is None:
+                from . import wheels
+
                 self._offline = wheels.fetch(lock, self._base, self._asked.settings, self._folder)
             return self._offline
 
@@ -297,12 +310,13 @@ class _Work:
         """
         before = [place.name for place in self._places if place.name not in digests]
         now = list(digests.values())
-        if not now or (not before and len(set(now)) == 1) or set(now) == {lock.files}:
+        known = lock.files if before else ""
+        if not now or (len(set(now)) == 1 and known in ("", now[0])):
             return now[0] if now else lock.files
-        usual = lock.files if before else max(now, key=now.count)
+        usual = known or max(now, key=now.count)
         odd = [place for place in self._places if digests.get(place.name, usual) != usual]
         others = [place.name for place in self._places if place not in odd]
-        doubted = odd if before or len(others) > len(odd) else [p for p in self._places if p.name in digests]
+        doubted = odd if known or len(others) > len(odd) else [p for p in self._places if p.name in digests]
         for place in doubted:
             place.remove(self._digest(place, lock))
         raise DeployError(

@@ -31,7 +31,7 @@ _DESCRIBE = (
     "import importlib.metadata as m, json, sys; "
     "print(json.dumps([sys.version, sorted({f\"{d.metadata['Name']}=={d.version}\" for d in m.distributions()})]))"
 )
-_LOOK_S = 60.0
+_LOOK_S, _DESCRIBE_S = 60.0, 300.0
 _LONGEST_LINE, _LONGEST_WORDS = 1 << 20, 4000
 HERE = "this machine"
 
@@ -159,7 +159,8 @@ class DockerPlace:
         where = {**order, **commands.PLACES, "owner": self.owner}
         try:
             source = exchange.input(where, files)
-            done = self.runner.run(argv, input=source, timeout_s=None, check=False, on_line=exchange.line)
+            patience = _DESCRIBE_S if mode == "describe" else None
+            done = self.runner.run(argv, input=source, timeout_s=patience, check=False, on_line=exchange.line)
         finally:
             exchange.close()
         return done.code, done.err or done.out

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import parse_qs
 
+from ..core import toml_text
 from ..core.errors import UsageError
 from .origins import Origins
 
@@ -56,16 +57,16 @@ def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, i
             raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
         origins.requirement(text, here, f"{path}: {text[:200]}")
     for name, entry in _table(tool, "sources").items():
-        for one in entry if isinstance(entry, list) else [entry]:
-            if isinstance(one, dict):
-                _source(origins, one, here, f"{path}: the source of {name[:100]}", is_locked)
+        for inner in entry if isinstance(entry, list) else [entry]:
+            if isinstance(inner, dict):
+                _source(origins, inner, here, f"{path}: the source of {name[:100]}", is_locked)
     for text in _texts(_table(tool, "workspace").values()):
         if posixpath.isabs(text) or ".." in text.split("/") or text.startswith("~"):
             raise UsageError(
                 f"{path}: [tool.uv.workspace]: {text[:200]}: it is outside the folder", "name a path of it"
             )
     indexes = tool.get("index")
-    addresses = [one.get("url") for one in indexes if isinstance(one, dict)] if isinstance(indexes, list) else []
+    addresses = [index.get("url") for index in indexes if isinstance(index, dict)] if isinstance(indexes, list) else []
     for scope in (tool, _table(tool, "pip")):
         addresses += [scope.get(name) for name in _INDEXES]
     for text in _texts(addresses):
@@ -102,19 +103,21 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
             address, _, commit = text.partition("#")
             if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
                 raise UsageError(f"{where}: its git source names no commit", "uv lock")
-            origins.repository(f"git+{address.partition('?')[0]}@{commit}", where)
-        for one in _rows(row):
+            address, _, query = address.partition("?")
+            inside = parse_qs(query).get("subdirectory", [""])[0]
+            origins.repository(f"git+{address}@{commit}{f'#subdirectory={inside}' if inside else ''}", where)
+        for file in _rows(row):
             for name in ("url", "path"):
-                if isinstance(text := one.get(name), str):
+                if isinstance(text := file.get(name), str):
                     origins.index(text, here, f"{where}: {text[:200]}")
 
 
 def _rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The files of one locked package."""
     wheels = row.get("wheels")
-    for one in [row.get("sdist"), *(wheels if isinstance(wheels, list) else [])]:
-        if isinstance(one, dict):
-            yield one
+    for file in [row.get("sdist"), *(wheels if isinstance(wheels, list) else [])]:
+        if isinstance(file, dict):
+            yield file
 
 
 def _table(table: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
@@ -142,8 +145,6 @@ def _text(content: bytes, path: str) -> bytes:
 
 def _toml(content: bytes, path: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(_text(content, path).decode())
-    except RecursionError as fault:
-        raise UsageError(f"{path}: it is nested too deeply", "correct the file, or: --requirements no") from fault
+        return toml_text.loads(_text(content, path).decode())
     except ValueError as fault:
         raise UsageError(f"{path}: {fault}", "correct the file, or: --requirements no") from fault

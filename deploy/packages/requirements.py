@@ -15,6 +15,7 @@ from pathlib import Path
 from ..config.wishes import Wish
 from ..core import plain_file
 from ..core.errors import UsageError
+from ..core.text import amount
 from . import project_file, requirement_lines
 from .origins import Origins
 from .requirement_lines import lines
@@ -117,7 +118,7 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
         files[path] = requirement_lines.plain(origins.read(path, _MOST), path)
         size += len(files[path])
         if size > _MOST_IN_ALL:
-            raise UsageError(f"{where}: more than {_MOST_IN_ALL} bytes in all", "put less into the files")
+            raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
         more = [
             (inner, deep + 1, f"{path}:{number}: {line}")
             for number, line in lines(files[path])
@@ -169,7 +170,7 @@ def _digest(folder: Path, path: str) -> str:
             return hashlib.sha256(os.fsencode(os.readlink(folder / path))).hexdigest()
         with os.fdopen(plain_file.open_plain(folder / path), "rb") as file:
             if os.fstat(file.fileno()).st_size > _MOST_PACKAGE:
-                raise UsageError(f"{path}: more than {_MOST_PACKAGE} bytes in a package", "mount data: --mount")
+                raise UsageError(f"{path}: more than {amount(_MOST_PACKAGE)} in a package", "mount data: --mount")
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as fault:
         raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import UsageError
+from ..core.errors import DeployError, UsageError
 from . import passwords
 from .base import NEED
 from .inside.tools import FROM_BASE, normal
@@ -103,7 +103,7 @@ def refuse_elsewhere(own: Sequence[Source], names: Sequence[str]) -> None:
 
 
 def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
-    """The source, with what all hosts say of their own builds of it. Raises UsageError, which names the odd hosts.
+    """The source, with what all hosts say of their own builds of it. Raises Differ, which names the odd hosts.
 
     What the source's own files say stays: then a build only makes it.
     """
@@ -114,7 +114,7 @@ def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
     for host, (name, version, *_) in answers.items():
         other = source.kind == "index" and source.version not in ("", version)
         if source.name and (name != normal(source.name) or other):
-            raise UsageError(f"{host}: its build of {shown(source)} made {name} {version}", "correct the package")
+            raise DeployError(f"{host}: its build of {shown(source)} made {name} {version}", "correct the package")
     if source.name and not source.described:
         return source
     counts = list(answers.values())
@@ -125,7 +125,7 @@ def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
     return replace(source, name=name, version=version, requires=requires, extras=extras, described=True)
 
 
-class Differ(UsageError):
+class Differ(DeployError):
     """Hosts say different things of one package that each built."""
 
     def __init__(self, what: str, odd: Sequence[str], others: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..config import consent
 from ..core.errors import DeployError
 from ..core.results import HostsFailed
 from ..core.text import amount, several
@@ -38,6 +39,7 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
         console.note(f"packages: {path} of the folder (--requirements no leaves them out)")
     for where in requirements.own_indexes(needs := requirements.read(folder, path, sent)):
         console.note(f"packages: {where} names an index of its own")
+    consent.require(folder, needs.wishes, path)
     console.data({"kind": "requirements", "path": path, "found": by_itself})
     return needs
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import warnings as warnings_module
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-MOST = 1 << 20
+from ..core import plain_file
+
+MOST = 256 << 10  # a tree takes some hundred times the bytes of its source
 # Names in a script that join ranks of several hosts. A script with one of these uses torchrun's variables.
 _TOGETHER = re.compile(
     r"\b(torch\.distributed|init_process_group|DistributedDataParallel|FullyShardedDataParallel|fully_shard|accelerate|"
@@ -57,8 +60,8 @@ def warnings(folder: Path, script: Sequence[str], hosts: int) -> list[str]:
 def read(path: Path) -> str:
     """The source; empty if it is too large or cannot be read, and then there is no warning."""
     try:
-        return path.read_text(encoding="utf-8") if path.stat().st_size <= MOST else ""
-    except (OSError, UnicodeDecodeError):
+        return plain_file.read(path.resolve(), MOST).decode()
+    except (OSError, RuntimeError, UnicodeDecodeError):
         return ""
 
 
@@ -67,11 +70,12 @@ def signs(source: str, hosts: int) -> list[tuple[int, str]]:
     if not source:
         return []
     try:
-        tree = ast.parse(source)
+        with warnings_module.catch_warnings(action="ignore"):
+            tree = ast.parse(source)
+        imported = _imported(tree)
+        reasons = {why: line for line, why in sorted(_lines(tree, imported, hosts), reverse=True)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    imported = _imported(tree)
-    reasons = {why: line for line, why in sorted(_lines(tree, imported, hosts), reverse=True)}
     torch = any(name.split(".")[0] == "torch" for name in imported.values())
     if torch and not (reasons or _TOGETHER.search(source) or _local_modules(tree)):
         return [(0, "nothing in it joins ranks: no torch.distributed, DDP, accelerate, lightning, deepspeed, Trainer")]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core import plain_file
 from ..core.errors import DeployError
 from ..core.facts import NodeState
 from ..core.names import RunId
@@ -162,7 +164,7 @@ class SlurmBackend(Backend):
         sent = {}
         for entry in entries:
             if entry.isreg() and self._order.folder:
-                with (self._order.folder / entry.path).open("rb") as file:
+                with os.fdopen(plain_file.open_plain(self._order.folder / entry.path), "rb") as file:
                     sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
         # What the script wrote is all but this (docs/contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")

@@ -16,6 +16,8 @@ import secrets
 import subprocess
 import tarfile
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +103,14 @@ class Host:
         done = self.do(commands.install(box, volume, "test", secrets.token_hex(8)), order, named)
         return {**done, "volume": volume}
 
-    def do(self, argv: tuple[str, ...], order: dict[str, Any], files: dict[str, bytes]) -> Any:
-        """Do an order. Raises Failed."""
+    def do(
+        self,
+        argv: tuple[str, ...],
+        order: dict[str, Any],
+        files: dict[str, bytes],
+        until: Callable[[], bool] | None = None,
+    ) -> Any:
+        """Do an order. `until`: nobody waits for its end from then on. Raises Failed."""
         texts = {"uv.txt": uv.PINS.encode(), **self._certificates(), **files}
         whole = {
             **commands.PLACES, "owner": [self.uid, self.uid], "uv": uv.VERSION, "variables": self.variables,
@@ -124,6 +132,10 @@ class Host:
         feed = threading.Thread(target=_feed, args=(child.stdin, content), daemon=True)
         feed.start()
         done = failed = None
+        if until:
+            while not until():
+                time.sleep(0.1)
+            child.stdin.close()
         for line in child.stdout:
             self.said.append(line.decode(errors="replace"))
             row = json.loads(line) if line.startswith(b"{") else {}
@@ -132,7 +144,7 @@ class Host:
                 feed.join()
                 child.stdin.close()
         errors = child.stderr.read().decode(errors="replace")
-        code = child.wait(60)
+        code = child.wait(300)
         if code or failed is not None or done is None:
             raise Failed(f"{code}: {failed}\n{errors}")
         return done
@@ -141,7 +153,7 @@ class Host:
         """What a run's container with these packages prints."""
         words = ["docker", "run", "--rm", "--user", f"{self.uid}:{self.uid}", *commands.mount(volume), *options]
         words += ["--entrypoint", f"{commands.TARGET}/bin/python", self.image, "-c", text]
-        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
 
     def volumes(self) -> list[str]:
         """All volumes of this user."""

@@ -49,45 +49,80 @@ class Building(Work):
         return {"built": [self._wheel_of(source) for source in self.order["sources"]]}
 
     def _wheel_of(self, source: dict[str, Any]) -> dict[str, Any]:
-        keep_as = self._kept_name(source)
-        place = self.tools / "kept" / keep_as
-        if keep_as and (wheel := _read_kept(place)):
-            target = self.built / wheel.sha256
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(place / wheel.wheel, target / wheel.wheel)
-            if digest(target / wheel.wheel) == wheel.sha256:
-                return {"key": source["key"], **wheel._asdict(), "kept": True}
-        who = source.get("name") or source.get("path") or source["key"]
-        tell(say=f"building {who[:200]}")
+        who = str(source.get("name") or source.get("path") or source["key"])[:200]
         home = Path(tempfile.mkdtemp(prefix="build-", dir=self.scratch))
         try:
-            wheel = self._built(source, home, who[:60])
-            keeps = bool(keep_as) and self.clean
+            archive = self._archive(source)
+            keep_as = self._kept_name(source, digest(archive)) if archive else ""
+            if not (wheel := self._kept_wheel(keep_as)):
+                ready = self._prepared(source, archive, home)
+                keep_as = keep_as or self._kept_name(source, ready["digest"])
+                wheel = self._kept_wheel(keep_as)
+            if wheel:
+                return {"key": source["key"], **wheel._asdict(), "kept": True}
+            tell(say=f"building {who}")
+            wheel = self._built(source, ready, home, who[:60])
+            if keep_as and self.clean:
+                (self.built / wheel.sha256 / f"{keep_as}.json").write_text(json.dumps(wheel._asdict()))
         except Stop as fault:
-            raise Stop(fault.code, f"{who[:200]}: {fault.words}") from fault
+            raise Stop(fault.code, f"{who}: {fault.words}") from fault
         finally:
             self._wipe(home)
-        if keeps:
-            (self.built / wheel.sha256 / f"{keep_as}.json").write_text(json.dumps(wheel._asdict()))
         return {"key": source["key"], **wheel._asdict(), "kept": False}
 
-    def _kept_name(self, source: dict[str, Any]) -> str:
-        """The name under which a wheel is kept: the other side's, and all that this order says of the build."""
-        key = self.order.get("keep", {}).get(source["key"], "")
-        if not _KEY.fullmatch(key):
-            return ""
-        asked = {
-            name: source.get(name) for name in ("kind", "line", "path", "subdirectory", "editable", "name", "version")
-        }
-        beside = sorted(self.order.get("with_torch", []))
-        return hashlib.sha256(json.dumps([1, key, asked, beside, sys.version], sort_keys=True).encode()).hexdigest()
+    def _archive(self, source: dict[str, Any]) -> Path | None:
+        """The file of a source that came with the order."""
+        archive = self.scratch / source["tar"] if source.get("tar") else None
+        pins = re.findall(r"--hash=sha256:([0-9a-f]{64})", source.get("line", ""))
+        if archive and pins and digest(archive) not in pins:
+            raise Stop(FAILED, "its source has another hash than the lock says")
+        return archive
 
-    def _built(self, source: dict[str, Any], home: Path, who: str) -> Wheel:
-        """Build one source, isolated; beside the base's packages if it needs one of them and does not say so."""
+    def _kept_name(self, source: dict[str, Any], content: str) -> str:
+        """The name under which a wheel is kept: the other side's, the source's content, and all that changes a build.
+
+        Empty where a build before this one left something: that could change it too.
+        """
+        key = self.order.get("keep", {}).get(source["key"], "")
+        if not _KEY.fullmatch(key) or not _KEY.fullmatch(content) or not self.clean:
+            return ""
+        names = ("kind", "line", "path", "subdirectory", "editable", "name", "version")
+        settings = {name: _LOGIN.sub("://", value) for name, value in self.order["variables"].items()}
+        decides = [
+            {name: source.get(name) for name in names},
+            {name: value for name, value in settings.items() if not name.endswith(("USERNAME", "PASSWORD"))},
+            sorted((path.name, digest(path)) for path in self.wheels.iterdir()),
+            [self.order.get("with_torch", []), self.order["uv"], sys.version],
+        ]
+        return hashlib.sha256(json.dumps([1, key, content, decides], sort_keys=True).encode()).hexdigest()
+
+    def _kept_wheel(self, name: str) -> Wheel | None:
+        """The wheel that was kept under that name, put among those that were built. Only install.py keeps one."""
+        place = self.tools / "kept" / name
+        try:
+            wheel = Wheel(**json.loads((place / "wheel.json").read_text())) if name else None
+            if not wheel or "/" in wheel.wheel or digest(place / wheel.wheel) != wheel.sha256:
+                return None
+            (self.built / wheel.sha256).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(place / wheel.wheel, self.built / wheel.sha256 / wheel.wheel)
+        except (OSError, ValueError, TypeError):
+            return None
+        return wheel
+
+    def _prepared(self, source: dict[str, Any], archive: Path | None, home: Path) -> dict[str, Any]:
+        """A copy of the source in the build's home: where it is, and what it says of its build."""
         if self.owner:
             home.chmod(0o755)  # this program must find the wheel there
             os.chown(home, *self.owner)
-        ready = self._child({"do": "prepare", **self._task(source)}, home, self._start())
+        overlay = {str(self.scratch / name): path for name, path in source.get("overlay", {}).items()}
+        task = {
+            "do": "prepare", "archive": str(archive or ""), "source": self.order["source"], "overlay": overlay,
+            "path": "" if archive else source.get("path", ""), "subdirectory": source.get("subdirectory", ""),
+        }  # fmt: skip
+        return self._child(task, home, [sys.executable, "-I"])
+
+    def _built(self, source: dict[str, Any], ready: dict[str, Any], home: Path, who: str) -> Wheel:
+        """Build one source, isolated; beside the base's packages if it needs one of them and does not say so."""
         needs = self._needs(ready["requires"])
         beside = source["key"] in self.order.get("with_torch", []) or any(_of_base(need, self.base) for need in needs)
         while True:
@@ -112,17 +147,6 @@ class Building(Work):
                 FAILED, f"its build made {wheel.name[:100]} {wheel.version[:100]}, and not {name} {version}".rstrip()
             )
         return wheel
-
-    def _task(self, source: dict[str, Any]) -> dict[str, Any]:
-        archive = self.scratch / source["tar"] if source.get("tar") else None
-        pins = re.findall(r"--hash=sha256:([0-9a-f]{64})", source.get("line", ""))
-        if archive and pins and digest(archive) not in pins:
-            raise Stop(FAILED, "its source has another hash than the lock says")
-        overlay = {str(self.scratch / name): path for name, path in source.get("overlay", {}).items()}
-        return {
-            "archive": str(archive or ""), "source": self.order["source"], "overlay": overlay,
-            "path": source.get("path", "") if not archive else "", "subdirectory": source.get("subdirectory", ""),
-        }  # fmt: skip
 
     def _wheel(self, ready: dict[str, Any], needs: list[str], home: Path, beside: bool) -> Path:
         """The file that the backend makes. What its hook asks more is installed first."""
@@ -162,9 +186,6 @@ class Building(Work):
         if beside:
             behind(packages)
         return [python, "-P"]
-
-    def _start(self) -> list[str]:
-        return [sys.executable, "-I"]
 
     def _needs(self, asked: Any) -> list[str]:
         if not isinstance(asked, list) or len(asked) > _MOST_ASKED:
@@ -215,13 +236,13 @@ class Building(Work):
 
     def _wipe(self, home: Path) -> None:
         """Leave nothing of a build to the next one."""
-        if not self.owner:
+        if not self.owner or home.stat().st_uid != self.owner[0]:
             return shutil.rmtree(home, ignore_errors=True)
         places = [place for place in ("/tmp", "/dev/shm", "/dev/mqueue", str(home)) if os.path.isdir(place)]
         task = {"do": "wipe", "places": places, "answer": "/dev/null"}
         try:
             run(
-                [*self._start(), "-c", CHILD, json.dumps(task)],
+                [sys.executable, "-I", "-c", CHILD, json.dumps(task)],
                 Path("/"),
                 shown=False,
                 owner=self.owner,
@@ -240,17 +261,6 @@ class Building(Work):
             self.clean = self.clean and ended and not left
         except OSError:
             self.clean = False
-
-
-def _read_kept(place: Path) -> Wheel | None:
-    """What a kept wheel says. Only install.py writes there."""
-    try:
-        wheel = Wheel(**json.loads((place / "wheel.json").read_text()))
-    except (OSError, ValueError, TypeError):
-        return None
-    return (
-        wheel if "/" not in wheel.wheel and _KEY.fullmatch(wheel.sha256) and (place / wheel.wheel).is_file() else None
-    )
 
 
 def _expected(source: dict[str, Any]) -> tuple[str, str]:
@@ -277,7 +287,7 @@ def _imports(module: str, base: Any) -> bool:
 
 def _is_ready(read: dict[str, Any]) -> bool:
     return (
-        all(isinstance(read.get(name), str) and len(read[name]) < 4000 for name in ("folder", "backend"))
+        all(isinstance(read.get(name), str) and len(read[name]) < 4000 for name in ("folder", "backend", "digest"))
         and isinstance(read.get("path"), list)
         and all(isinstance(path, str) for path in read["path"])
     )

@@ -4,6 +4,7 @@ It gets its task as JSON in its one argument, and writes its answer into a file.
 what a package may say of itself.
 """
 
+import hashlib
 import importlib
 import json
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 _LEGACY = "setuptools.build_meta:__legacy__"
-_LONGEST_FILE = 16 << 30  # bytes
+_LONGEST_FILE, _MOST_HASHED = 16 << 30, 2 << 30  # bytes
 
 
 def prepare(task: dict[str, Any]) -> dict[str, Any]:
@@ -49,6 +50,7 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
     elif not (folder / "setup.py").is_file():
         raise FileNotFoundError("it has neither pyproject.toml nor setup.py")
     return {
+        "digest": "" if task["archive"] else _digest_of(home / "source"),
         "folder": str(folder),
         "requires": system.get("requires", ["setuptools>=40.8.0"]),
         "backend": system.get("build-backend", _LEGACY),
@@ -97,6 +99,27 @@ def wipe(task: dict[str, Any]) -> dict[str, Any]:
             else:
                 os.unlink(path)
     return {}
+
+
+def _digest_of(folder: Path) -> str:
+    """A digest of all files below a folder; empty if they are too large to be read for that."""
+    whole, size = hashlib.sha256(), 0
+    for at, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted([*names, *(name for name in folders if os.path.islink(os.path.join(at, name)))]):
+            path = Path(at, name)
+            facts = path.lstat()
+            size += facts.st_size
+            if size > _MOST_HASHED:
+                return ""
+            if path.is_symlink():
+                content = os.readlink(path)
+            else:
+                with path.open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+            row = [str(path.relative_to(folder)), content, facts.st_mode & 0o111]
+            whole.update(json.dumps(row).encode())
+    return whole.hexdigest()
 
 
 def _unpack(archive: Path, folder: Path) -> None:

@@ -145,13 +145,9 @@ class Disk:
             now = os.statvfs(place)
             free, taken = now.f_bavail * now.f_frsize, (first.f_bavail - now.f_bavail) * now.f_frsize
             if free < least or (now.f_files and now.f_favail < now.f_files // 50):
-                self.words = (
-                    f"No space left on device: {free >> 20} MiB are free, and {least >> 20} MiB stay free for others"
-                )
+                self.words = "No space left on device: the last 1 GiB, or 5 %, stays free for others"
             elif taken > _MOST_TAKEN:
-                self.words = (
-                    f"No space left on device for this: the disk has {taken >> 30} GiB less than at its beginning"
-                )
+                self.words = "No space left on device for this: since its beginning, 64 GiB of the disk have gone"
             if self.words:
                 end_children(owner)
                 return

@@ -80,7 +80,7 @@ def _open(path: Path) -> IO[bytes]:
     facts = os.fstat(file.fileno())
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST_PACKED:
         file.close()
-        raise Stop(FAILED, f"its build left {path.name}, which is no file of at most {_MOST_PACKED >> 30} GiB")
+        raise Stop(FAILED, f"its build left {path.name}, which is no file of at most 2 GiB")
     _bound_directory(file, facts.st_size)
     return file
 
@@ -116,7 +116,7 @@ def _checked(whole: zipfile.ZipFile, name: str, version: str) -> list[zipfile.Zi
         if kind_of_top in ("dist-info", "data") and top != f"{name}-{version}":
             raise Stop(FAILED, f"its build made a wheel of {name} {version} with {parts[0][:200]!r}")
     if sum(info.file_size for info in infos) > _MOST_UNPACKED or len(seen) > _MOST_FILES:
-        raise Stop(FAILED, f"its build made a wheel of more than {_MOST_UNPACKED >> 30} GiB")
+        raise Stop(FAILED, "its build made a wheel of more than 4 GiB")
     return infos
 
 
@@ -195,7 +195,7 @@ def _pointing(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], named: re.Ma
     """The files of a wheel without its code."""
     described = [entry for entry in infos if ".dist-info/" in entry.filename and not entry.filename.endswith("/RECORD")]
     if sum(entry.file_size for entry in described) > _MOST_DIRECTORY:
-        raise Stop(FAILED, f"-e {editable.inside}: what describes it is more than {_MOST_DIRECTORY >> 20} MiB")
+        raise Stop(FAILED, f"-e {editable.inside}: what describes it is more than 16 MiB")
     info = {entry.filename: whole.read(entry) for entry in described}
     tops = {entry.filename.split("/")[0] for entry in infos if ".dist-info/" not in entry.filename}
     roots = [root for root in ("src", ".") if tops and all((editable.folder / root / top).exists() for top in tops)]

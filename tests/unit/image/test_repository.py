@@ -144,3 +144,51 @@ def test_what_was_written_is_read_again_and_what_another_wrote_is_not(folder, tm
     assert code.read(moved) is None
     code.write(moved, None)
     assert not (moved / "code.json").exists()
+
+
+def as_git_has_it(folder):
+    command = ["git", "-C", str(folder), "-c", "core.quotePath=false", "diff", "--name-only", "--no-renames", "HEAD"]
+    return tuple(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
+
+
+def test_what_has_changed_is_what_git_says(folder, tmp_path_factory):
+    lib = tmp_path_factory.mktemp("lib")
+    (lib / "lib.py").write_text("1\n")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "x")):
+        git(lib, *words)
+    for name in ("third", "clean"):
+        git(folder, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(lib), name)
+    for name in ("a", "b", "c", "d", "link", "same", "lines"):
+        (folder / name).write_text(f"{name}\n")
+    git(folder, "add", "--all", "--force")
+    git(folder, "commit", "-q", "-m", "more")
+    assert repository.look(folder).changed == as_git_has_it(folder) == ()
+    (folder / "a").chmod(0o755)
+    (folder / "b").unlink()
+    (folder / "link").unlink()
+    (folder / "link").symlink_to("a")
+    (folder / "staged").write_text("new\n")
+    git(folder, "add", "staged")
+    git(folder, "rm", "-q", "--cached", "c")
+    os.utime(folder / "same", (1, 1))
+    (folder / "d").write_text("other\n")
+    (folder / "third/lib.py").write_text("2\n")
+    assert repository.look(folder).changed == as_git_has_it(folder)
+    assert {"a", "b", "c", "d", "link", "staged", "third"} == {*repository.look(folder).changed}
+
+
+def test_the_diff_is_the_one_that_git_shows(folder):
+    (folder / "train.py").write_text("lr = 0.2\nmore\n")
+    (folder / "other.py").chmod(0o755)
+    (folder / "dir").mkdir()
+    (folder / "dir/new.py").write_text("no end of line")
+    git(folder, "add", "dir/new.py")
+    command = ["git", "-C", str(folder), "diff", "--no-color", "--no-renames", "HEAD"]
+    expected = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert repository.look(folder).diff == expected
+
+
+def test_ends_of_lines_that_git_changes_are_no_change(folder):
+    git(folder, "config", "core.autocrlf", "true")
+    (folder / "train.py").write_bytes(b"lr = 0.1\r\n")
+    assert repository.look(folder).changed == ()

@@ -180,3 +180,74 @@ def test_loops_of_links_end_and_a_pipe_is_named(folder, monkeypatch):
         odd = [note for note in code_layer.look(folder).notes if "pipe" in note]
         assert len(odd) <= 1
     assert any("queue" in note for note in code_layer.look(folder).notes)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A home of its own, with git's settings in it."""
+    home = tmp_path / "home"
+    (home / "config/git").mkdir(parents=True)
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    return home
+
+
+def test_the_users_own_rules_count_in_each_repository(folder, own):
+    assert "log 2.txt" in files(folder)
+    (own / "config/git/ignore").write_text("log*\n")
+    assert "log 2.txt" not in files(folder)
+    (own / "rules").write_text("train.py\n")
+    (own / "link").symlink_to(own / "rules")
+    (own / ".gitconfig").write_text("[core]\n\texcludesFile = ~/link\n")
+    assert "train.py" not in files(folder)
+    assert "log 2.txt" in files(folder)
+
+
+def test_rules_that_the_repositorys_own_settings_name_do_not_count(folder, own):
+    (own / "rules").write_text("train.py\n")
+    subprocess.run(["git", "-C", str(folder), "config", "core.excludesFile", str(own / "rules")], check=True)
+    assert "train.py" in files(folder)
+
+
+def test_a_work_tree_of_a_repository_elsewhere_is_one_of_its_own(folder, tmp_path):
+    commit(folder, "train.py", "a.ckpt")
+    subprocess.run(["git", "-C", str(folder), "worktree", "add", "-q", str(tmp_path / "tree")], check=True)
+    assert files(tmp_path / "tree") == {"train.py", "a.ckpt"}
+    assert not select(tmp_path / "tree").notes
+
+
+def test_what_leads_through_a_link_is_not_included(folder, tmp_path):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/id").write_text("secret")
+    (folder / "data/link").symlink_to(tmp_path / "private")
+    (folder / "here").symlink_to("sub")
+    for asked, told in (("data/link/id", "through a link"), ("here/local.txt", "--include sub/local.txt")):
+        with pytest.raises(UsageError) as refused:
+            files(folder, [asked])
+        assert told in f"{refused.value.message} {refused.value.hint}"
+    for asked in ("../private/id", str(tmp_path / "private/id"), "sub/../../private/id"):
+        with pytest.raises(UsageError, match="outside"):
+            files(folder, [asked])
+    assert "data/link" in select(folder, ["data"]).paths, "a link itself is sent, without what it leads to"
+    assert "data/link/id" not in select(folder, ["data"]).paths
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
+def test_a_repository_of_another_user_is_not_read_and_that_is_said(folder, own):
+    commit(folder, "a.ckpt")
+    subprocess.run(["chown", "-R", "4711", str(folder)], check=True)
+    chosen = select(folder)
+    assert "a.ckpt" not in chosen.paths
+    assert any("another user owns it" in note for note in chosen.notes)
+    (own / ".gitconfig").write_text(f"[safe]\n\tdirectory = {folder}\n")
+    assert "a.ckpt" in select(folder).paths
+
+
+@pytest.mark.parametrize("version", ["2", "3", "4"])
+def test_an_index_of_each_version_is_read(folder, version):
+    commit(folder, "runs/old/log", "a.ckpt", "sub/b.ckpt")
+    subprocess.run(["git", "-C", str(folder), "update-index", f"--index-version={version}"], check=True)
+    subprocess.run(["git", "-C", str(folder), "add", "-fN", "data/one.bin"], check=True)
+    assert {"runs/old/log", "a.ckpt", "sub/b.ckpt", "data/one.bin"} <= files(folder)

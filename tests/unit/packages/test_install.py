@@ -200,6 +200,15 @@ def test_a_host_whose_base_is_another_is_named_and_nothing_is_installed(bring):
     assert a.orders == ["describe"]
 
 
+def test_what_a_host_said_of_its_base_before_is_asked_again_where_others_say_something_else(bring):
+    lie = json.loads(json.dumps(DESCRIBED))
+    lie["base"][1]["requires"] = ["evil"]
+    bring("plain", mended := Place("mended", described=lie))
+    mended.described = DESCRIBED
+    bring("plain", mended, Place("b"))
+    assert mended.orders == ["describe", "install", "describe", "install"]
+
+
 @pytest.mark.holds("nobody-decides")
 def test_what_a_host_alone_made_up_counts_for_no_other_host(bring):
     lie = json.loads(json.dumps(DESCRIBED))
@@ -316,7 +325,7 @@ def test_a_uv_lock_is_obeyed_with_its_hashes_and_the_packages_of_the_folder(brin
     assert [line.split()[0] for line in a.locks[0][0]] == ["other==1.0", "plain==1.0"]
     assert sorted(row["wheel"] for row in a.locks[0][1]) == ["mine-1.0-py3-none-any.whl", "odd-1.0-py3-none-any.whl"]
     swapped = hashlib.sha256(FILES["plain-1.0-py3-none-any.whl"]).hexdigest()
-    with pytest.raises(DeployError, match="plain==1.0: the index has it with other hashes than your file pins"):
+    with pytest.raises(DeployError, match=r"plain==1.0: the index has it with other hashes than your file pins"):
         bring(lock.replace(swapped, "0" * 64), Place("a"), more=more, first="uv.lock")
 
 
@@ -350,6 +359,15 @@ def test_what_a_host_alone_said_of_its_files_blames_no_other_host_later(bring):
     with pytest.raises(DeployError, match="c: the installed files differ from those of liar"):
         bring("plain", liar, Place("c"))
     bring("plain", Place("a"), Place("b"))
+
+
+def test_a_host_that_failed_before_installs_beside_one_that_did_not(bring):
+    a, b = Place("a", {"install": {"failed": 1, "words": "no"}}), Place("b")
+    with pytest.raises(HostsFailed):
+        bring("plain", a, b)
+    a.fails.clear()
+    bring("plain", a, b)
+    assert a.has == b.has
 
 
 def test_of_two_hosts_that_differ_neither_is_believed(bring):

@@ -133,3 +133,15 @@ def test_git_sources_of_all_files_are_fetched_here(tmp_path):
         **{"requirements.txt": "-r b.txt\nx @ git+ssh://git@h/x.git@v1\n", "b.txt": "-e git+https://h/y#egg=y ; a\n"},
     )
     assert read(folder, sent).git == ("git+ssh://git@h/x.git@v1", "git+https://h/y#egg=y")
+
+
+def test_a_git_source_of_a_uv_lock_keeps_its_folder(tmp_path):
+    source = 'source = { git = "https://host/r.git?subdirectory=libs%2Fx&rev=v1#0123456789abcdef" }'
+    texts = {
+        "uv.lock": f'[[package]]\nname = "x"\n{source}\n',
+        "pyproject.toml": '[project]\nname = "a"\ndependencies = ["x"]\n',
+    }
+    for path, text in texts.items():
+        (tmp_path / path).write_text(text)
+    needs = requirements.read(tmp_path, "uv.lock", set(texts))
+    assert needs.git == ("git+https://host/r.git@0123456789abcdef#subdirectory=libs/x",)

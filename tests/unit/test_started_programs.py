@@ -1,0 +1,50 @@
+"""What Muster starts on this machine takes nothing of the current folder: it may be somebody else's.
+
+Python imports from there with `-c` and `-m`, unless it is told not to (-P, -I), or starts elsewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+# The parts of deploy/ that run in containers and on hosts: there is no folder of a user.
+FILES = [path for path in DEPLOY.rglob("*.py") if not {"inside", "probe"} & set(path.parts)]
+IS_PYTHON = ("sys.executable", "self.python", "python", "script.python()", "head.python", "'python3'", "'python'")
+
+
+def starts(path: Path) -> list[tuple[int, str]]:
+    """The commands of this module that start a Python with a module or a text, by line."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.List | ast.Tuple):
+            words = [ast.unparse(word) for word in node.elts]
+            begins = any(word in IS_PYTHON for word in words)
+            if begins and {"'-m'", "'-c'"} & set(words) and not {"'-P'", "'-I'"} & set(words):
+                found.append((node.lineno, ast.unparse(node)))
+    return found
+
+
+def elsewhere(path: Path) -> set[int]:
+    """The lines of calls that name the folder to start in."""
+    calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    named = [node for node in calls if any(word.arg == "cwd" for word in node.keywords)]
+    return {line for node in named for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+
+
+def test_no_python_is_started_that_imports_from_the_current_folder():
+    begun = {path: starts(path) for path in FILES}
+    bad = {path: [row for row in rows if row[0] not in elsewhere(path)] for path, rows in begun.items() if rows}
+    assert not {str(path): rows for path, rows in bad.items() if rows}
+
+
+def test_a_python_that_would_is_found(tmp_path):
+    bad = tmp_path / "bad.py"
+    bad.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip'])\n")
+    assert starts(bad)
+    (tmp_path / "json.py").write_text("raise SystemExit(7)\n")
+    for words, code in ((("-c", "import json"), 7), (("-P", "-c", "import json"), 0)):
+        assert subprocess.run([sys.executable, *words], cwd=tmp_path, check=False).returncode == code
