@@ -266,10 +266,10 @@ class Run:
 
         Raises DeployError with every host that failed.
         """
-        if slurm_run := self._on_slurm:
-            return slurm_runs.fetch(slurm_run, tuple(only), Recorder(lambda event: None))
-        hosts = self.cluster._inventory()
-        return fetch.fetch(hosts, self.id, tuple(only), Recorder(lambda event: None))
+        with consent.asking(self.cluster._door):
+            if slurm_run := self._on_slurm:
+                return slurm_runs.fetch(slurm_run, tuple(only), Recorder(lambda event: None))
+            return fetch.fetch(self.cluster._inventory(), self.id, tuple(only), Recorder(lambda event: None))
 
     def delete(self) -> None:
         """Remove the run and its files from the hosts. Raises DeployError."""

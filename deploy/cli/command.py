@@ -139,8 +139,12 @@ class Command(Task):  # type: ignore[misc]
     def __call__(self, *args: Any, allow_folder: bool = False, **given: Any) -> Any:
         """Do the task's work."""
         how = f"{FAB} {self.name} --allow-folder ..."
-        with consent.asking(consent.Door(lambda: Console(bool(given.get("json"))), allow_folder, how)):
+        with consent.asking(consent.Door(lambda: self.asker(bool(given.get("json"))), allow_folder, how)):
             return super().__call__(*args, **given)
+
+    def asker(self, as_json: bool) -> Console:
+        """Where the door shows and asks."""
+        return Console(as_json)
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """The options of the command line; for --help, only those that a user may give."""

@@ -24,7 +24,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from . import exit, renamed
-from .command import HOSTS, command
+from .command import HOSTS, Command, command
 
 COLLECTIVES = ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
@@ -33,7 +33,18 @@ LEAST_BURN_S, MOST_BURN_S = 5, 3600
 _LOADED = time.monotonic()
 
 
+class _OneObject(Command):
+    """With --json, standard output is the verdict alone."""
+
+    def asker(self, as_json: bool) -> Console:
+        """What the folder asks for stands on standard error."""
+        console = Console(as_json)
+        console.data = lambda value: None  # type: ignore[method-assign]
+        return console
+
+
 @command(
+    klass=_OneObject,
     example=(f"{FAB} preflight --hosts gpu-a,gpu-b", f"{FAB} preflight --backend auto --workers 2"),
     codes={
         DONE: "ready: the nodes will find each other",

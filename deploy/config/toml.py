@@ -6,11 +6,11 @@ inventory.py asks a table for the keys it knows; all other keys are errors. This
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from ..core import toml_text
 from ..core.errors import UsageError
 from ..core.text import amount
 
@@ -93,14 +93,12 @@ def read(path: Path) -> Table:
             text = file.read(_MOST + 1)
         if len(text) > _MOST:
             raise UsageError(f"{path}: larger than {amount(_MOST)}", "a table for each host takes a hundred bytes")
-        data = tomllib.loads(text.decode())
-    except RecursionError as fault:
-        raise UsageError(f"{path}: tables are nested too deeply", "each host is a table: [[hosts]]") from fault
+        data = toml_text.loads(text.decode())
     except OSError as fault:
         raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
     except UnicodeDecodeError as fault:
         raise UsageError(f"{path}: not UTF-8 text (byte {fault.start})", "save it as UTF-8") from fault
-    except tomllib.TOMLDecodeError as fault:
+    except ValueError as fault:
         raise UsageError(f"{path}: not valid TOML: {fault}", 'write strings in quotes: name = "a"') from fault
     if not data:
         raise UsageError(f"{path}: empty", 'each host is a table: [[hosts]], then name = "a" below it')

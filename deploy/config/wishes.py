@@ -5,7 +5,7 @@ The words come from a file that anybody may have written: they are shown in plai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Letters of a line on the screen, and how many lines a person is asked to read.
@@ -17,7 +17,7 @@ _MOST_ITEMS = 8
 class Wish:
     """One thing that a folder asks for: its kind, and exactly which. An answer is bound to `key`, which is never cut.
 
-    Wishes of a kind with the same `group` are alike: many of them are one line, which names them by `item`.
+    Wishes of a kind with the same `group` are alike: where there are many, they share a line that names them by `item`.
     """
 
     kind: str
@@ -43,8 +43,10 @@ def plain(text: str) -> str:
     )
 
 
-def lines(wishes: Iterable[Wish]) -> list[str]:
-    """The wishes as lines: those that are alike share one."""
+def lines(wishes: Sequence[Wish]) -> list[str]:
+    """The wishes as lines, one each; of many, those that are alike share one."""
+    if len(wishes) <= MOST_LINES // 2:
+        return [wish.shown() for wish in wishes]
     groups: dict[tuple[str, str], list[Wish]] = {}
     for wish in wishes:
         groups.setdefault((wish.kind, wish.group or wish.words), []).append(wish)

@@ -6,7 +6,6 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -78,7 +77,7 @@ class Walk:
         parts = below.split("/") if below else []
         for depth, part in enumerate(parts):
             place = "".join(f"{each}/" for each in parts[:depth])
-            rules += self._rules(top / place, place)
+            rules += self._rules(f"{top}/{place}", place)
             if _ignores(rules, f"{place}{part}", True):
                 repository, top, below, rules = None, folder, "", ()  # so its own rules hold
                 break
@@ -92,7 +91,7 @@ class Walk:
         """Look into all folders."""
         while self._waiting:
             place = self._waiting.pop()
-            if not place.is_ignored and (own := self._rules(self.folder / place.path, place.below)):
+            if not place.is_ignored and (own := self._rules(f"{self.folder}/{place.path}", place.below)):
                 place = replace(place, rules=place.rules + own)
             for number, (name, is_folder) in enumerate(names(self.folder, place.path, self.clock), 1):
                 self._take(place, name, is_folder)
@@ -146,14 +145,24 @@ class Walk:
             return ()
         if not repository:
             return self._mine
-        return (*self._mine, *(("", rules) for rules in _specs(repository.common / "info/exclude", repository.common)))
+        own = repository.common / "info/exclude"
+        if not own.is_file() or own.is_symlink():
+            return self._mine
+        return (*self._mine, *(("", rules) for rules in _specs(own, repository.common)))
 
     @cached_property
     def _mine(self) -> tuple[tuple[str, Rules], ...]:
-        return tuple(("", rules) for path in _own_files() for rules in _specs(path, path.parent))
+        path = _own_file()
+        return tuple(("", rules) for rules in (_specs(path, path.parent) if path.is_file() else ()))
 
-    def _rules(self, folder: Path, place: str) -> tuple[tuple[str, Rules], ...]:
-        return tuple((place, rules) for rules in _specs(folder / RULES, folder))
+    def _rules(self, folder: str, place: str) -> tuple[tuple[str, Rules], ...]:
+        where = f"{folder}/{RULES}"
+        try:
+            # As git: a link is no file of rules, nor is a folder or a pipe of that name.
+            is_file = stat.S_ISREG(os.lstat(where).st_mode)
+        except OSError:
+            return ()
+        return tuple((place, rules) for rules in _specs(Path(where), Path(folder))) if is_file else ()
 
     def _tracked(self, repository: Repository | None, below: str) -> frozenset[str]:
         if not repository:
@@ -202,18 +211,14 @@ def _ignores(rules: Sequence[tuple[str, Rules]], path: str, is_folder: bool) -> 
     return False
 
 
-def _own_files() -> list[Path]:
+def _own_file() -> Path:
     """The user's own file of rules for all repositories."""
-    if named := git.own_setting("core.excludesFile"):
-        return [Path(named[-1]).resolve()]
-    return [(Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git/ignore").resolve()]
+    named = git.own_setting("core.excludesFile")
+    default = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git/ignore"
+    return (Path(named[-1]) if named else default).resolve()
 
 
 def _specs(path: Path, folder: Path) -> list[Rules]:
-    # As git: a link is no file of rules, nor is a folder or a pipe of that name.
-    with suppress(OSError):
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return []
     text = read_rules(path, folder, "surrogateescape")  # git reads bytes
     return [] if text is None else [ignore.of_git(text, str(path))]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import select
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,18 +113,38 @@ class Objects:
         with TemporaryFile() as given:
             given.write(order.encode())
             given.seek(0)
-            done = subprocess.run(
-                command,
-                env=self._environment,
-                cwd=self._place,
-                stdin=given,
-                stdout=answer,
-                stderr=subprocess.DEVNULL,
-                timeout=_PATIENCE_S,
-                check=False,
-            )
-        if done.returncode not in good:
-            raise subprocess.CalledProcessError(done.returncode, command)
+            code = _ended(command, self._environment, self._place, given, answer)
+        if code not in good:
+            raise subprocess.CalledProcessError(code, command)
+
+
+def _ended(
+    command: Sequence[str], environment: Mapping[str, str], place: Path, given: IO[bytes], answer: IO[bytes]
+) -> int:
+    """Run a command to its end; its exit code. Raises OSError, TimeoutExpired."""
+    # The end of a pipe that it holds is its end: `wait` with a time would look every 50 ms.
+    ours, its = os.pipe()
+    try:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=place,
+            stdin=given,
+            stdout=answer,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(its,),
+        )
+        os.close(its)
+        its = -1
+        if not select.select([ours], [], [], _PATIENCE_S)[0]:
+            process.kill()
+            process.wait()
+            raise subprocess.TimeoutExpired(command, _PATIENCE_S)
+        return process.wait()
+    finally:
+        os.close(ours)
+        if its >= 0:
+            os.close(its)
 
 
 def limited(command: Sequence[str], seconds: int, most: int) -> list[str]:

@@ -168,7 +168,7 @@ def _of_variable(words: str, folder: Path, choice: Choice) -> str:
     """The option that gives a variable whose .env stayed here."""
     wanted = _VARIABLE.findall(words)[-1:]
     path = folder / ".env"
-    if not wanted or ".env" in choice.include or wanted[0] in choice.values or not path.is_file():
+    if not wanted or ".env" in choice.include or wanted[0] in choice.values or path.is_symlink() or not path.is_file():
         return ""
     try:
         has = wanted[0] in env_file.read(path)

@@ -111,7 +111,7 @@ def up(options: Options, console: Console) -> int:
     code_now = repository.look(folder, sending, look) if folder else None
     gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
     plan.check_ranks(asked.ranks, gpus, 1 + workers)
-    choice_of_backend, facts = _backend(options.backend, folder, gpus, 1 + workers)
+    choice_of_backend, facts = _backend(options.backend, _code(folder, choice.arguments), gpus, 1 + workers)
     with (
         Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts,
         ExitStack() as held,
@@ -177,18 +177,25 @@ def _new_folder_undone(run_dir: Path, choice: record.Choice) -> Iterator[None]:
         raise
 
 
-def _backend(wanted: str, folder: Path | None, gpus: int, nodes: int) -> tuple[plan.BackendChoice, EngineFacts]:
+def _code(folder: Path | None, arguments: Sequence[str]) -> tuple[Path, ...]:
+    """The folders of code that is no part of Muster: the script's, or that of a recipe of the user's."""
+    named = () if folder else environment.mounted(arguments, Path.cwd())[1]
+    return (folder,) if folder else tuple(path.parent for path in named if path.suffix == ".py")
+
+
+def _backend(wanted: str, code: Sequence[Path], gpus: int, nodes: int) -> tuple[plan.BackendChoice, EngineFacts]:
     """Where the nodes run, and what is known of the engine.
 
-    Raises UsageError if the script would run as this user, is another user's, and this user does not allow that.
+    Raises UsageError if the code would run as this user, is another user's, and this user does not allow that.
     """
     name = wanted or ("processes" if gpus else "auto")
     facts = _engine(name)
     on_gpus = plan.on_gpus(gpus, nodes) if gpus and not wanted else None
     choice = on_gpus or plan.choose_backend(name, facts, backends.BACKENDS)
-    if folder and not backends.BACKENDS[choice.name].in_containers and (owner := stranger(folder)):
-        words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
-        consent.require(folder, [Wish("script", words)], f"{FAB} up")
+    for folder in () if backends.BACKENDS[choice.name].in_containers else code:
+        if owner := stranger(folder):
+            words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
+            consent.require(folder, [Wish("script", words)], f"{FAB} up")
     return choice, facts
 
 

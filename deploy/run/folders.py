@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ..config import consent
+from ..config.asked import outside
+from ..config.wishes import Wish
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 # The trainer is beside this package: `trainer` in a checkout, `muster.trainer` in a wheel.
 TRAINER = f"{__package__.removesuffix('deploy.run')}trainer"
@@ -24,6 +28,14 @@ def with_trainer(environment: Mapping[str, str]) -> dict[str, str]:
         return dict(environment)
     others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(CHECKOUT))]
     return {**environment, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *others])}
+
+
+def ask_link(runs: Path) -> None:
+    """Ask before runs are written through a link that may have come with the folder. Raises UsageError."""
+    if runs.is_symlink() and (real := outside(runs, runs.parent)):
+        consent.require(
+            runs.parent, [Wish("runs", f"are written to {real}, where the link {runs.name} leads")], runs.name
+        )
 
 
 def link_agent_packages(folder: Path) -> None:

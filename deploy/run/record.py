@@ -120,7 +120,8 @@ def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[s
 
 
 def make_runs(runs: Path) -> None:
-    """Make the folder of this machine's runs, which git ignores."""
+    """Make the folder of this machine's runs, which git ignores. Raises UsageError as folders.ask_link does."""
+    folders.ask_link(runs)
     try:
         runs.mkdir(parents=True)
     except FileExistsError:

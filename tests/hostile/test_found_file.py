@@ -256,7 +256,8 @@ def test_what_was_shown_is_what_is_used_though_the_file_is_another_by_then(clone
     def meanwhile():
         clone.says('secrets = ["AWS_SECRET_ACCESS_KEY"]', '[[hosts]]\nname = "b"\naddress = "203.0.113.9"\n')
 
-    said = clone.person("status", answers=["y"], meanwhile=meanwhile)
+    said = clone.person("deploy", "--script", "train.py", answers=["y"], meanwhile=meanwhile)
+    assert said.questions == 1
     assert "203.0.113.9" not in said.screen
     assert clone.visits == 1, "the host that was shown"
     later = clone.person("status")
@@ -501,6 +502,8 @@ def test_a_script_of_another_users_folder_does_not_run_as_a_process_before_a_yes
     assert "script of uid 1234, whose folder this is, runs on this machine as you" in refused.output
     said = clone.person(*words, answers=["n"])
     assert (said.code, said.questions) == (USAGE, 1)
+    recipe = clone.types("up", "--backend", "processes", "--args", "--recipe sub/inner/train.py")
+    assert (recipe.code, "whose folder this is" in recipe.output) == (USAGE, True), "a recipe for Muster's own trainer"
     assert not ran.exists()
 
 
@@ -515,3 +518,28 @@ def test_a_user_without_a_home_is_asked_each_time(clone, monkeypatch):
     )
     assert clone.types("status").code == USAGE
     assert {path.name for path in clone.folder.iterdir()} <= {"cluster.toml", "runs", "train.py"}
+
+
+def test_the_verdict_of_a_preflight_stays_the_only_object_on_standard_output(clone):
+    clone.says('mounts = ["/data:/data"]')
+    said = clone.types("preflight", "--quick", "--json", "--allow-folder")
+    assert isinstance(json.loads(said.out), dict)
+    assert "mount /data:/data on all hosts" in said.err
+
+
+def test_runs_are_written_through_a_link_of_the_folder_only_after_a_yes(clone):
+    """The link came with the clone, and leads to where a login looks for programs."""
+    place = clone.there.home / "bin"
+    place.mkdir()
+    clone.there._before = clone.there._seen()
+    for path in sorted(clone.there.runs.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    clone.there.runs.rmdir()
+    clone.there.runs.symlink_to(place)
+    words = ("up", "--backend", "processes", "--script", "train.py", "--run", "r1")
+    refused = clone.types(*words)
+    assert refused.code == USAGE
+    assert f"runs are written to {place}, where the link runs leads" in refused.output
+    assert list(place.iterdir()) == []
+    assert clone.person(*words, answers=["n"]).questions == 1
+    assert list(place.iterdir()) == []

