@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,17 +153,17 @@ def loader() -> tuple[str, ...]:
     """What follows the name of the Python: it reads the program from its input, and leaves the rest to the program."""
     size = len(program())
     text = (
-        f"import sys\nb=sys.stdin.buffer.read({size})\n"
-        f"len(b)=={size} or sys.exit(9)\nexec(compile(b,'muster-packages','exec'))"
+        f"import sys,zlib\nb=sys.stdin.buffer.read({size})\n"
+        f"len(b)=={size} or sys.exit(9)\nexec(compile(zlib.decompress(b),'muster-packages','exec'))"
     )
     return ("-P", "-u", "-c", text)
 
 
 def program() -> bytes:
-    """The modules of inside/ as one text, each in the place of its imports."""
+    """The modules of inside/ as one text, each in the place of its imports, compressed."""
     texts = [_OWN_IMPORT.sub("", (_INSIDE / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
     child = (_INSIDE / "child.py").read_text(encoding="utf-8")
-    return "\n".join(texts).replace('\nCHILD = ""', f"\nCHILD = {child!r}", 1).encode()
+    return zlib.compress("\n".join(texts).replace('\nCHILD = ""', f"\nCHILD = {child!r}", 1).encode(), 9)
 
 
 def mount(volume: str) -> tuple[str, ...]:

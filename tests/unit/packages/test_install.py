@@ -14,7 +14,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
-from deploy.packages import base, commands, git, install, passwords, requirements, uv
+from deploy.packages import base, git, install, passwords, requirements, uv
 from deploy.packages.exchange import ToolFailed
 from deploy.packages.inside import tools
 from deploy.packages.places import Has
@@ -438,9 +438,3 @@ def test_nothing_of_a_package_runs_here(bring, tmp_path, backend):
 )
 def test_the_hint_is_the_next_step(words, hint):
     assert hint in install.hint(words)
-
-
-def test_the_program_is_one_text_without_the_rest_of_muster():
-    text = commands.program().decode()
-    compile(text, "program", "exec")
-    assert "\nfrom ." not in text
