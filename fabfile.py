@@ -9,9 +9,16 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 from fabric.main import program  # noqa: E402
 
-from deploy.cli.main import commands, end_quietly_when_nobody_reads, refusing, words_of  # noqa: E402
+from deploy.cli.main import (  # noqa: E402
+    commands,
+    end_quietly_when_nobody_reads,
+    refusing,
+    take_no_program_from_here,
+    words_of,
+)
 
 end_quietly_when_nobody_reads()
+take_no_program_from_here()
 refusing(program)
 # fab itself would run the words after `--` on its own hosts. It has read the command line, and not yet the tasks.
 if "--" in sys.argv and getattr(program, "core", None) and program.core.unparsed:

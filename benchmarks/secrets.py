@@ -27,7 +27,7 @@ from benchmarks.rivals import by_hand
 from benchmarks.searched import INSIDE, Search, wait
 from benchmarks.venv import HOME
 from deploy.hosts.options import tag_of
-from lab import index
+from lab import certificate, index
 
 FAB, IMAGE = HOME / ".venv" / "bin" / "fab", "muster-trainer:cpu"
 _SHELL = ("FROM_SHELL", "CHANGED", "WANDB_API_KEY", "IN_ARGUMENT")
@@ -104,7 +104,8 @@ class _Commands:
         secrets += ["--secret", f"FROM_FILE={self.folder}/token.txt", "--secret", f"HF_TOKEN={beside}/hf-token"]
         secrets += ["--secret-file", f"account.json={beside}/account.json"]
         more = ["--image", IMAGE, "--folder", str(self.folder), "--run", self.run, "--script", script]
-        return self.fab("deploy", *more, *secrets, *words, hosts=hosts)
+        # A git source is asked for: nobody is here to answer.
+        return self.fab("deploy", "--allow-folder", *more, *secrets, *words, hosts=hosts)
 
 
 def _refusals(command: _Commands, plants: Mapping[str, Plant]) -> None:
@@ -147,7 +148,8 @@ def _indexes(plants: Mapping[str, Plant], gateway: str) -> Iterator[tuple[dict[s
         first = served.enter_context(index.serve(gateway, plain, f"me:{plants['INDEX'].value}"))
         second = served.enter_context(index.serve(gateway, mine, f"me:{plants['NEEDS'].value}"))
         repository = _repository(served.enter_context(nodes.scratch()))
-        source = served.enter_context(index.serve("127.0.0.1", repository, f"me:{plants['SOURCE'].value}"))
+        signed = certificate.make(served.enter_context(nodes.scratch()) / "tls.pem")
+        source = served.enter_context(index.serve("127.0.0.1", repository, f"me:{plants['SOURCE'].value}", signed))
         git = source.removesuffix("/simple")
         needs = f"--extra-index-url {second}\nplain\nmine\nsourced @ git+{git}/sourced.git\n"
         proxy = f"http://me:{plants['PROXY'].value}@{gateway}:9"
@@ -157,6 +159,7 @@ def _indexes(plants: Mapping[str, Plant], gateway: str) -> Iterator[tuple[dict[s
                 "HTTP_PROXY": proxy,
                 "NO_PROXY": f"{gateway},127.0.0.1",
                 "UV_HTTP_RETRIES": "0",
+                "GIT_SSL_CAINFO": str(signed),
             },
             needs,
         )

@@ -115,9 +115,16 @@ def end_quietly_when_nobody_reads() -> None:
     sys.excepthook = hook
 
 
+def take_no_program_from_here() -> None:
+    """Leave relative folders out of PATH: `ssh` of the current folder may be somebody else's program."""
+    places = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join(place for place in places if os.path.isabs(place))
+
+
 def main() -> None:
     """The console command `muster`; ends the process with the task's exit code."""
     end_quietly_when_nobody_reads()
+    take_no_program_from_here()
     words = words_of(sys.argv[1:])
     program = _Program(version=version(DISTRIBUTION), namespace=commands(words), name="muster", binary="muster")
     program.run(["muster", *words])

@@ -119,7 +119,8 @@ class Scene:
     @property
     def _environment(self) -> dict[str, str]:
         return {
-            "PATH": os.environ["PATH"],
+            # As some have it: an empty entry is the current folder too.
+            "PATH": f".::{os.environ['PATH']}",
             "HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.home / "config"),
             "PYTHONDONTWRITEBYTECODE": "1",
