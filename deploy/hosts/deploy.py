@@ -258,7 +258,8 @@ def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:
         folder = record.folder_of(folders.RUNS, RunId(name))
         if folder.exists() or name in taken:
             raise UsageError(f"--run {name}: a run of this name exists already", "choose another name")
-        folder.mkdir(record.OWNERS, parents=True)
+        record.make_runs(folder.parent)
+        folder.mkdir(record.OWNERS)
         return folder
     words = ("--recipe", environment.script_name(work.script)) if work.script else work.arguments
     return record.make_folder(folders.RUNS, words, time.time(), taken, secrets.token_hex(2))
