@@ -81,14 +81,14 @@ def wait_for(path: Path, most_s: float, say: Callable[[str], None] = lambda _: N
 
     Raises DeployError if that process still has it after `most_s`.
     """
-    end, told = time.monotonic() + most_s, False
+    end, named = time.monotonic() + most_s, False
     while (lock := hold(path)) is None:
         if time.monotonic() > end:
             text = f"{path}: {keeper(path)} has kept it locked for {in_seconds(most_s)}"
             raise DeployError(text, "wait until that process ends, or end it")
-        if not told:
+        if not named:
             say(f"waits for {keeper(path)}, which has {path}")
-            told = True
+            named = True
         time.sleep(_POLL_S)
     try:
         yield
