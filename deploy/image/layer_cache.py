@@ -6,7 +6,6 @@ checks the digest first. The cache removes damaged files, and above its bound th
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -17,10 +16,11 @@ from pathlib import Path
 from typing import IO, cast
 
 from ..core.errors import DeployError
+from ..run import locks
 from .compression import CODECS, PIECE, Codec, CompressedLayer, compress, decompress
 
 MOST = 20 << 30  # bytes in all
-_PART = ".part"
+_PART, _SAVE_S = ".part", 3600.0
 
 
 def default_folder() -> Path:
@@ -145,10 +145,8 @@ class LayerCache:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._folder.chmod(0o700)  # only the owner may read what is in an image, as with the engine
-        with (self._folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        # Only the owner may read what is in an image, as with the engine.
+        with locks.wait_for(locks.own_folder(self._folder) / "lock", _SAVE_S):
             # No other push writes while we hold the lock, so a killed push left this part.
             for part in self._folder.glob(f"*{_PART}"):
                 part.unlink()

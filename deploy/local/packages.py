@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import os
 from collections.abc import Callable, Sequence
@@ -17,16 +16,17 @@ from ..packages.places import HERE, DockerPlace, Here, Place, ProcessPlace
 from ..packages.requirements import Requirements
 from ..report import packages as packages_shown
 from ..report.console import Console
+from ..run import locks
 from ..run.environment import IMAGE_USER, Packages
 from . import script
 
 IMAGE = "muster-trainer:cpu"
+_INSTALL_S = 3600.0
 
 
 def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
     """Install what a script needs beside its Python's own packages; None if this Python has all of it."""
-    folder = store.default_folder().parent / "environments"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = locks.own_folder(store.default_folder().parent / "environments")
     place = ProcessPlace(HERE, script.python(), folder, script.sent(run_dir))
     target = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(target, commands.variables(os.environ, {}, target)) if target else None
@@ -37,16 +37,14 @@ def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packa
     owner = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
     source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
     place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source, code_layers=0)
-    folder = store.default_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = locks.own_folder(store.default_folder())
     volume = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(volume, commands.variables(place.look().variables, {})) if volume else None
 
 
 def _bring(place: Place, needs: Requirements, folder: Path, console: Console, source: Path) -> str:
     """The environment's name. A second `fab up` waits until the first one has installed."""
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locks.wait_for(folder / ".lock", _INSTALL_S, console.note):
         return packages_shown.bring([place], needs, _each, console, source).environments.get(HERE, "")
 
 

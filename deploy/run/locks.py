@@ -1,17 +1,25 @@
 """Locks between commands on this machine: files held with flock, which the kernel releases when their holder dies.
 
 Each run folder has one, so that two commands never drive one run. Each rendezvous port has one, so that two runs that
-start at the same moment never take the same port. host/lock.py has the locks of hosts.
+start at the same moment never take the same port. They lie in folders of the user's: whoever may open a file can keep
+it locked. No wait for one is without an end, or without a word about who has it. host/lock.py has the locks of hosts.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..core.errors import DeployError
+from ..core.printable import one_line
+from ..core.text import in_seconds
+
+_POLL_S = 0.1
 
 
 class Lock:
@@ -52,7 +60,52 @@ def hold_run(run_dir: Path) -> Lock | None:
 
 def hold_port(port: int) -> Lock | None:
     """Take the lock of a port here: a run holds it from its choice until its end. None if another run holds it."""
-    return hold(Path(tempfile.gettempdir()) / f"muster-{os.getuid()}-port-{port}.lock")
+    # Machines may share a home.
+    folder = own_folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "ports")
+    return hold(folder / f"{platform.node()}-{port}.lock")
+
+
+def own_folder(folder: Path) -> Path:
+    """Make a folder that only this user may enter, or close one that others may enter. Raises DeployError."""
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as fault:
+        raise DeployError(f"{folder}: cannot be made: {fault.strerror}", "set XDG_CACHE_HOME") from fault
+    return folder
+
+
+@contextmanager
+def wait_for(path: Path, most_s: float, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """Hold the lock at `path` until the end of the `with`. `say` gets who has it, in words.
+
+    Raises DeployError if that process still has it after `most_s`.
+    """
+    end, named = time.monotonic() + most_s, False
+    while (lock := hold(path)) is None:
+        if time.monotonic() > end:
+            text = f"{path}: {keeper(path)} has kept it locked for {in_seconds(most_s)}"
+            raise DeployError(text, "wait until that process ends, or end it")
+        if not named:
+            say(f"waits for {keeper(path)}, which has {path}")
+            named = True
+        time.sleep(_POLL_S)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def keeper(path: Path) -> str:
+    """Who keeps a file locked, in words, as far as this machine says."""
+    with suppress(OSError, ValueError):
+        inode = str(path.stat().st_ino)
+        for row in Path("/proc/locks").read_text().splitlines():
+            cells = row.split()
+            if cells[1] == "FLOCK" and cells[-3].rpartition(":")[2] == inode:
+                command = Path(f"/proc/{int(cells[-4])}/cmdline").read_bytes().decode(errors="replace")
+                return f"process {cells[-4]} ({one_line(command.replace(chr(0), ' ')[:80].strip())})"
+    return "another process"
 
 
 def _still_there(path: Path, descriptor: int) -> bool:

@@ -65,9 +65,9 @@ _OUTCOME = shaped(
 )
 # A record names the backend of real hosts so, and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
-# Only its owner may look into a run folder, with its checkpoints, logs and arguments, or list the run folders. The user
-# of a container must be able to reach the container's own run folder.
-OWNERS, PASSED_THROUGH = 0o700, 0o711
+# Only its owner may enter a run folder, with its checkpoints, logs and arguments, or the folder of the runs. An engine
+# mounts a run's own folder into its container, so nobody has to pass through.
+OWNERS = 0o700
 # A plain `docker compose up` lets its containers make their run folders.
 _OPENED_BY_COMPOSE = 0o1777
 # In a folder of runs that Muster made.
@@ -120,14 +120,25 @@ def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[s
 
 
 def make_runs(runs: Path) -> None:
-    """Make the folder of this machine's runs, which git ignores. Raises UsageError as folders.ask_link does."""
+    """Make the folder of this machine's runs, which git ignores, and others cannot enter.
+
+    Raises UsageError as folders.ask_link does.
+    """
     folders.ask_link(runs)
     try:
-        runs.mkdir(parents=True)
+        runs.mkdir(OWNERS, parents=True)
     except FileExistsError:
+        _close(runs)
         return
     with suppress(OSError):
         (runs / ".gitignore").write_text(_IGNORED)
+
+
+def _close(runs: Path) -> None:
+    """Close a folder of runs that is ours; a link leads to a folder that may serve for more."""
+    about = runs.lstat()
+    if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and about.st_mode & 0o7777 != _OPENED_BY_COMPOSE:
+        runs.chmod(OWNERS)
 
 
 def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collection[str] = (), mark: str = "") -> Path:
@@ -137,9 +148,6 @@ def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collect
     that a command on another machine cannot choose the same name at the same moment.
     """
     make_runs(runs)
-    with suppress(PermissionError):
-        if runs.stat().st_mode & 0o7777 != _OPENED_BY_COMPOSE:
-            runs.chmod(PASSED_THROUGH)
     name = f"{time.strftime('%Y-%m-%d-%H%M', time.localtime(now))}-{recipe_name(arguments)}{f'-{mark}' * bool(mark)}"
     for attempt in range(1, 1000):
         folder = runs / (name if attempt == 1 else f"{name}-{attempt}")

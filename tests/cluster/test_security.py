@@ -268,14 +268,15 @@ def test_nothing_of_an_ended_run_is_left(ended):
 
 
 @pytest.mark.holds("what-stays")
+@pytest.mark.holds("runs-closed")
 def test_what_stays_is_the_owners_alone(ended):
     for host in ended.hosts:
         left = ended.rack.on(host, "ls -A ~/.muster").split()
         assert {name for name in left if not name.startswith("lock-")} <= {
             *("audit.log", "cache", "folders", "packages", "runs")
         }
-        modes = ended.rack.on(host, f"stat -c %a ~/.muster ~/.muster/runs/{ended.id} ~/.muster/audit.log").split()
-        assert modes == ["700", "700", "600"]
+        places = f"~/.muster ~/.muster/runs ~/.muster/runs/{ended.id} ~/.muster/audit.log"
+        assert ended.rack.on(host, f"stat -c %a {places}").split() == ["700", "700", "700", "600"]
         assert ended.rack.on(host, f"ls ~/.muster/runs/{ended.id}/logs")
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -236,8 +237,22 @@ def _copy(child: subprocess.Popen[bytes], log: Any, mask: Mask) -> None:
 
 def _post(url: str, about: Mapping[str, Any]) -> str:
     request = urllib.request.Request(url, json.dumps(about).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=_POST_S) as reply:
-        return "" if reply.status < 300 else f"{url} answered {reply.status}"
+    try:
+        with urllib.request.build_opener(_Stays).open(request, timeout=_POST_S) as reply:
+            return "" if reply.status < 300 else f"{url} answered {reply.status}"
+    except urllib.error.HTTPError as fault:
+        if 300 <= fault.code < 400:
+            return (
+                f"the server answered {fault.code}, and sends us elsewhere: nothing was posted there; give its own URL"
+            )
+        raise
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """What is posted goes where the user said, and nowhere else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow no redirect: the answer counts as an error."""
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

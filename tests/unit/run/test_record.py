@@ -47,10 +47,21 @@ def test_a_run_is_for_its_owner_alone(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir(mode=0o755)
     run_dir = make_run(runs)
-    assert [path.stat().st_mode & 0o777 for path in (runs, run_dir)] == [0o711, 0o700]
+    assert [path.stat().st_mode & 0o777 for path in (runs, run_dir)] == [0o700, 0o700]
     run_dir.chmod(0o755)  # of a version that left it open
     record.open_start(run_dir, record.Choice(run_dir, ()), "processes", "why", ["master"], NOON)
     assert run_dir.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.holds("runs-closed")
+def test_a_folder_of_runs_that_is_made_or_found_is_closed_and_a_link_elsewhere_is_left(tmp_path: Path) -> None:
+    made, found, link, elsewhere = (tmp_path / name for name in ("made", "found", "link", "elsewhere"))
+    found.mkdir(0o755)
+    elsewhere.mkdir(0o755)
+    link.symlink_to(elsewhere)
+    for runs in (made, found, link):
+        record.make_runs(runs)
+    assert [path.stat().st_mode & 0o777 for path in (made, found, elsewhere)] == [0o700, 0o700, 0o755]
 
 
 def test_a_name_that_another_checkout_uses_is_passed_over(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,29 @@ def test_what_the_command_prints_shows_no_secret(tmp_path, monkeypatch):
 def test_a_url_that_does_not_answer_is_noted_and_nothing_more(tmp_path):
     on_end.act(plan(tmp_path, "http://127.0.0.1:9/"), {"end": "done", "lost": []}, {})
     assert "refused" in notes(tmp_path)[0]["error"]
+
+
+@pytest.mark.holds("on-end-stays")
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_a_server_that_sends_us_elsewhere_gets_nothing_posted_there(tmp_path, code):
+    asked = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.append((self.command, self.path))
+            self.send_response(code)
+            self.send_header("Location", f"http://127.0.0.1:{port}/elsewhere")
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        port = server.server_port
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        on_end.act(plan(tmp_path, f"http://127.0.0.1:{port}/hook"), {"end": "done", "lost": []}, {})
+        server.shutdown()
+    assert asked == [("POST", "/hook")]
+    assert f"answered {code}, and sends us elsewhere" in notes(tmp_path)[0]["error"]

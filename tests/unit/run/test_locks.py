@@ -1,0 +1,83 @@
+"""Locks of this machine: one holder, in folders that are the user's alone, and no wait without an end or a word."""
+
+import fcntl
+import os
+import subprocess
+import sys
+
+import pytest
+
+from deploy.core.errors import DeployError
+from deploy.run import locks
+
+HELD = """
+import fcntl, sys, time
+file = open(sys.argv[1], "a")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def other():
+    """Another process keeps the lock at a path."""
+    started = []
+
+    def keep(path):
+        started.append(subprocess.Popen([sys.executable, "-c", HELD, str(path)], stdout=subprocess.PIPE, text=True))
+        assert started[-1].stdout.readline() == "held\n"
+        return started[-1].pid
+
+    yield keep
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.holds("locks-end")
+def test_a_wait_for_a_lock_that_another_keeps_ends_and_says_who_has_it(tmp_path, other):
+    path, said = tmp_path / "lock", []
+    pid = other(path)
+    with (
+        pytest.raises(DeployError, match=rf"process {pid} \(.*python") as caught,
+        locks.wait_for(path, 0.3, said.append),
+    ):
+        raise AssertionError("we have it")
+    assert str(path) in caught.value.message
+    assert len(said) == 1
+    assert f"process {pid}" in said[0]
+
+
+def test_a_lock_that_is_given_back_is_taken(tmp_path):
+    with locks.wait_for(tmp_path / "lock", 5):
+        assert locks.hold(tmp_path / "lock") is None
+    lock = locks.hold(tmp_path / "lock")
+    assert lock
+    lock.release()
+    assert not (tmp_path / "lock").exists()
+
+
+@pytest.mark.holds("locks-end")
+def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DeployError, match="cannot be locked"), locks.wait_for(tmp_path / "lock", 5):
+        raise AssertionError("we have it")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.holds("locks-end")
+def test_the_lock_of_a_port_lies_where_nobody_else_comes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "muster").mkdir()
+    (tmp_path / "muster" / "ports").mkdir(0o755)
+    lock = locks.hold_port(29500)
+    assert lock
+    assert locks.hold_port(29500) is None
+    (made,) = (tmp_path / "muster").iterdir()
+    assert made.stat().st_mode & 0o777 == 0o700
+    (file,) = made.iterdir()
+    with file.open() as known, pytest.raises(BlockingIOError):
+        fcntl.flock(known, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    assert os.stat(file).st_mode & 0o777 == 0o600
+    lock.release()
