@@ -62,7 +62,8 @@ _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _OPERATOR = re.compile(r"(?:^|\s)(&&|\|\|?|&|[0-9]?>>?|<)|(;)(?=\s|$)")
 # At a command's end: what keeps its output, or lets it run without its terminal. A file's name in quotes stays.
 _NO_MATTER_BEHIND = re.compile(
-    r"(?:\s*(?<!\S)(?:\d?>&\d|(?:\d|&)?>>?\s*[^\s&|<>\"';]+|\|&?\s*tee\s+(?:-a\s+)?[^\s&|<>\"';]+|&))+\s*$"
+    r"(?:\s{0,20}(?<!\S)(?:\d?>&\d|(?:\d|&)?>>?\s{0,20}[^\s&|<>\"';]{1,400}|"
+    r"\|&?\s{0,20}tee\s{1,20}(?:-a\s{1,20})?[^\s&|<>\"';]{1,400}|&)){1,10}\s{0,20}$"
 )
 # An init_method of torch.distributed. `{master}` in it is Muster's to fill in.
 _OWN_ADDRESS = re.compile(r"(?:^|=)tcp://(?!\{)")

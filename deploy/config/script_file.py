@@ -15,8 +15,10 @@ from .script import PER_NODE
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 # In a line that is not a comment; a backslash continues a line.
-_ALONE = re.compile(r"^[^#\n]*\b(?:torchrun|torch\.distributed\.run)\b(?:[^\n#]|\\\n)*--standalone\b", re.MULTILINE)
-_MOST_SHELL = 1 << 18
+_ALONE = re.compile(
+    r"^[^#\n]{0,999}?\b(?:torchrun|torch\.distributed\.run)\b(?:[^\n#]|\\\n){0,999}?--standalone\b", re.M
+)
+_MOST_SHELL = 1 << 17
 
 
 def file_of(words: Sequence[str]) -> str:

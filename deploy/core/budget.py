@@ -29,7 +29,7 @@ class Budget:
     def __init__(self, now: Callable[[], float] = time.thread_time) -> None:
         self._now, self._began = now, now()
         self._asked_at, self._last = time.monotonic(), self._began
-        self._megabytes, self._kept = 0.0, 0
+        self._megabytes, self._things = 0.0, 0
 
     def add(self, size: int) -> None:
         """So many more bytes were read, as they lie on the disk."""
@@ -37,8 +37,8 @@ class Budget:
 
     def keep(self, things: int = 1) -> bool:
         """Whether there is room to keep so many more things."""
-        self._kept += things
-        return self._kept <= _MOST_KEPT
+        self._things += things
+        return self._things <= _MOST_KEPT
 
     @property
     def is_behind(self) -> bool:

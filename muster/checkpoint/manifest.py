@@ -74,7 +74,10 @@ def _facts(file: File) -> dict[str, Any]:
 
 def parse_manifest(text: str) -> Manifest:
     """The manifest in `text`. Raises ValueError, KeyError or TypeError if it is none."""
-    facts = parse(text)
+    return _manifest_of(parse(text))
+
+
+def _manifest_of(facts: Any) -> Manifest:
     files = {str(name): File(**file) for name, file in facts["files"].items()}
     if not files or any(Path(name).name != name or name in (".", "..") for name in files):
         raise ValueError("a file of a checkpoint lies beside its manifest")
@@ -99,7 +102,8 @@ def read_manifest(path: Path) -> Manifest:
         raise CheckpointError(f"{path}: {reason}", ACCEPTED)
     try:
         text = read(path / MANIFEST)
-        number = parse(text)["format"]
+        facts = parse(text)
+        number = facts["format"]
         if not _is_whole(number):
             raise ValueError("a format is a number")
         if number > FORMAT:
@@ -107,7 +111,7 @@ def read_manifest(path: Path) -> Manifest:
                 f"{path}: format {number}: a newer Muster wrote it, and this one reads up to format {FORMAT}",
                 "continue with the Muster that wrote it, or update this one (with `make image` if it is in an image)",
             )
-        manifest = parse_manifest(text)
+        manifest = _manifest_of(facts)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no {MANIFEST} in it: not a checkpoint of this trainer", ACCEPTED) from error
     except OSError as error:

@@ -23,7 +23,7 @@ from trainer.node.ends import Ends
 from trainer.verdict import read_verdict
 
 # Of each reader so many crafted inputs, and so many texts that almost fit a pattern: all in less than half a minute.
-SHARE, TEXTS, LONGEST, MOST_S = 3, 8, 4096, 0.15
+SHARE, TEXTS, LONGEST, MOST_S = 2, 5, 4096, 0.15
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 NOISE = "".join(f"a.b.Error{chr(97 + n % 26)}: {chr(97 + n // 26)}{'x' * (n % 9)} failed error\n" for n in range(600))
 

@@ -235,8 +235,8 @@ class Node:
         return [int(text) for text in texts if re.fullmatch(r"[0-9]{1,9}\n?", text)]
 
     def _verdicts(self) -> list[Verdict]:
-        found = (read_verdict(path) for path in sorted(self.outcome.glob("[!.]*.json")))
-        return [verdict for verdict in found if verdict]
+        paths = sorted(self.outcome.glob("[!.]*.json"))
+        return [verdict for path in paths if (verdict := read_verdict(path))]
 
     def _code(self, torchrun_code: int) -> int:
         if self._group and self._group.has_left:
