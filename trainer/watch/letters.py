@@ -152,6 +152,12 @@ class Reading:
 
     def place_of_last(self, count: int) -> tuple[int, int]:
         """Where the last so many letters stand: to read the end of the data again is faster than to find all places."""
+        if not self._level:
+            end = len(self._data.rstrip(b"\r\n"))
+            at = latest = end - count
+            while (before := latest - _breaks(self._data, at, end)) != at:
+                at = before
+            return at, end
         last = self.letters[-count:]
         for window in (4 * count + 256, len(self._data)):
             begin = max(0, len(self._data) - window)
@@ -177,10 +183,15 @@ class Reading:
 def readings(data: bytes) -> Iterator[Reading]:
     """All readings of a text that differ. The first is fast; the others are made only of a text that needs them."""
     yield Reading(data)
-    if not data.isascii() or any(mark in data for mark in _MARKS) or _MARGIN.search(data):
+    if not is_plain(data) or _MARGIN.search(data):
         yield Reading(data, 1)
         if b"\x1b]" in data:
             yield Reading(data, 2)
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether a text has no letters but those that it shows, whatever its margins."""
+    return data.isascii() and not any(mark in data for mark in _MARKS)
 
 
 def condensed(text: bytes) -> bytes:

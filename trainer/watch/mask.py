@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
-from .letters import Reading, colours, condensed, readings
+from .letters import Reading, colours, condensed, is_plain, readings
 
 LEAST = 8  # bytes
 SHOWN = b"***"
@@ -21,13 +21,16 @@ FEW = 3
 _BLOCK = 1 << 16
 # A value whose letters are nearly all punctuation would hide lines of a table: it is looked for as it is.
 _LEAST_TELLING = 6
+# Of a longer value, each part of this size counts: what is held back is read again with all that follows.
+_PART = 512
 # What may stand between two letters of a value that is held back, all in all: a colour for each.
 _HELD_EACH, _HELD_MORE = 48, 4096
 _ODD = "surrogateescape"
+# The letters that text lacks most often, first.
+_RAREST_FIRST = "zqjxkvwybgfmpucdlhrstnioea0123456789"
 
 
-@dataclass(frozen=True)
-class _Begun:
+class _Begun(NamedTuple):
     """What at the end of a text may be the beginning of values: from `at`, its last letter before `end`.
 
     `most`: how many letters it has; `half`: whether that is over half of a value.
@@ -49,10 +52,12 @@ class Mask:
     def __init__(self, hidden: Iterable[str]) -> None:
         values = {value.strip() for text in hidden for value in (text, *text.splitlines())}
         values = {value for value in values if len(value.encode(errors=_ODD)) >= LEAST}
-        self._values = sorted({letters for value in values for letters in _forms(value)}, key=len)
+        forms = {letters for value in values for letters in _forms(value)}
+        self._values = sorted({part for letters in forms for part in _parts(letters)}, key=len)
         self._exact = sorted({form for value in values for form in _exact_forms(value)})
         longest = max(map(len, (*self._values, *self._exact)), default=0)
         self._held_most = _HELD_EACH * longest + _HELD_MORE
+        self._letters = {value: _letters_of(value) for value in self._values}
         # Of what is held, the first `_passed` bytes have been shown, or hidden, already.
         self._held, self._passed, self._begun = b"", 0, _Begun(0, 0)
 
@@ -85,16 +90,23 @@ class Mask:
 
     def _take(self, data: bytes) -> bytes:
         data = self._held + data
-        spans, begun = self._find(data)
-        begin = begun.at
+        unread = 0 if self._may_have_one(data) else max(0, len(data) - self._held_most)
+        spans, begun = self._find(data[unread:])
+        begin, end = begun.at + unread, begun.end + unread
         shown, at = _hidden(data, spans, self._passed, begin)
         self._held, self._passed = data[begin:], at - begin
-        self._begun = replace(begun, at=0, end=begun.end - begin)
+        self._begun = _Begun(0, end - begin, begun.most, begun.half)
         if len(self._held) > self._held_most:
             return shown + self.rest()
-        if self._held.endswith(b"\n") and (begun.most <= FEW or at >= begun.end):
+        if self._held.endswith(b"\n") and (begun.most <= FEW or at >= end):
             shown += self.settle()
         return shown
+
+    def _may_have_one(self, data: bytes) -> bool:
+        """Whether there may be a whole value: long texts often lack a letter of each, and to see that takes no time."""
+        if len(data) < 4 * self._held_most or self._exact or not is_plain(data):
+            return True
+        return any(all(small in data or big in data for small, big in self._letters[value]) for value in self._values)
 
     def _find(self, data: bytes) -> tuple[list[tuple[int, int]], _Begun]:
         """Where values stand in a text, and what at its end may be the beginning of one."""
@@ -166,6 +178,11 @@ def _written(value: str) -> Iterator[bytes]:
         yield text.encode(errors=_ODD)
 
 
+def _letters_of(value: bytes) -> list[tuple[bytes, bytes]]:
+    """The letters without which a text cannot have this value, small and big."""
+    return [(small.encode(), small.upper().encode()) for small in _RAREST_FIRST if small.encode() in value]
+
+
 def _is_telling(letters: bytes) -> bool:
     return len(letters) - letters.count(b"_") - letters.count(b" ") >= _LEAST_TELLING
 
@@ -181,6 +198,11 @@ def _forms(value: str) -> Iterator[bytes]:
         whole = Reading(coded[(0, 2, 3)[before] : (before + len(data)) * 8 // 6]).letters
         if len(whole) >= LEAST and _is_telling(whole):
             yield whole
+
+
+def _parts(letters: bytes) -> Iterator[bytes]:
+    yield from (letters[at : at + _PART] for at in range(0, len(letters) - _PART, _PART))
+    yield letters[-_PART:]
 
 
 def _exact_forms(value: str) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from . import waits
+from .failure import masked
 from .looks import SECONDS as LOOK_SECONDS
 from .looks import Looks
 from .losses import Losses
@@ -176,7 +177,7 @@ class Watcher:
 
     def unseen(self, what: str, message: str) -> None:
         """What cannot be told of this script, and why."""
-        self._unseen.setdefault(what, message)
+        self._unseen.setdefault(what, masked(message))
 
     def _begin(self, tensors: Any) -> None:
         """The first gradient, or step: this process trains."""

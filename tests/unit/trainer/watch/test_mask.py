@@ -167,6 +167,13 @@ def test_a_whole_line_is_seen_at_once_though_its_end_may_go_on_below():
     assert mask.take(b"6789abcdef\n") == b"***\n"
 
 
+def test_a_long_value_is_hidden_whole_and_so_is_a_long_part_of_it():
+    value = "".join(random.Random(5).choices(LETTERS, k=2000))
+    for cuts in ((), (700, 701, 1500)):
+        assert masked(f"x {value} y\n".encode(), [value], cuts).replace(SHOWN, b"") == b"x  y\n"
+    assert value[600:900] not in masked(f"x {value[400:1600]} y".encode(), [value]).decode()
+
+
 def test_colours_stay_where_a_value_goes():
     assert masked(f"\x1b[31mkey {KEY[:4]}\x1b[1m{KEY[4:]}\x1b[0m.".encode(), [KEY]) == b"\x1b[31mkey ***\x1b[1m\x1b[0m."
 
