@@ -118,6 +118,19 @@ def test_a_folder_of_roots_is_used_and_one_that_anybody_could_change_is_not():
 
 
 @pytest.mark.holds("claims-are-nobodys")
+@pytest.mark.parametrize("squatted", ["run-5-bb", "run-5-bb.lock"])
+def test_whoever_takes_the_name_of_a_claim_first_keeps_no_run_from_its_start(squatted):
+    script = Scripts(claims.__file__).text("claims_function")
+    write = (
+        f"{script}\nclaims_place; write_claim run-5-bb '{json.dumps({**ABOUT, 'token': 'bb'})}' '' && echo \"$written\""
+    )
+    (written,) = answer(f"{MADE}; {as_user(1234, f'touch {OURS}/{squatted}')}", argv=("sh", "-c", write))
+    assert written.startswith(f"{OURS}/run-5-bb-")
+    taken = f"{MADE}; {as_user(1234, f'touch {OURS}/{squatted}')}; sh -c {shlex.quote(write)} >/dev/null"
+    assert [(claim.user, claim.token) for claim in living(taken)] == [("root", "bb")]
+
+
+@pytest.mark.holds("claims-are-nobodys")
 def test_another_user_can_neither_remove_nor_rename_nor_replace_nor_close_a_claim():
     own = f"{MADE}; {as_user(1001, written('run-5-bb', state='runs'))}"
     attack = f"rm -rf {OURS}; mv {OURS} {SHARED}x; cd {OURS}; rm -f *; mv run-5-bb x; ln -sf /etc/passwd run-5-bb; "
