@@ -45,12 +45,14 @@ class CodeLayer:
 @dataclass(frozen=True)
 class Look:
     """What there is to send of a folder, by name and without content; and what a user should know before it is sent:
-    credentials that stay here, and notes of other kinds. `rule`: the file that decided what is sent, if any."""
+    credentials that stay here, and notes of other kinds. `rule`: the file that decided what is sent, if any.
+    `new`: the paths that git does not have; None if nobody has looked."""
 
     entries: Sequence[Entry]
     credentials: Sequence[LeftOut]
     notes: Sequence[str]
     rule: str = ""
+    new: Sequence[str] | None = None
 
 
 def pack(folder: Path | None, with_trainer: bool, choice: Choice, aside: Path) -> CodeLayer:
@@ -115,7 +117,7 @@ def look(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     """What `pack` would send, and what the user should know of it. Raises what `pack` would."""
     chosen, credentials, selected, odd = _look(folder, choice)
     notes = [*selected.notes, *_large(folder, chosen), *_settings(folder, choice, credentials), *odd]
-    return Look(chosen, credentials, notes, selected.rule)
+    return Look(chosen, credentials, notes, selected.rule, selected.new)
 
 
 def refuse_unsent(look: Look, folder: Path, script: str) -> None:

@@ -50,7 +50,7 @@ def _look(folder: Path, choice: Choice, repository: Repository, commit: str, bra
     with git_objects.borrowed(repository) as objects:
         tree = {path[len(start) :]: was for path, was in objects.tree(commit, start).items()}
         differing = sorted(_changed(folder, start, repository, index, tree))
-        new = folder_walk.look(folder).new
+        new = known.new if known and known.new is not None else folder_walk.look(folder).new
         if not differing and not new:
             return Code(commit, branch)
         entries = known.entries if known else code_layer.entries(folder, choice)

@@ -23,13 +23,14 @@ _DOCKER = ".dockerignore"
 class Selection:
     """Paths in a folder, in order. `rule`: the file that decided, if any. `ignored`: names that a .gitignore keeps
     here, without the usual caches. `hollow`: submodules of which git has fetched nothing. `unread`:
-    repositories that are not read, and why."""
+    repositories that are not read, and why. `new`: the paths that git does not have, if looked at."""
 
     paths: tuple[str, ...]
     rule: str = ""
     ignored: tuple[str, ...] = ()
     hollow: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    new: tuple[str, ...] | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -64,7 +65,8 @@ def select(folder: Path, include: Iterable[str] = ()) -> Selection:
         walk = folder_walk.look(folder)
         rule = folder_walk.RULES if walk.is_in_git or walk.ignored else ""
         chosen = walk.paths
-        selected = Selection((), rule, tuple(sorted(walk.ignored)), tuple(walk.hollow), tuple(walk.unread))
+        ignored, hollow, unread, new = sorted(walk.ignored), walk.hollow, walk.unread, walk.new
+        selected = Selection((), rule, tuple(ignored), tuple(hollow), tuple(unread), tuple(new))
     else:
         chosen, selected = list(not_ignored(folder, patterns)), Selection((), _DOCKER)
     # A dict keeps the order, which is nearly sorted.
@@ -72,8 +74,8 @@ def select(folder: Path, include: Iterable[str] = ()) -> Selection:
     # Who asks for a file of a folder has looked into that folder.
     asked_for = {part for asked in include for part in (asked, *map(str, PurePosixPath(asked).parents))}
     sent = {f"{asked.rstrip('/')}/" for asked in include}
-    ignored = tuple(name for name in selected.ignored if name not in asked_for and not name.startswith(tuple(sent)))
-    return replace(selected, paths=tuple(sorted(_with_parents(paths))), ignored=ignored)
+    stay = tuple(name for name in selected.ignored if name not in asked_for and not name.startswith(tuple(sent)))
+    return replace(selected, paths=tuple(sorted(_with_parents(paths))), ignored=stay)
 
 
 def lines(path: Path, folder: Path) -> tuple[str, ...] | None:
