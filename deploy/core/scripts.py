@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 _INCLUDE = re.compile(r"^\. \./(\w+)\.sh\n", re.MULTILINE)
-_COMMENT = re.compile(r"^ *#.*\n", re.MULTILINE)
+# Each look at a host sends its script: comments, and the blanks before a line, mean nothing to a shell.
+_COMMENT, _INDENT = re.compile(r"^ *#.*\n", re.MULTILINE), re.compile(r"^ +", re.MULTILINE)
 
 
 class Scripts:
@@ -25,11 +26,13 @@ class Scripts:
         return ("sh", "-c", self.text(name), name, *words)
 
     def text(self, name: str) -> str:
-        """A script as a host gets it: in one piece, without its comments."""
+        """A script as a host gets it: in one piece, without its comments and indents."""
         return _read(self._folder, name)
 
 
 @cache
 def _read(folder: Path, name: str) -> str:
     text = (folder / f"{name.replace('-', '_')}.sh").read_text(encoding="utf-8")
-    return _INCLUDE.sub(lambda line: _read(folder, line[1]) + "\n", _COMMENT.sub("", text)).rstrip("\n")
+    return _INCLUDE.sub(lambda line: _read(folder, line[1]) + "\n", _INDENT.sub("", _COMMENT.sub("", text))).rstrip(
+        "\n"
+    )

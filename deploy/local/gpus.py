@@ -1,6 +1,7 @@
 """The GPUs of a run on this machine: chosen and claimed as a deploy does it on a host, between all users and commands.
 
-host/claims.py has the same for hosts; scripts/claims_function.sh says what a claim is.
+host/claims.py has the same for hosts; its scripts claims_function.sh and claim_places_function.sh say what a claim is,
+and where it lies.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _claim(choice: Choice, run: str) -> OwnGpus:
 
 
 def _new_claims() -> str:
-    """With what the name of a new claim begins, as claims_function.sh says it. Raises DeployError."""
+    """With what the name of a new claim begins, as claim_places_function.sh says it. Raises DeployError."""
     about = _PLACE.stat()
     if about.st_uid or not about.st_mode & stat.S_ISVTX:
         text = f"{_PLACE} is not root's, or not sticky: anybody may change a claim there"

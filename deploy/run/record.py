@@ -120,10 +120,7 @@ def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[s
 
 
 def make_runs(runs: Path) -> None:
-    """Make the folder of this machine's runs, which git ignores, and others cannot enter.
-
-    Raises UsageError as folders.ask_link does.
-    """
+    """Make this machine's folder of runs: git ignores it, no other user enters. Raises as folders.ask_link does."""
     folders.ask_link(runs)
     try:
         runs.mkdir(OWNERS, parents=True)

@@ -101,10 +101,15 @@ def test_whatever_a_user_puts_there_first_keeps_nobody_from_claiming(made, name)
     assert where != [f"{name}/"], "a folder of a user is none for claims"
 
 
+def places():
+    """The functions that write a claim."""
+    scripts = Scripts(claims.__file__)
+    return f"{scripts.text('claims_function')}\n{scripts.text('claim_places_function')}"
+
+
 def placed():
     """Says where a new claim goes."""
-    text = Scripts(claims.__file__).text("claims_function")
-    return ("sh", "-c", f'{text}\nclaims_place && echo "$claims"')
+    return ("sh", "-c", f'{places()}\nclaims_place && echo "$claims"')
 
 
 @pytest.mark.holds("claims-are-nobodys")
@@ -120,10 +125,8 @@ def test_a_folder_of_roots_is_used_and_one_that_anybody_could_change_is_not():
 @pytest.mark.holds("claims-are-nobodys")
 @pytest.mark.parametrize("squatted", ["run-5-bb", "run-5-bb.lock"])
 def test_whoever_takes_the_name_of_a_claim_first_keeps_no_run_from_its_start(squatted):
-    script = Scripts(claims.__file__).text("claims_function")
-    write = (
-        f"{script}\nclaims_place; write_claim run-5-bb '{json.dumps({**ABOUT, 'token': 'bb'})}' '' && echo \"$written\""
-    )
+    about = json.dumps({**ABOUT, "token": "bb"})
+    write = f"{places()}\nclaims_place; write_claim run-5-bb '{about}' '' && echo \"$written\""
     (written,) = answer(f"{MADE}; {as_user(1234, f'touch {OURS}/{squatted}')}", argv=("sh", "-c", write))
     assert written.startswith(f"{OURS}/run-5-bb-")
     taken = f"{MADE}; {as_user(1234, f'touch {OURS}/{squatted}')}; sh -c {shlex.quote(write)} >/dev/null"

@@ -5,6 +5,7 @@
 # other line is a beat. The claim ends when the input does, or is silent for SILENCE seconds.
 token=$1 silence=$2 patience=$3 columns=$4 name=
 . ./gpu_use_function.sh
+. ./claim_places_function.sh
 trap '' HUP PIPE; umask 022
 command -v flock >/dev/null || { echo "error flock (util-linux) is missing: two deploys would get in each other's way"; exit 1; }
 claims_place || { echo "error /var/tmp is not root's, or not sticky: look at it: ls -ld /var/tmp"; exit 1; }

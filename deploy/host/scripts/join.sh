@@ -3,6 +3,7 @@
 # `claim NUMBER TOKEN OWNER JSON` for each living claim that names one of them; `overlay` if it needs a network that ended with it.
 container=$1
 . ./claims_function.sh
+. ./claim_places_function.sh
 if docker inspect --format '{{json .Config.Env}}' "$container" | grep -q '"MUSTER_OVERLAY='; then echo overlay; exit; fi
 labels=$(docker inspect --format '{{index .Config.Labels "muster.claim"}} {{index .Config.Labels "muster.gpus"}}' "$container") || exit
 token=${labels%% *}

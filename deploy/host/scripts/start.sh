@@ -15,6 +15,7 @@ folder=$1 owner=$2 start=$3 new=$4 python=$5 patience=$6 keep=$7 claim=$8 mark=$
 own=$1 text=$2 image=$3 waits=$4 tar= written=; shift 4
 . ./hand_in_function.sh
 . ./claims_function.sh
+. ./claim_places_function.sh
 IFS= read -r variables && IFS= read -r secrets && { [ -z "$own" ] || IFS= read -r tar; } || { echo "not all of the variables arrived" >&2; exit 1; }
 umask 077
 # shellcheck disable=SC2317,SC2329  # the trap calls it
