@@ -18,6 +18,7 @@ LEAST = 8  # bytes
 SHOWN = b"***"
 # So many letters of a value may be seen: more would hold up a line that only ends like the beginning of one.
 FEW = 3
+_LONG = 16
 _BLOCK = 1 << 16
 # A value whose letters are nearly all punctuation would hide lines of a table: it is looked for as it is.
 _LEAST_TELLING = 6
@@ -57,7 +58,9 @@ class Mask:
         self._exact = sorted({form for value in values for form in _exact_forms(value)})
         longest = max(map(len, (*self._values, *self._exact)), default=0)
         self._held_most = _HELD_EACH * longest + _HELD_MORE
-        self._letters = {value: _letters_of(value) for value in self._values}
+        # A long value of which only the last few letters lack is hidden too.
+        self._heads = [(value[:-FEW] if len(value) >= _LONG else value, value) for value in self._values]
+        self._letters = [_letters_of(head) for head, _ in self._heads]
         # Of what is held, the first `_passed` bytes have been shown, or hidden, already.
         self._held, self._passed, self._begun = b"", 0, _Begun(0, 0)
 
@@ -106,14 +109,14 @@ class Mask:
         """Whether there may be a whole value: long texts often lack a letter of each, and to see that takes no time."""
         if len(data) < 4 * self._held_most or self._exact or not is_plain(data):
             return True
-        return any(all(small in data or big in data for small, big in self._letters[value]) for value in self._values)
+        return any(all(small in data or big in data for small, big in letters) for letters in self._letters)
 
     def _find(self, data: bytes) -> tuple[list[tuple[int, int]], _Begun]:
         """Where values stand in a text, and what at its end may be the beginning of one."""
         spans, begun = list[tuple[int, int]](), _Begun(len(data), 0)
         for reading in readings(data):
             letters = reading.letters
-            hits = [hit for value in self._values if value in letters for hit in _all(letters, value)]
+            hits = [hit for head, value in self._heads if head in letters for hit in _all(letters, head, value)]
             spans += [reading.place(*hit) for hit in _joined(hits)]
             tails = [(tail, len(value)) for value in self._values if (tail := _shared(letters, value))]
             if tails:
@@ -123,7 +126,7 @@ class Mask:
             elif reading.escaped:
                 begun = _both(begun, _Begun(reading.end, 0))
         for value in self._exact:
-            spans += _all(data, value)
+            spans += _all(data, value, value)
             if tail := _shared(data, value):
                 begun = _both(begun, _Begun(len(data) - tail, len(data), tail, 2 * tail > len(value)))
         return _joined(spans), begun
@@ -144,11 +147,21 @@ def _hidden(data: bytes, spans: list[tuple[int, int]], at: int, end: int) -> tup
     return b"".join((*parts, data[at:end])), max(at, end)
 
 
-def _all(data: bytes, value: bytes) -> Iterator[tuple[int, int]]:
-    at = data.find(value)
+def _all(data: bytes, head: bytes, value: bytes) -> Iterator[tuple[int, int]]:
+    """Where the beginning of a value stands, with as much of the rest as follows; those that overlap are one."""
+    at, begin, end = data.find(head), 0, 0
     while at >= 0:
-        yield at, at + len(value)
-        at = data.find(value, at + 1)
+        if at >= end:
+            if end:
+                yield begin, end
+            begin = at
+        after = at + len(head)
+        while after - at < len(value) and data[after : after + 1] == value[after - at : after - at + 1]:
+            after += 1
+        end = max(end, after)
+        at = data.find(head, at + 1)
+    if end:
+        yield begin, end
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

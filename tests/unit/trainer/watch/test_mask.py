@@ -174,6 +174,18 @@ def test_a_long_value_is_hidden_whole_and_so_is_a_long_part_of_it():
     assert value[600:900] not in masked(f"x {value[400:1600]} y".encode(), [value]).decode()
 
 
+@pytest.mark.holds("secrets-masked")
+def test_a_long_value_without_its_last_letters_is_hidden_wherever_the_stream_is_cut():
+    stream = f"a {KEY[:-3]}... {KEY[:-1]}x {KEY[:12]} {KEY[:-2]}\n".encode()
+    whole = masked(stream, [KEY])
+    assert whole == b"a ***... ***x sk-4711-sesa ***\n"
+    for cut in range(len(stream)):
+        assert masked(stream, [KEY], [cut]) == whole
+        assert b"-open" not in masked(stream, [KEY], [cut], [cut])
+        assert b"sk-4711-sesame" not in masked(stream, [KEY], [cut], [cut])
+    assert masked(b"x 0123456789abc y", ["0123456789abcde"]) == b"x 0123456789abc y"
+
+
 def test_colours_stay_where_a_value_goes():
     assert masked(f"\x1b[31mkey {KEY[:4]}\x1b[1m{KEY[4:]}\x1b[0m.".encode(), [KEY]) == b"\x1b[31mkey ***\x1b[1m\x1b[0m."
 
