@@ -177,7 +177,7 @@ READERS = (
     Reader("answer", crafted.answer, answered, 8),
 )
 # Memory in MB and seconds that a page allows.
-ALLOWED = {"report": (128, MOST_CPU_S), "listing": (256, MOST_CPU_S), "follow": (400, MOST_CPU_S)}
+ALLOWED = {"report": (128, MOST_CPU_S), "listing": (256, MOST_CPU_S), "follow": (160, MOST_CPU_S)}
 
 
 def tried(reader, seed):
