@@ -105,6 +105,7 @@ WISHES = {
 }
 
 
+@pytest.mark.holds("folder-asks")
 @pytest.mark.parametrize(("job", "words"), WISHES.values(), ids=WISHES)
 def test_what_a_file_asks_for_is_refused_by_name_where_nobody_can_answer_and_done_once_it_is_allowed(clone, job, words):
     """The host is asked nothing, no word of the key is read, and the list says each thing as it is."""
@@ -166,6 +167,7 @@ def commands():
             yield name, more.get(name, [])
 
 
+@pytest.mark.holds("folder-asks")
 @pytest.mark.parametrize(("name", "words"), commands(), ids=[name for name, _ in commands()])
 def test_no_command_takes_a_cluster_from_a_file_that_nobody_allowed(clone, name, words):
     clone.says('secrets = ["AWS_SECRET_ACCESS_KEY"]')
@@ -203,6 +205,7 @@ def test_free_settings_are_not_asked_for(clone):
     assert [line.strip() for line in asked if line.strip()] == ["host evil at evil"]
 
 
+@pytest.mark.holds("stays-in-the-folder")
 def test_what_is_included_never_leads_out_of_the_folder(clone):
     """Nobody can allow it: whoever wants it takes the link away."""
     (clone.folder / "vocab").symlink_to(clone.there.home / ".ssh")
@@ -249,6 +252,7 @@ def test_ctrl_c_at_the_question_ends_the_command(clone):
     assert (clone.visits, clone.answers) == (0, [])
 
 
+@pytest.mark.holds("folder-asks")
 def test_what_was_shown_is_what_is_used_though_the_file_is_another_by_then(clone):
     """The owner of the folder waits until the question stands on the screen."""
     clone.says()
@@ -328,6 +332,7 @@ def test_neither_end_of_a_long_word_can_hide(clone):
     assert clone.types("status").code == USAGE, "the answer holds for every letter, shown or not"
 
 
+@pytest.mark.holds("folder-asks")
 def test_ten_thousand_hosts_do_not_push_the_one_line_off_the_screen(clone):
     hosts = "".join(
         f'[[hosts]]\nname = "gpu-{number}"\naddress = "10.{number >> 8}.{number & 255}.7"\n' for number in range(9999)
@@ -390,6 +395,7 @@ PLANTS = {
 }
 
 
+@pytest.mark.holds("answers-are-yours")
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
 def test_an_answer_that_is_not_the_users_own_is_not_believed(clone, plant):
     plant(*planted(clone))
@@ -405,6 +411,7 @@ def test_an_answer_of_another_user_is_not_believed(clone):
     assert clone.types("status").code == USAGE
 
 
+@pytest.mark.holds("answers-are-yours")
 def test_an_answer_holds_for_the_folder_that_was_asked_about_and_for_no_other_at_its_path(clone):
     """Another clone at the same path, and the same files elsewhere."""
     planted(clone)
@@ -475,6 +482,7 @@ def others(clone):
 
 
 @needs_root
+@pytest.mark.holds("others-folder")
 def test_in_another_users_folder_every_setting_is_asked_for(others, monkeypatch):
     others.says('script = "train.py"\nmemory = "2g"')
     refused = others.types("status")
@@ -486,6 +494,7 @@ def test_in_another_users_folder_every_setting_is_asked_for(others, monkeypatch)
 
 
 @needs_root
+@pytest.mark.holds("others-folder")
 @pytest.mark.parametrize("part", ["the folder", "the work tree above", ".git", "a folder between"])
 def test_a_script_of_another_users_folder_does_not_run_as_a_process_before_a_yes(clone, part):
     """What git calls a dubious ownership."""
@@ -527,6 +536,7 @@ def test_the_verdict_of_a_preflight_stays_the_only_object_on_standard_output(clo
     assert "mount /data:/data on all hosts" in said.err
 
 
+@pytest.mark.holds("stays-in-the-folder")
 def test_runs_are_written_through_a_link_of_the_folder_only_after_a_yes(clone):
     """The link came with the clone, and leads to where a login looks for programs."""
     place = clone.there.home / "bin"

@@ -735,6 +735,7 @@ COMMANDS = (("deploy", *HOSTS, "--dry-run", "--script", "train.py"), ("push", *H
 UP = ("up", "--backend", "processes", "--script", "train.py")
 
 
+@pytest.mark.holds("looking-runs-nothing")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_looking_at_a_folder_runs_nothing_and_reads_nothing_outside(tmp_path, name):
     scene = Scene(tmp_path)
@@ -755,6 +756,7 @@ def test_looking_at_a_folder_runs_nothing_and_reads_nothing_outside(tmp_path, na
     assert {code for code, _ in answers} <= {1, 2, 3}, "no host is there"
 
 
+@pytest.mark.holds("git-sources-asked")
 def test_a_git_source_is_asked_for_before_it_is_fetched_with_the_users_keys(tmp_path):
     scene = Scene(tmp_path)
     scene.write("requirements.txt", "x @ git+https://127.0.0.1:9/x.git@v1\ny @ git+ssh://git@127.0.0.1/y.git\n")

@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from deploy.core.errors import USAGE
 from tests.hostile.conftest import CHECKOUT, PROGRAM
 from tests.hostile.terminal import at_terminal
 
 
+@pytest.mark.holds("folder-asks")
 def test_a_host_of_a_found_file_hears_nothing_before_a_yes_and_gets_what_was_allowed_after(server, client, tmp_path):
     there, folder = server("LogLevel VERBOSE"), tmp_path / "clone"
     log = there.folder / "log"

@@ -18,6 +18,7 @@ def lines_of(job, *hosts, folder):
     return lines(asked.of(Cluster(hosts, job), folder / "cluster.toml"))
 
 
+@pytest.mark.holds("folder-asks")
 def test_a_setting_that_is_added_later_is_asked_for(tmp_path):
     @dataclass(frozen=True)
     class LaterJob(Job):
@@ -31,6 +32,7 @@ def test_a_setting_that_is_added_later_is_asked_for(tmp_path):
     assert lines_of(Job(), LaterHost("a", "a", sudo=True), folder=tmp_path) == ["host a at a", "sudo True on a"]
 
 
+@pytest.mark.holds("folder-asks")
 def test_the_free_settings_are_these_and_no_others(tmp_path):
     """Whoever adds one says here why it stays within the containers of the run."""
     free = {
