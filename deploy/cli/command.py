@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -138,7 +139,8 @@ class Command(Task):  # type: ignore[misc]
 
     def __call__(self, *args: Any, allow_folder: bool = False, **given: Any) -> Any:
         """Do the task's work."""
-        how = f"{FAB} {self.name} --allow-folder ..."
+        typed = sys.argv[2:] if sys.argv[1:2] == [self.name] else []
+        how = shlex.join([*FAB.split(), self.name, "--allow-folder", *typed])
         with consent.asking(consent.Door(lambda: self.asker(bool(given.get("json"))), allow_folder, how)):
             return super().__call__(*args, **given)
 

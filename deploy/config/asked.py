@@ -52,6 +52,19 @@ def of(cluster: Cluster, path: Path) -> list[Wish]:
     return wishes
 
 
+def free(cluster: Cluster) -> list[Wish]:
+    """What the file sets without being asked."""
+    wishes = [
+        Wish(name.replace("_", "-"), _as_written(value)) for name, value in _given(cluster.job, Job()) if name in FREE
+    ]
+    for host in cluster.hosts:
+        # Hosts without GPUs of their own have the job's.
+        usual = Host(host.name, host.address, gpus=cluster.job.gpus)
+        own = ((name, _as_written(value)) for name, value in _given(host, usual) if name in FREE)
+        wishes += [Wish(name, f"{value} on {host.name}", value, host.name) for name, value in own]
+    return wishes
+
+
 def outside(path: Path, folder: Path) -> str:
     """Where a path really leads if that is outside the folder, else an empty text."""
     real = os.path.realpath(path)

@@ -28,7 +28,7 @@ def load(flag: str, named: str) -> Cluster:
 def _allowed(path: Path) -> Cluster:
     cluster = inventory.from_file(path)
     cluster = replace(cluster, job=_resolved(cluster.job, path.parent))
-    consent.require(path.parent, asked.of(cluster, path), str(path))
+    consent.require(path.parent, asked.of(cluster, path), str(path), asked.free(cluster))
     return cluster
 
 

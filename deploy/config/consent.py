@@ -52,8 +52,8 @@ class Door:
     _passed: dict[Place, set[str]] = field(default_factory=dict)
     _files: dict[tuple[Path, object], Any] = field(default_factory=dict)
 
-    def require(self, folder: Path, wishes: Sequence[Wish], source: str) -> None:
-        """Let these wishes pass, or raise UsageError."""
+    def require(self, folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wish] = ()) -> None:
+        """Let these wishes pass, or raise UsageError. `free`: what is only said."""
         place = allowed.place_of(folder)
         passed = self._passed.setdefault(place, set())
         new = [wish for wish in wishes if wish.key not in passed]
@@ -65,6 +65,7 @@ class Door:
         if asked:
             _ask(console, added, bool(before), place, source, self.how)
         _tell(console, new, source, asked)
+        _tell_free(console, free, source)
         passed.update(wish.key for wish in new)
         if added:
             _keep(console, place, passed)
@@ -97,13 +98,14 @@ def asking(door: Door) -> Iterator[None]:
         _DOOR.reset(token)
 
 
-def require(folder: Path, wishes: Sequence[Wish], source: str) -> None:
+def require(folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wish] = ()) -> None:
     """Return once the user has allowed `folder` all of these wishes, now or before; each command says them once.
 
-    `source`: who asks, as a person knows it: `cluster.toml`. Raises UsageError if the user says no, or cannot be asked.
+    `source`: who asks, as a person knows it: `cluster.toml`. `free`: what it sets unasked, which is said beside them.
+    Raises UsageError if the user says no, or cannot be asked.
     """
     if wishes:
-        _DOOR.get().require(folder, wishes, source)
+        _DOOR.get().require(folder, wishes, source, free)
 
 
 def once(path: Path, read: Callable[[Path], T]) -> T:
@@ -155,6 +157,14 @@ def _tell(console: Asker, wishes: Sequence[Wish], source: str, asked: bool) -> N
     if not asked:
         console.note(f"{plain(source)}: {'; '.join(shown[:MOST_LINES])}{more}")
     console.data({"kind": "allowed", "source": source, "asks": shown})
+
+
+def _tell_free(console: Asker, free: Sequence[Wish], source: str) -> None:
+    """Say what the file sets by itself."""
+    if shown := lines(free):
+        more = f"; and {len(shown) - MOST_LINES:,} more" if len(shown) > MOST_LINES else ""
+        console.note(f"{plain(source)} sets {'; '.join(shown[:MOST_LINES])}{more}")
+        console.data({"kind": "set", "source": source, "settings": shown})
 
 
 def _keep(console: Asker, place: Place, keys: set[str]) -> None:
