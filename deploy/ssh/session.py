@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from paramiko import Channel
+from paramiko import Channel, Transport
 from paramiko.ssh_exception import ChannelException, SSHException
 
 from ..config import inventory
@@ -115,9 +115,9 @@ class Session:
 
     @property
     def called_at(self) -> str:
-        """The address at which this machine reaches the host; empty through a jump host or a program."""
+        """The address at which this machine reaches the host; empty through a jump host, a program or the user's ssh."""
         link = self._links[0]
-        direct = link.before is None and link.proxy is None
+        direct = link.before is None and link.proxy is None and isinstance(link.transport, Transport)
         return str(link.transport.getpeername()[0]) if direct else ""
 
     def at_home(self, folder: str) -> Session:

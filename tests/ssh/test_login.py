@@ -117,6 +117,7 @@ def test_commands_files_and_talks_go_over_the_connection_as_over_any_other(guard
     with opened(guarded.host) as sessions:
         session = sessions.all()["a"]
         assert session.run(["cat"], input=data[:100_000].hex().encode()).out == data[:100_000].hex()
+        assert session.called_at == "", "only the user's ssh knows where it called"
         done = session.run(["sh", "-c", "echo out; echo err >&2; exit 7"], check=False)
         assert done == (7, "out\n", "err\n")
         assert session.run(["sh", "-c", "exit 255"], check=False).code == 255
