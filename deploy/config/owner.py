@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,9 +12,7 @@ from pathlib import Path
 
 def stranger(folder: Path, *files: Path) -> str:
     """The name of another user who owns the folder, one of these files of it, or the git work tree around it; or ""."""
-    ours = {os.geteuid()}
-    if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
-        ours.add(int(os.environ["SUDO_UID"]))
+    ours = own_users()
     for path in (*files, *_tree(Path(os.path.realpath(folder)))):
         # A link and what it leads to: whoever owns either decides what is read.
         for facts in (os.lstat, os.stat):
@@ -21,6 +20,12 @@ def stranger(folder: Path, *files: Path) -> str:
                 if (number := facts(path).st_uid) not in ours:
                     return _name(number)
     return ""
+
+
+def own_users() -> set[int]:
+    """This user; for root also who called sudo, as git has it."""
+    own, by_sudo = os.geteuid(), os.environ.get("SUDO_UID", "")
+    return {own, int(by_sudo)} if own == 0 and re.fullmatch(r"[0-9]{1,9}", by_sudo) else {own}
 
 
 def top_of(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ..config.owner import own_users
 from ..core import plain_file
 
 _MOST_REF, _MOST_REFS, _MOST_SETTINGS = 4096, 16 << 20, 1 << 20
@@ -115,7 +116,7 @@ def _of(top: Path, deep: int) -> Repository | None:
         raise Unread(f"{fault.strerror}") from fault
     if not is_one or not os.path.lexists(folder / "HEAD"):
         return None
-    strange = next((path for path, status in places.items() if status.st_uid not in _own_users()), None)
+    strange = next((path for path, status in places.items() if status.st_uid not in own_users()), None)
     if strange and not {str(top), "*"} & set(own_setting("safe.directory")):
         raise Unread("another user owns it; if you trust it: git config --global --add safe.directory " + str(top))
     return Repository(top, folder, common)
@@ -141,13 +142,6 @@ def _parts(top: Path, entry: Path, real: Path, deep: int) -> tuple[Path, Path]:
         if around and any(folder.is_relative_to(place / "modules") for place in (around.folder, around.common)):
             return folder, folder
     raise Unread("its .git leads to a folder that is not of this one")
-
-
-def _own_users() -> set[int]:
-    """This user; for root also who called sudo, as git has it."""
-    own = os.geteuid()
-    by_sudo = os.environ.get("SUDO_UID", "")
-    return {own, int(by_sudo)} if own == 0 and re.fullmatch(r"[0-9]{1,9}", by_sudo) else {own}
 
 
 def _line(path: Path, repository: Repository) -> str:
