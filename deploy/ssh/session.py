@@ -115,7 +115,7 @@ class Session:
 
     @property
     def called_at(self) -> str:
-        """The address at which this machine reaches the host; empty through a jump host, a program or the user's ssh."""
+        """The address at which this machine reaches the host; empty where another host or program calls it."""
         link = self._links[0]
         direct = link.before is None and link.proxy is None and isinstance(link.transport, Transport)
         return str(link.transport.getpeername()[0]) if direct else ""
