@@ -37,9 +37,6 @@ class Asker(Protocol):
     def warn(self, text: str) -> None:
         """Warn a person."""
 
-    def data(self, value: dict[str, Any]) -> None:
-        """Tell a program."""
-
 
 @dataclass
 class Door:
@@ -131,9 +128,6 @@ class _Nobody:
     def warn(self, text: str) -> None:
         pass
 
-    def data(self, value: dict[str, Any]) -> None:
-        pass
-
 
 def _ask(console: Asker, added: Sequence[Wish], again: bool, place: Place, source: str, how: str) -> None:
     """Return if the user says yes. Raises UsageError."""
@@ -156,7 +150,6 @@ def _tell(console: Asker, wishes: Sequence[Wish], source: str, asked: bool) -> N
     more = f"; and {len(shown) - MOST_LINES:,} more" if len(shown) > MOST_LINES else ""
     if not asked:
         console.note(f"{plain(source)}: {'; '.join(shown[:MOST_LINES])}{more}")
-    console.data({"kind": "allowed", "source": source, "asks": shown})
 
 
 def _tell_free(console: Asker, free: Sequence[Wish], source: str) -> None:
@@ -164,7 +157,6 @@ def _tell_free(console: Asker, free: Sequence[Wish], source: str) -> None:
     if shown := lines(free):
         more = f"; and {len(shown) - MOST_LINES:,} more" if len(shown) > MOST_LINES else ""
         console.note(f"{plain(source)} sets {'; '.join(shown[:MOST_LINES])}{more}")
-        console.data({"kind": "set", "source": source, "settings": shown})
 
 
 def _keep(console: Asker, place: Place, keys: set[str]) -> None:

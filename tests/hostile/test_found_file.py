@@ -302,11 +302,11 @@ def test_an_answer_for_a_file_of_variables_holds_for_what_it_took_from_the_shell
     assert "with AWS_SECRET_ACCESS_KEY of this shell" in refused.output
 
 
-def test_programs_get_the_list_as_a_line_of_its_own(clone):
+def test_programs_get_their_rows_alone_and_people_the_list(clone):
     clone.says('mounts = ["/data:/data"]')
     said = clone.types("status", "--allow-folder", "--json")
-    (line,) = [line for line in map(json.loads, said.out.splitlines()) if line.get("kind") == "allowed"]
-    assert line["asks"] == ["host evil at evil", "mount /data:/data on all hosts"]
+    assert [json.loads(line)["host"] for line in said.out.splitlines()] == ["evil"]
+    assert "cluster.toml: host evil at evil; mount /data:/data on all hosts" in said.err
     assert (
         clone.types("deploy", "--dry-run", "--script", "train.py").output.count("mount /data:/data on all hosts") == 1
     )
