@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 
 from ..core.errors import DeployError, UsageError
@@ -28,7 +29,9 @@ def delete(name: str, console: Console) -> None:
     if run_dir.is_symlink() or not run_dir.is_dir():
         raise UsageError(f"--run {run}: no such run here", f"`{MAKE} runs` lists them")
     if hosts := [str(host) for host in record.facts(run_dir).get("hosts", ())]:
-        command = f"{FAB} down --hosts {','.join(hosts)} --run {run} --delete"
+        # Who typed these hosts may type them again; a record that another wrote names none in a command.
+        own = ",".join(map(str, record.own(run_dir).get("hosts", ()))) or "HOSTS"
+        command = f"{FAB} down --hosts {shlex.quote(own)} --run {run} --delete"
         raise UsageError(
             f"--run {run} --delete: it ran on {', '.join(hosts)}, and here is what was fetched: nothing was deleted",
             f"on the hosts: {command}; the copy here: rm -r {display_path(run_dir)}",

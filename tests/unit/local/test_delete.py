@@ -9,7 +9,7 @@ from deploy.cli import main
 from deploy.core.errors import UsageError
 from deploy.local import delete
 from deploy.report.console import Console
-from deploy.run import folders, locks
+from deploy.run import folders, locks, record
 
 
 @pytest.fixture
@@ -40,12 +40,19 @@ def test_a_run_that_is_driven_is_not_deleted(runs):
 
 
 def test_what_was_fetched_of_a_run_on_hosts_is_not_deleted_for_want_of_hosts(runs):
-    (runs / "r1/record.json").write_text(json.dumps({"format": 2, "hosts": ["gpu-a", "gpu-b"]}))
+    record.write_record(runs / "r1", {"id": "r1", "hosts": ["gpu-a", "gpu-b"]})
     with pytest.raises(UsageError, match="ran on gpu-a, gpu-b") as refused:
         delete.delete("r1", Console())
     assert "--hosts gpu-a,gpu-b --run r1 --delete" in refused.value.hint
     assert "rm -r" in refused.value.hint
     assert (runs / "r1/work/ckpt.pt").exists()
+
+
+def test_a_record_that_another_wrote_puts_no_word_into_a_command(runs):
+    (runs / "r1/record.json").write_text(json.dumps({"format": 2, "hosts": ["a;touch /tmp/x;", "$(id)"]}))
+    with pytest.raises(UsageError) as refused:
+        delete.delete("r1", Console())
+    assert "--hosts HOSTS --run r1 --delete" in refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["none", "..", "r1/work", "link", ""])
