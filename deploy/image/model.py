@@ -69,6 +69,11 @@ class Base:
     size: int
     sources: tuple[str, ...]
 
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What a container of it is made of: of two hosts with the same, neither decides anything for the other."""
+        return self.layers, self.settings, self.architecture, self.system
+
 
 @dataclass(frozen=True)
 class Image:

@@ -279,7 +279,8 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base], looks:
     host = session.host.name
     if host in bases.faults:
         raise bases.faults[host]
-    if (own := bases.values.get(host)) and own.layers != context.base.layers:
+    # Its settings too: their variables decide which code runs, and one host would decide it for all.
+    if (own := bases.values.get(host)) and own.content != context.base.content:
         raise DeployError(
             f"{host} has another {context.base.name} than {next(iter(bases.values))}",
             "name the base by its digest (name@sha256:...), so that all hosts pull the same",
