@@ -213,19 +213,24 @@ def test_a_run_keeps_its_large_folder_while_the_next_one_is_pushed(pusher):
 
 @pytest.mark.holds("image-is-one")
 def test_no_host_decides_the_variables_of_the_image_that_the_others_run(pusher):
-    name = f"{pusher.tag.partition(':')[0]}-base:1"
-    commit = "made=$(docker create {base} true) && docker commit -c '{change}' $made {name} && docker rm $made"
-    hosts = pusher.rack.hosts
+    name, hosts = f"{pusher.tag.partition(':')[0]}-base", pusher.rack.hosts[:2]
     messages(pusher.push("--json", hosts=hosts))
+
+    def build(host, tag, *variables):
+        lines = "\\n".join((f"FROM {pusher.tag}", *(f"ENV {variable}" for variable in variables)))
+        pusher.rack.on(host, f"printf '{lines}' | DOCKER_BUILDKIT=0 docker build --quiet --tag {name}:{tag} -")
+
     for host in hosts:
-        pusher.rack.on(host, commit.format(base=pusher.tag, change="ENV ANSWER=42", name=name))
+        build(host, "same", "ANSWER=42")
+        build(host, "odd", "ANSWER=42", *(["LD_PRELOAD=/x"] if host == hosts[0] else []))
     try:
-        same = pusher.fab("push", "--image", name, "--folder", str(pusher.folder), hosts=hosts)
+        same, odd = (
+            pusher.fab("push", "--image", f"{name}:{tag}", "--folder", str(pusher.folder), hosts=hosts)
+            for tag in ("same", "odd")
+        )
         assert same.returncode == 0, same.stderr
-        pusher.rack.on(hosts[0], commit.format(base=pusher.tag, change="ENV ANSWER=42 LD_PRELOAD=/x", name=name))
-        odd = pusher.fab("push", "--image", name, "--folder", str(pusher.folder), hosts=hosts)
         assert odd.returncode == 1
-        assert f"{hosts[1]} has another {name} than {hosts[0]}" in odd.stderr
+        assert f"{hosts[1]} has another {name}:odd than {hosts[0]}" in odd.stderr
     finally:
-        for host in pusher.rack.hosts:
-            pusher.rack.on(host, f"docker image rm --force {name} >/dev/null 2>&1; true")
+        for host in hosts:
+            pusher.rack.on(host, f"docker image rm --force {name}:same {name}:odd >/dev/null 2>&1; true")
