@@ -91,7 +91,7 @@ def parse_known(answer: str) -> Known:
 def _free(roots: Sequence[Session], run: str) -> tuple[int, str]:
     answers = on_all(roots, lambda session: parse_known(session.run(_SCRIPT("uid-known", run)).out)).all()
     known = list(answers.values())
-    if owner := known[0].owner:
+    if owner := _owner(roots, {host: entry.owner for host, entry in answers.items() if entry.owner}):
         return owner, "it owns the run's folder"
     numbers = candidates(known, lambda span: span.start + secrets.randbelow(len(span)))
     words = [str(number) if any(number == entry.earlier for entry in known) else f"+{number}" for number in numbers]
@@ -100,6 +100,29 @@ def _free(roots: Sequence[Session], run: str) -> tuple[int, str]:
         if not any(str(number) in ids for ids in taken.values()):
             return number, reason
     raise DeployError("somebody has each uid that was tried", "name one: `user` under [job] of cluster.toml")
+
+
+def _owner(roots: Sequence[Session], owners: Mapping[str, int]) -> int:
+    """The uid that owns the run's folder, as all hosts that have one say; 0 if none has it. Raises DeployError.
+
+    A host that has no folder is asked whether somebody has that uid there: another host's word is not enough.
+    """
+    if len(set(owners.values())) > 1:
+        said = ", ".join(f"uid {owner} on {host}" for host, owner in owners.items())
+        raise DeployError(
+            f"the run's folder has several owners: {said}", "name one: `user` under [job] of cluster.toml"
+        )
+    owner = next(iter(owners.values()), 0)
+    others = [session for session in roots if session.host.name not in owners]
+    if not owner or not others:
+        return owner
+    taken = on_all(others, lambda session: session.run(_SCRIPT("uid-taken", str(owner))).out.split()).all()
+    if whose := [host for host, ids in taken.items() if str(owner) in ids]:
+        raise DeployError(
+            f"{', '.join(whose)}: somebody has uid {owner} there, which owns the run's folder on {', '.join(owners)}",
+            "start a new run there, or name a uid: `user` under [job] of cluster.toml",
+        )
+    return owner
 
 
 def _by_number(facts: Mapping[str, HostFacts]) -> dict[int, list[str]]:

@@ -105,6 +105,21 @@ def test_a_run_that_goes_on_keeps_the_number_that_owns_its_folder(tmp_path):
 
 
 @pytest.mark.holds("own-number")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to another user")
+def test_one_host_does_not_decide_who_the_run_is_on_the_others(tmp_path):
+    a, b = Machine(tmp_path, "a"), Machine(tmp_path, "b", taken=[1234])
+    for machine, owner in ((a, 1234), (b, 5678)):
+        folder = machine.home / ".muster/runs/r1"
+        folder.mkdir()
+        os.chown(folder, owner, owner)
+    with pytest.raises(DeployError, match="several owners: uid 1234 on a, uid 5678 on b"):
+        chosen(a, b, run="r1")
+    (b.home / ".muster/runs/r1").rmdir()
+    with pytest.raises(DeployError, match="^b: somebody has uid 1234 there, which owns the run's folder on a$"):
+        chosen(a, b, run="r1")
+
+
+@pytest.mark.holds("own-number")
 def test_cluster_toml_names_another_and_a_login_that_is_not_root_cannot_have_one(tmp_path):
     a = Machine(tmp_path, "a")
     assert chosen(a, job=Job(user=70001))[0] == 70001

@@ -23,7 +23,7 @@ now=$(date +%s)
 }
 "$@"; code=$?
 goes=
-[ -z "$volume" ] || [ "$code" -ne 0 ] || { mkdir -p "$HOME/.muster/packages" && : >"$HOME/.muster/packages/$start"; } || code=1
+[ -z "$volume" ] || [ "$code" -ne 0 ] || { (umask 077 && mkdir -p "$HOME/.muster/packages") && : >"$HOME/.muster/packages/$start"; } || code=1
 case $code in
 0) [ -z "$volume" ] || goes=$scratch ;;
 4 | 5) goes=$volume ;;
