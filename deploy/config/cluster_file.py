@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..core.errors import UsageError
 from . import asked, consent, inventory
 from .inventory import Cluster, Host, Job
 
@@ -20,6 +21,10 @@ def load(flag: str, named: str) -> Cluster:
     path = Path(named) if named else Path("cluster.toml")
     if not named and not path.is_file():
         return inventory.from_flag(flag)
+    if not named and (real := asked.outside(path, path.parent)):
+        raise UsageError(
+            f"cluster.toml leads out of this folder, to {real}", f"if you mean that file: --cluster {real}"
+        )
     cluster = consent.once(path, _allowed)
     hosts = _picked(inventory.from_flag(flag).hosts, cluster.hosts) if flag.strip() else cluster.hosts
     return replace(cluster, hosts=hosts)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 
-from ..config import consent, keep, secrets
+from ..config import consent, keep, script_file, secrets
 from ..config import script as typed
 from ..config.owner import stranger
 from ..config.values import Gpus
@@ -179,8 +179,11 @@ def _new_folder_undone(run_dir: Path, choice: record.Choice) -> Iterator[None]:
 
 def _code(folder: Path | None, arguments: Sequence[str]) -> tuple[Path, ...]:
     """The folders of code that is no part of Muster: the script's, or that of a recipe of the user's."""
-    named = () if folder else environment.mounted(arguments, Path.cwd())[1]
-    return (folder,) if folder else tuple(path.parent for path in named if path.suffix == ".py")
+    if folder:
+        file = script_file.file_of(arguments)
+        return (folder, (folder / file).parent) if file else (folder,)
+    named = environment.mounted(arguments, Path.cwd())[1]
+    return tuple(path.parent for path in named if path.suffix == ".py")
 
 
 def _backend(wanted: str, code: Sequence[Path], gpus: int, nodes: int) -> tuple[plan.BackendChoice, EngineFacts]:

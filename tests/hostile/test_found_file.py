@@ -546,6 +546,18 @@ def test_the_verdict_of_a_preflight_stays_the_only_object_on_standard_output(clo
 
 
 @pytest.mark.holds("stays-in-the-folder")
+def test_a_cluster_toml_that_leads_out_of_the_folder_is_not_read(clone, tmp_path):
+    outside = tmp_path / "credentials"
+    outside.write_text("[default]\naws_secret_access_key = canary/1\n")
+    (clone.folder / "cluster.toml").unlink(missing_ok=True)
+    (clone.folder / "cluster.toml").symlink_to(outside)
+    refused = clone.types("status")
+    assert refused.code == USAGE
+    assert f"cluster.toml leads out of this folder, to {outside}" in refused.err
+    assert "TOML" not in refused.output
+
+
+@pytest.mark.holds("stays-in-the-folder")
 def test_runs_are_written_through_a_link_of_the_folder_only_after_a_yes(clone):
     """The link came with the clone, and leads to where a login looks for programs."""
     place = clone.there.home / "bin"
