@@ -86,22 +86,27 @@ def explain_task(context: Connection, what: str, json: bool = False, **more: str
 
 def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
-    places = places_of(whats)
+    places, left_out = places_of(whats)
     files = {name: str(place) for name, place in zip(sources.names_of(places), places, strict=True) if place}
     budget = Budget()
-    explanation = judge(readings_of(places, console, budget))
+    explanation = judge(readings_of(places, console, budget), left_out)
     if run := _own_run(whats):
         of_logs = explanation
-        explanation = replace(_at_its_line(of_run(of_logs, run), files, budget), unread=of_logs.unread)
+        explanation = _at_its_line(of_run(of_logs, run), files, budget)
+        explanation = replace(explanation, unread=of_logs.unread, left_out=of_logs.left_out)
     script = _script_of(whats)
     console.data({"kind": "explanation", **explanation.json(), "next": next_of(explanation, script, files)})
     console.text("\n".join(lines_of(explanation, script, files)))
     return DONE if explanation.cause else FAILED
 
 
-def places_of(whats: Sequence[str]) -> list[Path | None]:
-    """The files that are meant, each once; None is standard input. Raises UsageError if there is none."""
-    return list(dict.fromkeys(place for what in whats for place in _places(what)))
+def places_of(whats: Sequence[str]) -> tuple[list[Path | None], list[str]]:
+    """The files that are meant, each once; None is standard input. Also what of folders is left out, in words.
+
+    Raises UsageError if there is none.
+    """
+    found = [_places(what) for what in whats]
+    return list(dict.fromkeys(place for places, _ in found for place in places)), [left for _, left in found if left]
 
 
 def readings_of(places: Sequence[Path | None], console: Console, budget: Budget) -> list[Reading]:
@@ -160,8 +165,9 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
 
 
 def _unread(explanation: Explanation, files: Mapping[str, str]) -> list[str]:
-    """What was not looked at because its lines take too much time, and how to ask for the end of it."""
-    lines = []
+    """What was not opened, or not looked at because its lines take too much time, and how to ask for it."""
+    many = f"name some of them: {FAB} explain FILE..."
+    lines = [f"not read  {visible(left)}: a folder has more than is read; {many}" for left in explanation.left_out]
     for node, (number, end) in list(explanation.unread.items())[:3]:
         parts = [several(number, "line")] * bool(number) + [f"all from line {end:,} on"] * bool(end)
         again = f"; its end: tail -c 10M {shlex.quote(files[node])} | {FAB} explain -" if end and node in files else ""
@@ -236,30 +242,30 @@ def _script_of(whats: Sequence[str]) -> str:
     return ""
 
 
-def _places(what: str) -> list[Path | None]:
-    """Files to read; None is standard input."""
+def _places(what: str) -> tuple[Sequence[Path | None], str]:
+    """Files to read, of which None is standard input, and what is left out."""
     if what == _STDIN:
-        return [None]
+        return [None], ""
     path = Path(what).expanduser()
     if path.is_dir():
-        return list(_in_folder(path, what))
+        return _in_folder(path, what)
     if path.exists():
-        return [path]
+        return [path], ""
     if os.sep in what or path.suffix:
         raise UsageError(f"{what}: no such file", _HINT)
     try:
         folder = record.find(folders.RUNS, what)
     except UsageError:
         raise UsageError(f"{what}: no such file, folder or run", _HINT) from None
-    return list(_in_folder(folder, what))
+    return _in_folder(folder, what)
 
 
-def _in_folder(folder: Path, what: str) -> Sequence[Path]:
-    files = sources.in_folder(folder)
+def _in_folder(folder: Path, what: str) -> tuple[Sequence[Path], str]:
+    files, left_out = sources.in_folder(folder)
     if not files and not (folder / "outcome.json").is_file():  # its outcome says how a run ended
         hint = "name a file with the output, or a folder with one *.log file per node"
         raise UsageError(f"{what}: no logs in {folder}", hint)
-    return files
+    return files, left_out
 
 
 def _opened(source: Path | None) -> BinaryIO:

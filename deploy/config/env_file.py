@@ -7,7 +7,6 @@ Every value in it counts as a secret. No error shows a part of the file.
 from __future__ import annotations
 
 import io
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,8 @@ from pathlib import Path
 from ..core.errors import UsageError
 from . import consent, values
 
-_MOST = 1 << 20
+_MOST = 1 << 20  # bytes of the file, and letters of all values together
+_MOST_NAMED = 100  # others that one value may name: dotenv looks for the end of each to the end of the value
 
 
 def read(path: Path) -> dict[str, str]:
@@ -24,7 +24,6 @@ def read(path: Path) -> dict[str, str]:
     Raises UsageError, with the line, for a file that cannot be read and for what is not NAME=VALUE.
     """
     # Imported here: only a run with such a file needs it.
-    from dotenv import dotenv_values
     from dotenv.parser import parse_stream
 
     text = consent.once(path, _text)
@@ -35,8 +34,9 @@ def read(path: Path) -> dict[str, str]:
             raise UsageError(f"{path}: line {line} is not NAME=VALUE", "quote a value that has quotes or several lines")
         if binding.key is not None and not values.VARIABLE.fullmatch(binding.key):
             raise UsageError(f"{path}: line {line} does not begin with the name of a variable", "letters, digits and _")
-    logging.getLogger("dotenv").setLevel(logging.ERROR)
-    return _complete(dotenv_values(stream=io.StringIO(text)), os.environ)
+        if (binding.value or "").count("${") > _MOST_NAMED:
+            raise UsageError(f"{path}: line {line} names more than {_MOST_NAMED} variables", "write the value out")
+    return _complete(_values(path, text), os.environ)
 
 
 def of_shell(path: Path) -> list[str]:
@@ -58,6 +58,29 @@ def of_shell(path: Path) -> list[str]:
         names |= dict.fromkeys(name for name in used if name not in above)
         above.add(line.key)
     return list(names)
+
+
+def _values(path: Path, text: str) -> dict[str, str | None]:
+    """The values, as dotenv puts the variables in: lines above, then this shell. Raises UsageError for very much.
+
+    dotenv itself goes through all values for each of them, and a value may have twice another one, and so on.
+    """
+    from dotenv.parser import parse_stream
+    from dotenv.variables import parse_variables
+
+    known, values, size = dict[str, str | None](os.environ), dict[str, str | None](), 0
+    for binding in parse_stream(io.StringIO(text)):
+        if binding.key is None:
+            continue
+        value = binding.value
+        if value is not None:
+            parts = [part.resolve(known) for part in parse_variables(value)]
+            size += sum(map(len, parts))
+            if size > _MOST:
+                raise UsageError(f"{path}: its values have more than {_MOST} letters", "name fewer variables in others")
+            value = "".join(parts)
+        values[binding.key] = known[binding.key] = value
+    return values
 
 
 def _complete(read: Mapping[str, str | None], shell: Mapping[str, str]) -> dict[str, str]:

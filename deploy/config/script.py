@@ -8,6 +8,7 @@ cannot follow is refused by name, with the command that works.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -157,7 +158,7 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
         shell = _again(("bash", "-c", command), option)
         _refusal(option)(operator[1] or operator[2], "no shell reads this command", shell)
     # A Python file needs no suffix.
-    if words and folder and _PROGRAM.fullmatch(words[0]) and (folder / words[0]).is_file():
+    if words and folder and _PROGRAM.fullmatch(words[0]) and os.path.isfile(folder / words[0]):
         return ScriptCommand(words)
     read_command = _command(words, option)
     _refuse_mistyped(read_command.words, folder, option)

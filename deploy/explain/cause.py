@@ -49,7 +49,7 @@ class Explanation:
     ended_well: nothing failed. hosts: that the launchers name.
 
     unread: by stream, the number of lines with no time to look at them, and from which line on nothing was read (0: all
-    was).
+    was). left_out: what of a folder was not opened, in words.
 
     Of a run of Muster's: story: the grave lines of its timeline. contradicted: how its logs alone contradict. quoted:
     the evidence quotes its verdict, and the line stands in one of these logs.
@@ -70,6 +70,7 @@ class Explanation:
     contradicted: str = ""
     quoted: tuple[str, ...] = ()
     unread: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     def json(self) -> dict[str, Any]:
         """For `--json`. group: the cause of the closed list that `cause` belongs to."""
@@ -81,17 +82,17 @@ def explain(texts: Mapping[str, str]) -> Explanation:
     return judge([read(node, [text.encode()]) for node, text in texts.items()])
 
 
-def judge(readings: Sequence[Reading]) -> Explanation:
-    """The cause in streams, one for each file."""
+def judge(readings: Sequence[Reading], left_out: Sequence[str] = ()) -> Explanation:
+    """The cause in streams, one for each file. `left_out`: those that nobody opened, in words."""
     unread = {
         reading.node: (reading.unread, (reading.number + 1) * reading.cut)
         for reading in readings
         if reading.unread or reading.cut
     }
-    return replace(_judged(readings), unread=unread)
+    return replace(_judged(readings, not left_out), unread=unread, left_out=tuple(left_out))
 
 
-def _judged(readings: Sequence[Reading]) -> Explanation:
+def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
     root = _root(readings)
     hits = _in_order(readings)
     grave = {id(hit) for hit in _fatal(readings)}
@@ -99,7 +100,7 @@ def _judged(readings: Sequence[Reading]) -> Explanation:
     silent = _silent(readings)
     victims = sum(reading.victims for reading in readings)
     with_lines = [reading for reading in readings if reading.number]
-    if not fatal and with_lines and all(reading.ended_well for reading in with_lines):
+    if are_all and not fatal and with_lines and all(reading.ended_well for reading in with_lines):
         return Explanation("", "it ended well: nothing in it failed", ended_well=True, next=f"{FAB} fetch --hosts ...")
     store = explain_store.explained(readings)
     hit = _chosen(fatal, root)

@@ -36,14 +36,19 @@ _STREAM = compiled(
 )
 
 
-def in_folder(folder: Path) -> list[Path]:
-    """The logs below a folder, plain files only: no links, no pipes. If none is a log by its name, those of text."""
-    own = sorted(file for file in islice(folder.glob(_OWN), _MOST_LOOKED_AT) if _plain(file))
-    if own:
-        return own[:MOST_FILES]
-    files = sorted(islice(_below(folder, _DEEPEST), _MOST_LOOKED_AT))
-    logs = [file for file in files if _LOG.search(file.name) and not _TEXT_OF_OTHERS.search(file.name)]
-    return (logs or [file for file in files if not file.suffix and _is_text(file)])[:MOST_FILES]
+def in_folder(folder: Path) -> tuple[list[Path], str]:
+    """The logs below a folder, plain files only: no links, no pipes. If none is a log by its name, those of text.
+
+    Also what of the folder is left out, in words; empty if nothing is.
+    """
+    logs = found = sorted(islice(filter(_plain, folder.glob(_OWN)), _MOST_LOOKED_AT + 1))
+    if not logs:
+        found = sorted(islice(_below(folder, _DEEPEST), _MOST_LOOKED_AT + 1))
+        logs = [file for file in found if _LOG.search(file.name) and not _TEXT_OF_OTHERS.search(file.name)]
+        logs = logs or [file for file in found if not file.suffix and _is_text(file)]
+    left = [f"{len(logs) - MOST_FILES:,} of {len(logs):,} logs"] * (len(logs) > MOST_FILES)
+    left += [f"what lies beyond {_MOST_LOOKED_AT:,} files"] * (len(found) > _MOST_LOOKED_AT)
+    return logs[:MOST_FILES], f"{folder}: {' and '.join(left)}" if left else ""
 
 
 def speaker_of(path: str) -> str:
@@ -135,7 +140,7 @@ def _as_utf8(first: bytes, rest: Iterator[bytes], encoding: str) -> Iterator[byt
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:
     try:
-        inside = sorted(islice(folder.iterdir(), _MOST_LOOKED_AT))
+        inside = sorted(islice(folder.iterdir(), _MOST_LOOKED_AT + 1))
     except OSError:
         return
     for path in inside:

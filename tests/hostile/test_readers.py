@@ -81,6 +81,18 @@ def test_a_folder_of_thousands_of_logs_is_explained(tmp_path, capsys) -> None:
     assert "gpu-memory" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("count", "said"), [(2003, "3 of 2,003 logs"), (20_100, "what lies beyond 20,000 files")])
+def test_what_of_a_folder_nobody_opened_is_said_and_no_good_end_is_claimed(tmp_path, capsys, count, said) -> None:
+    for number in range(count):
+        (tmp_path / f"rank_{number:05}.log").write_text("step 1 loss 0.1\ntraining done\n" if number % 9 == 0 else "")
+    explain.tell([str(tmp_path)], Console())
+    shown = capsys.readouterr().out
+    assert "cause     not known" in shown
+    assert said in shown
+    explain.tell([str(tmp_path)], Console(as_json=True))
+    assert said in json.loads(capsys.readouterr().out)["left_out"][0]
+
+
 @pytest.mark.parametrize("odd", [
     '{"a":' * 300 + "1" + "}" * 300, "[" * 100_000, '{"format": 1e999}', '{"format": NaN}', '{"format": true}', "7",
     '{"format": ' + "9" * 5000 + "}", '{"format": 1, "files": []}', '{"format": 1, "files": {"a": 1}}',

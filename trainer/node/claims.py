@@ -23,6 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from muster.files import parse
+
 TEXT, OWN, FOLDER = "MUSTER_CLAIM", Path("/muster/claim"), Path("/muster/claims")
 DEPLOYS, RESTS, WAITS, HOLDS, RUNS = "deploys", "rests", "waits", "holds", "runs"
 _NAME = re.compile(r"(claim|run)-([0-9]{1,20})-([0-9a-f]{1,64})(?:-[0-9a-f]{1,16})?")
@@ -143,7 +145,7 @@ class Claims:
     def _read_own(self) -> None:
         """Go on with what our claim says since before a restart of this node."""
         with suppress(ValueError, TypeError, AttributeError):
-            entry = json.loads(os.pread(self._own, _MOST_BYTES, 0))
+            entry = parse(os.pread(self._own, _MOST_BYTES, 0))
             # What a wait had is given back: it has to ask for it again.
             if entry.get("state") == RUNS:
                 self._about |= {name: entry[name] for name in ("state", "gpus", "returns") if name in entry}
@@ -154,7 +156,7 @@ class Claims:
             return None
         try:
             about = os.fstat(descriptor)
-            entry = json.loads(os.read(descriptor, _MOST_BYTES).partition(b"\n")[0])
+            entry = parse(os.read(descriptor, _MOST_BYTES).partition(b"\n")[0])
             if entry["token"] != token or not self._lives(name, descriptor, entry):
                 return None
             claim = _claim(number, token, entry)
@@ -162,7 +164,7 @@ class Claims:
                 claim = replace(claim, user=f"{claim.user}, uid {about.st_uid}")
             stale = name.startswith("run-") and time.time() - about.st_mtime > _STALE_S
             return replace(claim, state=RESTS) if stale and claim.state in (WAITS, HOLDS) else claim
-        except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             return None
         finally:
             os.close(descriptor)

@@ -19,6 +19,8 @@ from .tools import FAILED, Stop, normal
 
 _MOST_PACKED, _MOST_UNPACKED, _MOST_FILES = 2 << 30, 4 << 30, 50_000
 _MOST_DIRECTORY, _MOST_TEXT, _MOST_NEEDS, _PIECE = 16 << 20, 4 << 20, 2000, 1 << 20
+# A library unpacks to five times its bytes. A small file that unpacks to very much is no package.
+_MOST_TIMES, _ALWAYS_UNPACKED, _MOST_LINES, _LONGEST_NAME = 50, 64 << 20, 20_000, 250
 _WHEEL = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._]*)-([A-Za-z0-9][A-Za-z0-9._!+]*)(-[0-9][A-Za-z0-9._]*)?(-[A-Za-z0-9_.]+){3}\.whl"
 )
@@ -50,11 +52,12 @@ def remake(built: Path, out: Path, editable: Editable | None = None) -> Wheel:
     editable: its code is left out, and a line names the package's folder in the run's working folder.
     """
     named = _WHEEL.fullmatch(built.name)
-    if not named or len(built.name) > 250:
+    if not named or len(built.name) > _LONGEST_NAME:
         raise Stop(FAILED, f"its build made {built.name[:200]!r}, which is no wheel's name")
     try:
         with _open(built) as file, zipfile.ZipFile(file) as whole:
-            infos = _checked(whole, named[1], named[2])
+            most = min(_MOST_UNPACKED, _ALWAYS_UNPACKED + _MOST_TIMES * os.fstat(file.fileno()).st_size)
+            infos = _checked(whole, named[1], named[2], most)
             head = _head(whole, infos, named[1], named[2])
             if editable:
                 return _written(
@@ -93,13 +96,17 @@ def _bound_directory(file: IO[bytes], size: int) -> None:
     if at < 0 or len(tail) < at + 22:
         raise Stop(FAILED, "its build made a file that is no wheel")
     count, directory = struct.unpack("<HL", tail[at + 10 : at + 16])
-    if tail[max(0, at - 20) : at].startswith(b"PK\6\7") or count > _MOST_FILES or directory > _MOST_DIRECTORY:
+    if tail[max(0, at - 20) : at].startswith(b"PK\6\7") or directory > _MOST_DIRECTORY:
+        raise Stop(FAILED, f"its build made a wheel of more than {_MOST_FILES} files")
+    # It may have more entries than it says, and whoever reads it reads them all.
+    file.seek(max(0, size - len(tail) + at - directory))
+    if max(count, file.read(directory).count(b"PK\1\2")) > _MOST_FILES:
         raise Stop(FAILED, f"its build made a wheel of more than {_MOST_FILES} files")
     file.seek(0)
 
 
-def _checked(whole: zipfile.ZipFile, name: str, version: str) -> list[zipfile.ZipInfo]:
-    """The files of a wheel; none may lie outside of it, be a link, or be there twice."""
+def _checked(whole: zipfile.ZipFile, name: str, version: str, most: int) -> list[zipfile.ZipInfo]:
+    """The files of a wheel; none may lie outside of it, be a link, or be there twice. `most`: bytes, unpacked."""
     infos = [info for info in whole.infolist() if not info.is_dir()]
     seen = set[str]()
     for info in infos:
@@ -115,8 +122,8 @@ def _checked(whole: zipfile.ZipFile, name: str, version: str) -> list[zipfile.Zi
         top, _, kind_of_top = parts[0].rpartition(".")
         if kind_of_top in ("dist-info", "data") and top != f"{name}-{version}":
             raise Stop(FAILED, f"its build made a wheel of {name} {version} with {parts[0][:200]!r}")
-    if sum(info.file_size for info in infos) > _MOST_UNPACKED or len(seen) > _MOST_FILES:
-        raise Stop(FAILED, "its build made a wheel of more than 4 GiB")
+    if sum(info.file_size for info in infos) > most or len(seen) > _MOST_FILES:
+        raise Stop(FAILED, f"its build made a wheel that unpacks to more than {most >> 20} MiB")
     return infos
 
 
@@ -128,12 +135,16 @@ def _head(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], name: str, versi
         if not 0 < sizes.get(f"{info}/{file}", 0) <= _MOST_TEXT:
             raise Stop(FAILED, f"its build made a wheel without {info}/{file}")
     text = whole.read(f"{info}/METADATA").decode(errors="replace")
-    read = email.parser.HeaderParser().parsestr(re.split(r"\r?\n\r?\n", text, maxsplit=1)[0])
+    said = re.split(r"\r?\n\r?\n", text, maxsplit=1)[0]
+    if len(said.splitlines()) > _MOST_LINES:
+        raise Stop(FAILED, f"its build made a wheel whose METADATA says more than {_MOST_LINES} lines")
+    read = email.parser.HeaderParser().parsestr(said)
     needs, extras = read.get_all("Requires-Dist") or [], read.get_all("Provides-Extra") or []
     if len(needs) + len(extras) > _MOST_NEEDS:
         raise Stop(FAILED, f"its build made a wheel that needs more than {_MOST_NEEDS} packages")
     said_name, said_version = str(read["Name"] or "").strip(), str(read["Version"] or "").strip()
-    if normal(said_name) != normal(name) or not same_version(said_version, version):
+    is_long = max(len(said_name), len(said_version)) > _LONGEST_NAME
+    if is_long or normal(said_name) != normal(name) or not same_version(said_version, version):
         raise Stop(
             FAILED,
             f"its build made a wheel of {name} {version} that calls itself {said_name[:100]!r} {said_version[:100]!r}",

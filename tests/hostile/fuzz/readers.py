@@ -34,7 +34,7 @@ from deploy.run.progress import State
 from muster.checkpoint import manifest, store
 from muster.errors import TrainError
 from muster.files import read_lines
-from tests.hostile.fuzz import crafted, mutate
+from tests.hostile.fuzz import crafted, crafted_projects, mutate, project_readers
 from tests.hostile.fuzz.entries import ENTRIES
 from trainer.node import stacks, stillness
 
@@ -175,6 +175,16 @@ READERS = (
     Reader("listing", crafted.listing, listed, 2),
     Reader("unpack", crafted.stream, unpacked, 2),
     Reader("answer", crafted.answer, answered, 8),
+    Reader("wheel", crafted_projects.wheel, project_readers.remade, 3),
+    Reader("git source", crafted_projects.source, project_readers.fetched, 3),
+    Reader("requirements", crafted_projects.needs, project_readers.needed, 4),
+    Reader("ignore rules", crafted_projects.rules, project_readers.selected, 3),
+    Reader("git index", crafted_projects.index, project_readers.selected, 2),
+    Reader("settings", crafted_projects.settings, project_readers.set_up, 3),
+    Reader("script", crafted_projects.script, project_readers.started, 3),
+    Reader("claims", crafted_projects.claims, project_readers.claimed, 3),
+    Reader("packages", crafted_projects.installed, project_readers.told, 3),
+    Reader("index", crafted_projects.offered, project_readers.resolved, 3),
 )
 # Memory in MB and seconds that a page allows.
 ALLOWED = {"report": (128, MOST_CPU_S), "listing": (256, MOST_CPU_S), "follow": (160, MOST_CPU_S)}
@@ -197,8 +207,12 @@ def _apart(work):
     if not child:
         os.close(reading)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.write(writing, pickle.dumps(work()))
-        os._exit(0)
+        try:
+            os.write(writing, pickle.dumps(work()))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
     os.close(writing)
     answer, until = b"", time.monotonic() + HANG_S
     while select.select([reading], [], [], max(0.0, until - time.monotonic()))[0]:

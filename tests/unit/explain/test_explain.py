@@ -256,7 +256,7 @@ def test_numbers_of_lines_hold_through_pieces_of_any_size():
 
 
 def read_of(whats, console):
-    return explain_tasks.readings_of(explain_tasks.places_of(whats), console, Budget())
+    return explain_tasks.readings_of(explain_tasks.places_of(whats)[0], console, Budget())
 
 
 def test_files_folders_runs_and_nothing(tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ def test_a_folder_of_any_launcher_gives_its_logs_and_nothing_else(tmp_path):
     (tmp_path / "job/.git").mkdir()
     (tmp_path / "job/.git/a.log").write_text("x\n")
     (tmp_path / "job/loop.log").symlink_to(tmp_path / "job")
-    files = sources.in_folder(tmp_path / "job")
+    files, _ = sources.in_folder(tmp_path / "job")
     assert sources.names_of(files) == ["attempt_0/0/stderr.log", "attempt_0/1/stderr.log", "slurm-7.out"]
 
 

@@ -119,6 +119,15 @@ def test_odd_files_of_other_users_hold_nothing_up(node, tmp_path, make, name):
     assert all(not seen.gpus and seen.shown.isprintable() for seen in own.others())
 
 
+@pytest.mark.parametrize("odd", ["[" * 3999, '{"state": "runs", "gpus": ' + "[" * 500 + "]" * 500 + "}", "7", "\0" * 9])
+def test_a_node_starts_again_whatever_its_own_claim_has_become(node, tmp_path, odd):
+    killed(node(1), tmp_path / "run-1-1")
+    (tmp_path / "run-1-1").write_text(odd)
+    again = node(1)
+    again.write(state=HOLDS)
+    assert (again.own.state, again.own.gpus) == (HOLDS, ())
+
+
 def test_a_deploy_at_work_is_seen_as_long_as_it_touches_its_claim(node, tmp_path):
     own, path = node(1), tmp_path / "claim-3-cc"
     path.write_text(json.dumps({"token": "cc", "run": "train.py", "user": "bob", "gpus": ["GPU-2"], "waits": False}))

@@ -1,0 +1,134 @@
+"""The readers of what a project has or a host answers of it, each as its command calls it. Each gets a folder and chance."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from deploy.config import asked, env_file, inventory, script_file
+from deploy.config import script as scripts
+from deploy.core.errors import DeployError
+from deploy.core.fields import array
+from deploy.host import gpus
+from deploy.image import git_objects, repository, selection
+from deploy.packages import base, git, install, resolve, sources
+from deploy.packages import requirements as needs
+from deploy.packages.exchange import Exchange
+from deploy.packages.inside import wheel as wheels
+from deploy.packages.inside.tools import Stop
+from deploy.packages.requirements import Requirements
+from deploy.packages.settings import Settings
+from deploy.run import alone
+from tests.hostile.fuzz import crafted_projects
+from trainer.node import claims
+
+_BASE = base.Base("3.11.7", "x86_64", ("glibc", "2.36"), (base.Package("torch", "2.5.1+cpu"),))
+
+
+def remade(folder, chance):
+    """A wheel that a build left, as a host makes it anew."""
+    try:
+        wheels.remake(folder / crafted_projects.WHEEL, folder / "out")
+    except Stop as fault:
+        raise DeployError(fault.words) from fault
+
+
+def fetched(folder, chance):
+    """A git source after its fetch: what its files are, and what it says of itself."""
+    with TemporaryDirectory() as place:
+        git_objects.make(Path(place))
+        commit = (folder / "commit").read_text()
+        try:
+            content, _ = git._read(git_objects.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
+        except (OSError, git.subprocess.SubprocessError) as fault:  # as git.fetch
+            raise DeployError(str(fault)) from fault
+        sources.of_git({"git+https://h/x": content})
+
+
+def needed(folder, chance):
+    """The file that says what a project needs, and all that it names."""
+    sent = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    path = "uv.lock" if "uv.lock" in sent else "pyproject.toml" if "pyproject.toml" in sent else "requirements.txt"
+    needs.find(folder, "", sent)
+    found = needs.read(folder, path, sent)
+    found.key(*needs.own_indexes(found), *map(str, found.wishes))
+    sources.of_folder(found, folder)
+    texts = [content.decode(errors="replace") for _, content in found.files]
+    resolve.pins_of(texts)
+    for text in texts:
+        sources.with_stubs(text, "", {"p": Path("/x")}, {"git+https://h/x": Path("/y")})
+
+
+def selected(folder, chance):
+    """Which files of a folder are sent."""
+    selection.select(folder)
+    repository.look(folder)
+
+
+def set_up(folder, chance):
+    """A cluster.toml and a .env."""
+    try:
+        asked.of(inventory.from_file(folder / "cluster.toml"), folder / "cluster.toml")
+    except DeployError:
+        pass
+    env_file.read(folder / ".env")
+    env_file.of_shell(folder / ".env")
+
+
+def started(folder, chance):
+    """A script and its command."""
+    script_file.refuse_alone("run.sh", folder)
+    alone.warnings(folder, ["train.py"], 2)
+    scripts.read((folder / "command").read_text(), folder)
+
+
+def claimed(folder, chance):
+    """GPUs and claims of a host: as this machine hears of them, and as a node sees them."""
+    about = {"number": 1, "token": "1", "run": "r1", "user": "a", "gpus": [], "whole": False, "state": claims.RESTS}
+    own = claims.Claims(json.dumps(about), folder / "claims/run-1-1", folder / "claims")
+    own.write(state=claims.WAITS)
+    others = own.others()
+    claims.choose("auto", {"GPU-1": 0}, own.own, others)
+    json.dumps([each.shown for each in others]).encode()
+    gpus.parse((folder / "answer").read_bytes().decode(errors="replace").splitlines())
+
+
+def told(folder, chance):
+    """What the program of packages answers on a host."""
+    exchange = Exchange("a", Settings({}), lambda words: None)
+    for line in (folder / "answer").read_bytes().decode(errors="replace").split("\n"):
+        exchange.line(line)
+    answer = exchange.finish((0, ""), "describe", lambda words: "")
+    if "base" in answer:
+        known = base.read(answer, "a: its base")
+        base.same({"a": known, "b": known})
+    elif "built" in answer:
+        array(install._BUILT, 1000)(answer["built"], "a: its builds")
+    else:
+        install._INSTALLED(answer, "a: its packages")
+
+
+class _Index:
+    """In the place of uv: its answers lie in a folder."""
+
+    python = Path("/nonexistent")
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def run(self, words, folder, shown=True):
+        out = Path(words[words.index("--output-file") + 1])
+        out.write_bytes((self._folder / ("pylock.toml" if out.suffix == ".toml" else "lock.txt")).read_bytes())
+
+
+def resolved(folder, chance):
+    """What uv wrote of an index."""
+    files = (("requirements.txt", b"a0==1.0\na1\n"),)
+    asked_for = resolve.Question(Requirements("requirements.txt", "file", files), _BASE, (), {}, lambda wanted: [])
+    (folder / "scratch").mkdir()
+    resolving = resolve.Resolving(asked_for, _Index(folder), folder / "scratch")
+    (folder / "scratch/overrides.txt").write_text("")
+    resolving._names = []
+    lines = resolving._compiled(folder / "lock.txt")
+    resolving._chosen(lines, (), ())
