@@ -17,22 +17,23 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import overload
 
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import array, default, document, flag, record, table, text
 
-FORMAT = 2
+FORMAT = 3
 _HASHES = r"( --hash=sha256:[0-9a-f]{64}){1,500}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
 VERSION = r"[A-Za-z0-9.!+_-]{1,200}"
 # Nothing else: no option, no path of a host or of this machine.
-LINE = rf"{NAME}==[A-Za-z0-9.!+_-]{{1,200}}{_HASHES}|{NAME} @ https?://[!-~]{{1,2000}}{_HASHES}"
+LINE = rf"{NAME}==[A-Za-z0-9.!+_-]{{1,200}}{_HASHES}"
 WHEEL = r"[A-Za-z0-9][A-Za-z0-9._!+-]{0,250}\.whl"
 _DIGEST = r"[0-9a-f]{64}"
 _SOURCE = record(
     {
         "key": text(32, "[0-9a-f]{32}"),
-        "kind": text(10, "index|folder|git"),
+        "kind": text(10, "index|folder|git|archive"),
         "place": text(60_000),
         "url": text(3000, r"[!-~]*"),
         "name": text(200, NAME),
@@ -51,7 +52,7 @@ _LOCK = record(
         "left_out": default(array(text(200, NAME), 5000), []),
         "torch": text(200, r"[!-~]*"),
         "files": text(64, f"({_DIGEST})?"),
-        "fetched": table(text(80, r"git-[0-9]{1,3}\.tar"), text(64, _DIGEST), 100),
+        "fetched": table(text(255, rf"(git|archive)-[0-9]{{1,3}}\.tar|{WHEEL}"), text(64, _DIGEST), 300),
     }
 )
 
@@ -84,7 +85,7 @@ class Lock:
     """One resolution. `lines`: each package of an index with the index's own hashes. `sources`: what hosts build.
 
     `left_out`: what only a base with CUDA would have. `torch`: the base's. `files`: the digest of the installed files
-    that are not built; empty: not known yet. `fetched`: the git sources, as tar files by name.
+    that are not built; empty: not known yet. `fetched`: git sources and archives that were fetched here, by name.
     """
 
     lines: tuple[str, ...]
@@ -136,7 +137,7 @@ def find(key: str, folder: Path) -> Lock | None:
         if not isinstance(value, dict) or value.pop("format", 0) != FORMAT:
             return None
         got = _LOCK(value, "lock.json")
-        fetched = {name: read(folder / key / name) for name in got["fetched"]}
+        fetched = {name: read(folder / key / name, mapped=True) for name in got["fetched"]}
     except BadAnswer:
         return None
     if any(hashlib.sha256(data).hexdigest() != got["fetched"][name] for name, data in fetched.items()):
@@ -168,12 +169,21 @@ def drop(key: str, folder: Path) -> None:
     shutil.rmtree(folder / key, ignore_errors=True)
 
 
-def read(path: Path, most: int = 1 << 30) -> bytes:
-    """A file that this user, or root, wrote; empty if there is none, or somebody else could have written it."""
+@overload
+def read(path: Path, most: int = ...) -> bytes: ...
+@overload
+def read(path: Path, most: int = ..., *, mapped: bool) -> bytes | mmap.mmap: ...
+def read(path: Path, most: int = 1 << 30, *, mapped: bool = False) -> bytes | mmap.mmap:
+    """A file that this user, or root, wrote; empty if there is none, or somebody else could have written it.
+
+    mapped: a large one stays on the disk.
+    """
     with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         facts = os.fstat(file.fileno())
         mine = facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH and not _others_group(facts)
         if stat.S_ISREG(facts.st_mode) and mine and facts.st_size <= most:
+            if mapped and facts.st_size > 1 << 20:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return file.read()
     return b""
 

@@ -39,7 +39,8 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
         console.note(f"packages: {path} of the folder (--requirements no leaves them out)")
     for where in requirements.own_indexes(needs := requirements.read(folder, path, sent)):
         console.note(f"packages: {where} names an index of its own")
-    consent.require(folder, needs.wishes, path)
+    own = settings.of_user(far=False).indexes if needs.indexes else []
+    consent.require(folder, needs.wishes(own), path)
     console.data({"kind": "requirements", "path": path, "found": by_itself})
     return needs
 
