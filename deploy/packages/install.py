@@ -163,11 +163,8 @@ class _Work:
         of_git = git.fetch_all(needs.git, tell)
         remote = archives.fetch_all(needs, asked.settings, tell)
         wheels = archives.wheels([*needs.files, *remote.items()])
-        fetched = {**of_git, **{word: content for word, content in remote.items() if word not in wheels}}
-        far = [
-            *sources.of_git(of_git),
-            *sources.of_archives({word: fetched[word] for word in fetched if word in remote}),
-        ]
+        to_build = {word: content for word, content in remote.items() if word not in wheels}
+        fetched, far = {**of_git, **to_build}, [*sources.of_git(of_git), *sources.of_archives(to_build)]
         self._fetched = {source.place: content for source, content in zip(far, fetched.values(), strict=True)}
         self._fetched |= {wheels[word].file: content for word, content in remote.items() if word in wheels}
         local = sources.of_folder(needs, asked.source)

@@ -131,19 +131,12 @@ def for_uv(text: str, rewritten: Callable[[str], str]) -> str:
     So uv reads no address, no path and no setting of the file that was not looked at.
     """
     table = toml_text.loads(text)
-    own, asked = _table(table, "project"), _asked_indexes(table)
-    known = {str(index.get("name")): str(index.get("url")) for index in asked}
+    own = _table(table, "project")
     rows = ["[project]", *(f"{name} = {_written(own[name])}" for name in ("name", "version") if name in own)]
     rows += [f"{name} = {_written(own[name])}" for name in ("requires-python", "dynamic") if name in own]
     rows.append(f"dependencies = {_written([rewritten(need) for need in _texts([own.get('dependencies')])])}")
     for extra, needs in _table(own, "optional-dependencies").items():
         rows.append(f"optional-dependencies.{_written(extra)} = {_written([rewritten(n) for n in _texts([needs])])}")
-    for name, inner in _sources(table):
-        if inner.get("index") in known:
-            marker = f", marker = {_written(inner['marker'])}" if isinstance(inner.get("marker"), str) else ""
-            rows.append(f"[[tool.uv.sources.{_written(name)}]]\nindex = {_written(inner['index'])}{marker}")
-    for name, url in known.items():
-        rows.append(f"[[tool.uv.index]]\nname = {_written(name)}\nurl = {_written(url)}\nexplicit = true")
     return "\n".join([*rows, ""])
 
 
@@ -166,7 +159,7 @@ def _indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _asked_indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The indexes that a package is taken from by their name: uv asks no other one of a file."""
+    """The indexes that a package is taken from by their name; no other one is asked."""
     names = {inner.get("index") for name, inner in _sources(table) if not FROM_BASE.fullmatch(normal(name))}
     return [index for index in _indexes(table) if isinstance(index.get("url"), str) and index.get("name") in names]
 
