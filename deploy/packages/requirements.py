@@ -152,15 +152,6 @@ def _take(origins: Origins, line: str, here: str, where: str) -> str:
     return ""
 
 
-def own_indexes(requirements: Requirements) -> Iterator[str]:
-    """Each line that names an index of its own, with file and number."""
-    for path, content in requirements.files:
-        if path.endswith((".txt", ".in")):
-            for number, line in lines(content):
-                if _OWN_OPTIONS.match(line) or line.startswith("--trusted-host"):
-                    yield f"{path}:{number}"
-
-
 def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
     """What decides how local packages are built: the files of each; of an editable one those that describe it."""
     for package, editable in origins.packages.items():
