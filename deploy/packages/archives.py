@@ -72,12 +72,12 @@ def _read(file: str, content: Content, shown: str) -> Wheel:
     """Read what a wheel says of itself, within the limits of what a build made."""
     hint = "name a wheel as an index has it: NAME-VERSION-py3-none-any.whl"
     try:
-        said = inside.described(file, _opened(content), len(content))
+        fields = inside.described(file, _opened(content), len(content))
     except (Stop, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as fault:
         raise UsageError(f"{shown}: no wheel that can be read: {getattr(fault, 'words', fault)}", hint) from fault
     digest = hashlib.sha256(content).hexdigest()
-    python = said["python"] if re.fullmatch(r"[\w\s.,<>=!~*]*", said["python"]) else ""
-    head = (said["name"], said["version"], tuple(said["requires"]), tuple(said["extras"]))
+    python = fields["python"] if re.fullmatch(r"[\w\s.,<>=!~*]*", fields["python"]) else ""
+    head = (fields["name"], fields["version"], tuple(fields["requires"]), tuple(fields["extras"]))
     return Wheel(file, digest, *head, python)
 
 

@@ -262,15 +262,15 @@ class Resolving:
     def _of_wheels(self, lines: Sequence[str]) -> list[str]:
         """Lines of wheels of the folder and of fetched ones: name, version and the hash of what hosts get."""
         by_digest = {wheel.sha256: wheel for wheel in self._asked.wheels.values()}
-        found = list[str]()
+        rows = list[str]()
         for line in lines:
             at = re.search(r"/([0-9a-f]{64})/[^/]+$", line.partition(" --hash")[0])
             wheel = by_digest.get(at[1]) if at else None
             if not wheel:
                 raise UsageError(f"{line[:300]}: it leads to a file that nobody was asked about", "pip config list")
             version = wheel.file.split("-")[1]
-            found.append(self._checked(f"{normal(wheel.name)}=={version} --hash=sha256:{wheel.sha256}"))
-        return found
+            rows.append(self._checked(f"{normal(wheel.name)}=={version} --hash=sha256:{wheel.sha256}"))
+        return rows
 
     def _without_wheel(self, lines: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """The lines that have a wheel for the hosts, and those that have none, with the address of their source."""

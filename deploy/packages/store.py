@@ -13,15 +13,16 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import overload
+from typing import IO, TypeVar
 
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import array, default, document, flag, record, table, text
 
+T = TypeVar("T")
 FORMAT = 3
 _HASHES = r"( --hash=sha256:[0-9a-f]{64}){1,500}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
@@ -137,7 +138,7 @@ def find(key: str, folder: Path) -> Lock | None:
         if not isinstance(value, dict) or value.pop("format", 0) != FORMAT:
             return None
         got = _LOCK(value, "lock.json")
-        fetched = {name: read(folder / key / name, mapped=True) for name in got["fetched"]}
+        fetched = {name: _read(folder / key / name, 1 << 30, _mapped) for name in got["fetched"]}
     except BadAnswer:
         return None
     if any(hashlib.sha256(data).hexdigest() != got["fetched"][name] for name, data in fetched.items()):
@@ -169,23 +170,25 @@ def drop(key: str, folder: Path) -> None:
     shutil.rmtree(folder / key, ignore_errors=True)
 
 
-@overload
-def read(path: Path, most: int = ...) -> bytes: ...
-@overload
-def read(path: Path, most: int = ..., *, mapped: bool) -> bytes | mmap.mmap: ...
-def read(path: Path, most: int = 1 << 30, *, mapped: bool = False) -> bytes | mmap.mmap:
-    """A file that this user, or root, wrote; empty if there is none, or somebody else could have written it.
+def read(path: Path, most: int = 1 << 30) -> bytes:
+    """A file that this user, or root, wrote; empty if there is none, or somebody else could have written it."""
+    return _read(path, most, lambda file: file.read())
 
-    mapped: a large one stays on the disk.
-    """
+
+def _read(path: Path, most: int, how: Callable[[IO[bytes]], T]) -> T | bytes:
     with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         facts = os.fstat(file.fileno())
         mine = facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH and not _others_group(facts)
         if stat.S_ISREG(facts.st_mode) and mine and facts.st_size <= most:
-            if mapped and facts.st_size > 1 << 20:
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return file.read()
+            return how(file)
     return b""
+
+
+def _mapped(file: IO[bytes]) -> bytes | mmap.mmap:
+    """What a file has; of a large one, it stays on the disk."""
+    if os.fstat(file.fileno()).st_size <= 1 << 20:
+        return file.read()
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -75,7 +75,7 @@ def described(file: str, content: IO[bytes], size: int) -> dict[str, Any]:
         heads = [info for info in whole.infolist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", info.filename)]
         if len(heads) != 1 or heads[0].file_size > _MOST_TEXT:
             raise Stop(FAILED, f"it has {len(heads)} METADATA, and one of at most 4 MiB is a wheel's")
-        return _said(whole, heads[0], named[1], named[2])
+        return _read_head(whole, heads[0], named[1], named[2])
 
 
 def digest(path: Path) -> str:
@@ -140,11 +140,11 @@ def _head(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], name: str, versi
     for file in ("METADATA", "WHEEL"):
         if not 0 < sizes.get(f"{info}/{file}", 0) <= _MOST_TEXT:
             raise Stop(FAILED, f"its build made a wheel without {info}/{file}")
-    said = _said(whole, whole.getinfo(f"{info}/METADATA"), name, version)
-    return {field: said[field] for field in ("name", "version", "requires", "extras")}
+    fields = _read_head(whole, whole.getinfo(f"{info}/METADATA"), name, version)
+    return {field: fields[field] for field in ("name", "version", "requires", "extras")}
 
 
-def _said(whole: zipfile.ZipFile, head: zipfile.ZipInfo, name: str, version: str) -> dict[str, Any]:
+def _read_head(whole: zipfile.ZipFile, head: zipfile.ZipInfo, name: str, version: str) -> dict[str, Any]:
     if head.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or head.flag_bits & 1:
         raise Stop(FAILED, "its METADATA is compressed in a way that not all read")
     with whole.open(head) as file:
