@@ -72,9 +72,6 @@ def serve(
 
     A path is found as it is too, so that a folder's files can be served.
     """
-    by_name: dict[str, list[str]] = {}
-    for file in files:
-        by_name.setdefault(file.split("-")[0], []).append(file)
     allowed = "Basic " + base64.b64encode(login.encode()).decode()
 
     class Handler(BaseHTTPRequestHandler):
@@ -86,10 +83,8 @@ def serve(
                 return self.answer(200, files[name])
             if self.path.partition("?")[0] in files:
                 return self.answer(200, files[self.path.partition("?")[0]])
-            if name in by_name:
-                links = (
-                    f'<a href="/files/{f}#sha256={hashlib.sha256(files[f]).hexdigest()}">{f}</a>' for f in by_name[name]
-                )
+            if named := [file for file in files if file.split("-")[0] == name]:
+                links = (f'<a href="/files/{f}#sha256={hashlib.sha256(files[f]).hexdigest()}">{f}</a>' for f in named)
                 return self.answer(200, f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>".encode())
             return self.answer(404, b"")
 

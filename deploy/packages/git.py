@@ -19,6 +19,7 @@ from ..core.errors import DeployError
 from ..core.text import amount
 from ..image import git_objects
 from ..image.git_objects import MOST_BLOB, Objects
+from . import addresses
 from .settings import without_logins
 
 _PATIENCE_S, _SECONDS = 900.0, 120  # of the clock and of the processor, for one fetch
@@ -72,17 +73,25 @@ def fetch_all(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, mm
     Whoever wrote a source does not reach others with this user's keys: what it names is fetched as anybody could.
     """
     fetched: dict[str, mmap.mmap] = {}
-    waiting = [(word, True) for word in words]
+    waiting = [(word, "") for word in words]
     while waiting:
-        word, as_user = waiting.pop(0)
+        word, named_by = waiting.pop(0)
         if word in fetched:
             continue
+        _check_server(word, named_by)
         if len(fetched) == _MOST_SOURCES:
             raise DeployError(f"more than {_MOST_SOURCES} git sources, each named by another one", "pin them yourself")
         tell(f"fetching {without_logins(word)} here")
-        fetched[word], more = fetch(word, as_user)
-        waiting += [(inner, False) for inner in more if inner not in words]
+        fetched[word], more = fetch(word, not named_by)
+        waiting += [(inner, word) for inner in more if inner not in words]
     return fetched
+
+
+def _check_server(word: str, named_by: str) -> None:
+    """Raise DeployError for a server that no file may name; `named_by`: the source that names it, if one does."""
+    url, before = split(word)[0], split(named_by)[0] if named_by else ""
+    addresses.check_host(urlsplit(url).hostname or "", without_logins(word))
+    addresses.check_reached(url, before)
 
 
 def _fetch(git: _Git, revision: str) -> str:

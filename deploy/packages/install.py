@@ -25,7 +25,7 @@ from ..core.fields import array, default, record, text, whole
 from ..core.program import FAB
 from ..core.results import Results
 from ..image import official
-from . import base, git, passwords, resolve, sources, store, uv
+from . import addresses, archives, base, git, passwords, resolve, sources, store, uv
 from .base import Base
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .places import HERE, Has, Place
@@ -98,10 +98,10 @@ class _Work:
         self._places, self._asked, self._folder = places, asked, folder
         self._scratch: dict[str, str] = {}
         self._built: dict[str, dict[str, dict[str, Any]]] = {place.name: {} for place in places}
-        self._offline: dict[str, bytes] | None = None
+        self._offline: Files | None = None
         self._sent, self._mutex = 0, Mutex()
         self._fetched: dict[str, bytes | mmap.mmap] = {}
-        self._sdists: dict[str, bytes] = {}
+        self._sdists: dict[str, mmap.mmap] = {}
 
     def bring(self) -> Installed:
         """Do all of it."""
@@ -157,21 +157,27 @@ class _Work:
         """A new lock. Raises DeployError with uv's words."""
         asked = self._asked
         tell = partial(asked.tell, HERE)
-        fetched = git.fetch_all(asked.requirements.git, tell)
-        of_git = sources.of_git(fetched)
-        self._fetched = {source.place: content for source, content in zip(of_git, fetched.values(), strict=True)}
-        local = sources.of_folder(asked.requirements, asked.source)
-        words = list(map(passwords.plain, fetched))
-        question = resolve.Question(
-            asked.requirements, self._base, local, dict(zip(words, of_git, strict=True)), self._described_by_builds
-        )
+        needs = asked.requirements
+        for address in needs.indexes:
+            addresses.check_reached(address)
+        of_git = git.fetch_all(needs.git, tell)
+        remote = archives.fetch_all(needs, asked.settings, tell)
+        wheels = archives.wheels([*needs.files, *remote.items()])
+        to_build = {word: content for word, content in remote.items() if word not in wheels}
+        fetched, far = {**of_git, **to_build}, [*sources.of_git(of_git), *sources.of_archives(to_build)]
+        self._fetched = {source.place: content for source, content in zip(far, fetched.values(), strict=True)}
+        self._fetched |= {wheels[word].file: content for word, content in remote.items() if word in wheels}
+        local = sources.of_folder(needs, asked.source)
+        by_address = dict(zip(map(passwords.plain, fetched), far, strict=True))
+        question = resolve.Question(needs, self._base, local, by_address, wheels, self._described_by_builds)
         with TemporaryDirectory(prefix="muster-packages-") as name:
             try:
                 tool = uv.Uv(self._folder, Path(name), asked.settings, tell)
                 lock = resolve.Resolving(question, tool, Path(name)).lock()
             except uv.Failed as fault:
                 raise self._failed_here(fault.words) from fault
-        used = {source.place for source in lock.sources if source.kind == "git"}
+        used = {source.place for source in lock.sources}
+        used |= {wheel.file for wheel in wheels.values() if any(wheel.sha256 in line for line in lock.lines)}
         return replace(lock, fetched={name: data for name, data in self._fetched.items() if name in used})
 
     def _failed_here(self, words: str) -> DeployError:
@@ -215,7 +221,7 @@ class _Work:
             else:
                 row["tar"] = f"source-{number}"
                 files[f"source-{number}"] = (
-                    self._fetched[source.place] if source.kind == "git" else self._sdists[source.key]
+                    self._sdists[source.key] if source.kind == "index" else self._fetched[source.place]
                 )
             row |= {"line": source.place} if source.kind == "index" else {}
             row |= {"name": source.name} if source.name else {}
@@ -257,26 +263,32 @@ class _Work:
         digest = self._digest(place, lock)
         built = [self._built[place.name][source.key] for source in lock.sources]
         rows = [{"wheel": row["wheel"], "sha256": row["sha256"]} for row in built]
-        needs = self._asked.requirements
-        own = {f"wheels/{path.rpartition('/')[2]}": data for path, data in needs.files if path.endswith(".whl")}
+        own = self._own_wheels(lock)
         order = {"mode": "install", "lock": list(lock.lines), "built": rows}
         try:
             answer = self._do(place, order, own, digest)
         except Unreached:
-            sent = self._wheels(lock)
+            sent = self._wheels(lock, own)
             self._asked.tell(place.name, "it reaches no index: its packages are sent from here")
             answer = self._do(place, order, {**own, **sent}, digest, offline=True)
         self._scratch.pop(place.name, None)
         installed: dict[str, Any] = _INSTALLED(answer, f"{place.name}: its packages")
         return installed
 
-    def _wheels(self, lock: Lock) -> dict[str, bytes]:
+    def _own_wheels(self, lock: Lock) -> Files:
+        """The wheels of the folder, and those that were fetched by their address: no index has them."""
+        named = [*self._asked.requirements.files, *lock.fetched.items()]
+        return {f"wheels/{archives.file_of(word)}": data for word, data in named if archives.is_wheel(word)}
+
+    def _wheels(self, lock: Lock, own: Files) -> Files:
         """The wheels of a lock, fetched here by their hashes, for hosts that reach no index."""
         with self._mutex:
             if self._offline is None:
                 from . import wheels
 
-                self._offline = wheels.fetch(lock, self._base, self._asked.settings, self._folder)
+                digests = {hashlib.sha256(content).hexdigest() for content in own.values()}
+                lines = [line for line in lock.lines if line.rpartition(":")[2] not in digests]
+                self._offline = wheels.fetch(lines, self._base, self._asked.settings, self._folder)
             return self._offline
 
     def _do(

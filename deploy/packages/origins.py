@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..core import plain_file
 from ..core.errors import UsageError
+from . import addresses
 from .settings import without_logins
 
 MOST_PACKAGES, MOST_SOURCES = 200, 100
@@ -22,35 +23,62 @@ _NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _REQUIREMENT = re.compile(rf"({_NAME})\s*(?:\[[\w\s,.-]*\])?\s*(?:@\s*(?P<url>\S.*)|(?:[<>=!~(;,].*)?)", re.ASCII)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _ARCHIVES = (".whl", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz")
+_HASH = re.compile(r"sha256[:=]([0-9a-f]{64})(?![0-9a-f])")
 _HOST = re.compile(r"(?:[^@/\s]+@)?\[?[\w.:%-]*\]?(?::\d+)?")
 
 
 @dataclass
 class Origins:
     """What the files of `folder` name. `sent`: the paths that hosts get. `packages`: folders to build, and whether each
-    is editable; `archives`: files; `git`: repositories that this machine fetches."""
+    is editable; `archives`: files; `git`, `remote`: repositories and archives that this machine fetches, these with the
+    SHA-256 that it may have (none: any); `indexes`: addresses that are asked for packages."""
 
     folder: Path
     sent: Collection[str]
     packages: dict[str, bool] = field(default_factory=dict)
     archives: dict[str, None] = field(default_factory=dict)
     git: dict[str, None] = field(default_factory=dict)
+    remote: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    indexes: dict[str, None] = field(default_factory=dict)
 
     def requirement(self, text: str, here: str, where: str, editable: bool = False) -> None:
         """Take one requirement. `here`: the folder of its file; `where`: file, line and text, for a message.
 
         Raises UsageError.
         """
-        spec = re.split(r"\s--(?:hash|config-settings?)[\s=]", text)[0].strip()
+        spec, *options = re.split(r"\s--(?:hash|config-settings?)[\s=]", text)
+        spec, pins = spec.strip(), _HASH.findall(" ".join(options))
         match = _REQUIREMENT.fullmatch(spec)
         if match and match["url"]:
-            self._address(re.split(r"\s;", match["url"])[0].strip(), here, where, editable)
+            self._address(re.split(r"\s;", match["url"])[0].strip(), here, where, editable, pins)
         elif editable or not match or spec.endswith(_ARCHIVES):
-            self._address(re.split(r"\s;", spec)[0].strip(), here, where, editable)
+            self._address(re.split(r"\s;", spec)[0].strip(), here, where, editable, pins)
 
     def index(self, text: str, here: str, where: str) -> None:
-        """Check an index, or a page or folder of links. Raises UsageError."""
-        if urlsplit(text).scheme not in ("https", "http"):
+        """Take an index, or a page or folder of links. Raises UsageError."""
+        self.check(text, here, where)
+        if addresses.is_web(text):
+            self.indexes[text] = None
+            _bound(self.indexes, MOST_SOURCES, "indexes", where)
+
+    def archive(self, text: str, where: str, pins: Collection[str] = ()) -> None:
+        """Take an archive by its address, with the SHA-256 that it may have. Raises UsageError."""
+        addresses.check(text, where)
+        address, _, more = text.partition("#")
+        if "--hash" in where and not pins:
+            raise UsageError(f"{without_logins(where)}: no sha256", "pin it with --hash=sha256:...")
+        if not urlsplit(address).path.endswith(_ARCHIVES) or "subdirectory=" in more:
+            hint = "its path ends with .whl or .tar.gz; of a subdirectory: build a wheel of it, and name that"
+            raise UsageError(f"{without_logins(where)}: no archive of a package", hint)
+        own = {*pins, *_HASH.findall(more), *self.remote.get(address, ())}
+        self.remote[address] = tuple(sorted(own))
+        _bound(self.remote, MOST_SOURCES, "archives elsewhere", where)
+
+    def check(self, text: str, here: str, where: str) -> None:
+        """Check an address, or a path, that is named and not used. Raises UsageError."""
+        if addresses.is_web(text):
+            addresses.check(text, where)
+        else:
             self.check_inside(_path_of(text, where), here, where)
 
     def path(self, text: str, here: str, where: str, editable: bool = False) -> None:
@@ -86,6 +114,7 @@ class Origins:
         if not known or not host or host.startswith("-") or address.netloc.startswith("-") or ".." in address.path:
             hint = "NAME @ git+https://HOST/PATH or git+ssh://USER@HOST/PATH; of this folder: ./PATH"
             raise UsageError(f"{where}: no source that Muster can fetch", hint)
+        addresses.check_host(address.hostname or "", where)
 
     def file(self, text: str, here: str, where: str) -> str:
         """The path of a file that another one names (`-r more.txt`). Raises UsageError if it is not among the sent."""
@@ -106,10 +135,12 @@ class Origins:
         except OSError as fault:
             raise UsageError(f"{path}: cannot be read: {fault.strerror}", "--requirements no") from fault
 
-    def _address(self, text: str, here: str, where: str, editable: bool) -> None:
+    def _address(self, text: str, here: str, where: str, editable: bool, pins: Collection[str]) -> None:
         if re.match(r"[a-z]+\+", text):
             self.repository(re.split(r"[\s;]", text)[0], where)
-        elif urlsplit(text).scheme not in ("https", "http"):
+        elif addresses.is_web(text):
+            self.archive(text, where, pins)
+        else:
             self.path(re.sub(r"\[[^\]]*\]$", "", _path_of(text, where)), here, where, editable)
 
     def check_inside(self, text: str, here: str, where: str) -> str:

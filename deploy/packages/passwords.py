@@ -31,6 +31,9 @@ def take_out(needs: Requirements, own: Settings) -> tuple[Requirements, Settings
         for source in needs.git:  # also of a mere user's name: the fetched source is named without it
             content = content.replace(source.encode(), plain(source).encode())
         files.append((path, _without(path, content, variables) if path in paths or _may_name(path) else content))
+    if not _may_name(needs.path):  # a project's indexes are no lines
+        more = " ".join([*filter(None, [variables.get("UV_INDEX")]), *needs.indexes])
+        variables |= {"UV_INDEX": more} if needs.indexes else {}
     return replace(needs, files=tuple(files), unsent=tuple(sorted(paths))), replace(own, variables=variables)
 
 

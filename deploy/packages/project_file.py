@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
 from ..core import toml_text
 from ..core.errors import UsageError
+from .inside.tools import FROM_BASE, normal
 from .origins import Origins
 
 MOST = 1 << 20  # bytes of one file
@@ -50,29 +53,35 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
 
 def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, is_locked: bool) -> None:
     own, tool = _table(table, "project"), _table(table, "tool", "uv")
-    extras = _table(own, "optional-dependencies").values()
-    lists = [own.get("dependencies"), *extras, _table(table, "build-system").get("requires")]
-    for text in _texts([*lists, *(tool.get(name) for name in _NEEDS)]):
-        if "${" in text or len(text) > 4096:
-            raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
-        origins.requirement(text, here, f"{path}: {text[:200]}")
-    for name, entry in _table(tool, "sources").items():
-        for inner in entry if isinstance(entry, list) else [entry]:
-            if isinstance(inner, dict):
-                _source(origins, inner, here, f"{path}: the source of {name[:100]}", is_locked)
+    used = [own.get("dependencies"), *_table(own, "optional-dependencies").values()]
+    named = [_table(table, "build-system").get("requires"), *(tool.get(name) for name in _NEEDS)]
+    aside = Origins(origins.folder, origins.sent)  # what is checked, and comes from nowhere by this file
+    for takes, lists in ((aside if is_locked else origins, used), (aside, named)):
+        for text in _texts(lists):
+            if "${" in text or len(text) > 4096:
+                raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
+            takes.requirement(text, here, f"{path}: {text[:200]}")
+    known, count = {index.get("name") for index in _indexes(table)}, Counter(name for name, _ in _sources(table))
+    for name, inner in _sources(table):
+        where = f"{path}: the source of {name[:100]}"
+        _source(origins, inner, here, where, is_locked)
+        alone = {"path", "git", "url"} & set(inner) and count[name] == 1
+        if not is_locked and not alone and inner.get("index") not in known and not FROM_BASE.fullmatch(normal(name)):
+            raise UsageError(f"{where} is none that uv resolves with here", "lock it first: uv lock")
     for text in _texts(_table(tool, "workspace").values()):
         if posixpath.isabs(text) or ".." in text.split("/") or text.startswith("~"):
             raise UsageError(
                 f"{path}: [tool.uv.workspace]: {text[:200]}: it is outside the folder", "name a path of it"
             )
-    indexes = tool.get("index")
-    addresses = [index.get("url") for index in indexes if isinstance(index, dict)] if isinstance(indexes, list) else []
+    addresses = [index.get("url") for index in _indexes(table)]
     for scope in (tool, _table(tool, "pip")):
         addresses += [scope.get(name) for name in _INDEXES]
     for text in _texts(addresses):
         if "${" in text:
             raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
-        origins.index(text, here, f"{path}: {text[:200]}")
+        origins.check(text, here, f"{path}: {text[:200]}")
+    for index in [] if is_locked else _asked_indexes(table):
+        origins.index(str(index.get("url")), here, f"{path}: {str(index.get('url'))[:200]}")
 
 
 def _source(origins: Origins, entry: Mapping[str, Any], here: str, where: str, is_locked: bool) -> None:
@@ -83,7 +92,7 @@ def _source(origins: Origins, entry: Mapping[str, Any], here: str, where: str, i
     if isinstance(entry.get("path"), str):
         origins.path(entry["path"], here, f"{where}: {entry['path'][:200]}", bool(entry.get("editable")))
     if isinstance(entry.get("url"), str):
-        origins.index(entry["url"], here, f"{where}: {entry['url'][:200]}")
+        origins.check(entry["url"], here, where) if is_locked else origins.archive(entry["url"], where)
 
 
 def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> None:
@@ -97,8 +106,12 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
                 origins.path(text, here, f"{where}: {text[:200]}", kind == "editable")
         if isinstance(text := source.get("virtual"), str):
             origins.check_inside(text, here, f"{where}: {text[:200]}")
-        for text in _texts([source.get("registry"), source.get("url")]):
-            origins.index(text, here, f"{where}: {text[:200]}")
+        # Only an archive by its address is fetched from there: packages of an index come from the user's own.
+        if isinstance(text := source.get("url"), str):
+            pins = [str(file.get("hash")).removeprefix("sha256:") for file in _rows(row)]
+            origins.archive(text, f"{where}: {text[:200]}", pins)
+        for text in _texts([source.get("registry")]):
+            origins.check(text, here, f"{where}: {text[:200]}")
         if isinstance(text := source.get("git"), str):
             address, _, commit = text.partition("#")
             if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
@@ -109,7 +122,46 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
         for file in _rows(row):
             for name in ("url", "path"):
                 if isinstance(text := file.get(name), str):
-                    origins.index(text, here, f"{where}: {text[:200]}")
+                    origins.check(text, here, f"{where}: {text[:200]}")
+
+
+def for_uv(text: str, rewritten: Callable[[str], str]) -> str:
+    """A pyproject.toml as uv gets it: what a project needs, each need as `rewritten` gives it; and nothing else.
+
+    So uv reads no address, no path and no setting of the file that was not looked at.
+    """
+    table = toml_text.loads(text)
+    own = _table(table, "project")
+    rows = ["[project]", *(f"{name} = {_written(own[name])}" for name in ("name", "version") if name in own)]
+    rows += [f"{name} = {_written(own[name])}" for name in ("requires-python", "dynamic") if name in own]
+    rows.append(f"dependencies = {_written([rewritten(need) for need in _texts([own.get('dependencies')])])}")
+    for extra, needs in _table(own, "optional-dependencies").items():
+        rows.append(f"optional-dependencies.{_written(extra)} = {_written([rewritten(n) for n in _texts([needs])])}")
+    return "\n".join([*rows, ""])
+
+
+def _written(value: Any) -> str:
+    """A text, or a list of texts, as TOML."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where [tool.uv.sources] takes packages from: their names, with one table for each place."""
+    for name, entry in _table(table, "tool", "uv", "sources").items():
+        for inner in entry if isinstance(entry, list) else [entry]:
+            if isinstance(inner, dict):
+                yield name, inner
+
+
+def _indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    indexes = _table(table, "tool", "uv").get("index")
+    return [index for index in indexes if isinstance(index, dict)] if isinstance(indexes, list) else []
+
+
+def _asked_indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The indexes that a package is taken from by their name; no other one is asked."""
+    names = {inner.get("index") for name, inner in _sources(table) if not FROM_BASE.fullmatch(normal(name))}
+    return [index for index in _indexes(table) if isinstance(index.get("url"), str) and index.get("name") in names]
 
 
 def _rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

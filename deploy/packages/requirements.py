@@ -42,7 +42,8 @@ class Requirements:
 
     `digests`: the SHA-256 of each file that decides how a package of the folder is built, by its path.
     `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
-    project that are packages to build, each with whether it is editable. `git`: sources that this machine fetches.
+    project that are packages to build, each with whether it is editable. `git`, `remote`: sources and archives that
+    this machine fetches, these with the SHA-256 that are pinned; `indexes`: addresses that are asked for packages.
     `unsent`: those of the files that the hosts do not have.
     """
 
@@ -51,15 +52,21 @@ class Requirements:
     files: tuple[tuple[str, bytes], ...]
     packages: tuple[tuple[str, bool], ...] = ()
     git: tuple[str, ...] = ()
+    remote: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    indexes: tuple[str, ...] = ()
     unsent: tuple[str, ...] = ()
     digests: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def wishes(self) -> list[Wish]:
-        """What is the user's to allow: this machine fetches a source with the user's own keys."""
+    def wishes(self, own: Collection[str]) -> list[Wish]:
+        """What is the user's to allow: addresses that are contacted. `own`: those of the user's own indexes."""
+        known = {_plain(address) for address in own}
+        others = (address for address in (*self.indexes, *dict(self.remote)) if _plain(address) not in known)
         return [
-            Wish("git source, fetched here with your git's keys and passwords:", without_logins(word))
-            for word in self.git
+            *(Wish("packages from:", without_logins(address)) for address in others),
+            *(
+                Wish("git source, fetched here with your git's keys and passwords:", without_logins(word))
+                for word in self.git
+            ),
         ]
 
     def key(self, *more: object) -> str:
@@ -101,7 +108,9 @@ def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
         kind, files = "file", _read_all(origins, path)
     archives = ((name, origins.read(name, _MOST_ARCHIVE)) for name in origins.archives)
     packages, git = tuple(origins.packages.items()), tuple(origins.git)
-    return Requirements(path, kind, (*files.items(), *archives), packages, git, digests=tuple(_digests(origins)))
+    remote, indexes = tuple(origins.remote.items()), tuple(origins.indexes)
+    digests = tuple(_digests(origins))
+    return Requirements(path, kind, (*files.items(), *archives), packages, git, remote, indexes, digests=digests)
 
 
 def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
@@ -143,15 +152,6 @@ def _take(origins: Origins, line: str, here: str, where: str) -> str:
     return ""
 
 
-def own_indexes(requirements: Requirements) -> Iterator[str]:
-    """Each line that names an index of its own, with file and number."""
-    for path, content in requirements.files:
-        if path.endswith((".txt", ".in")):
-            for number, line in lines(content):
-                if _OWN_OPTIONS.match(line) or line.startswith("--trusted-host"):
-                    yield f"{path}:{number}"
-
-
 def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
     """What decides how local packages are built: the files of each; of an editable one those that describe it."""
     for package, editable in origins.packages.items():
@@ -161,6 +161,11 @@ def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
             described = "/" not in inner and (not inner.endswith(".py") or inner == "setup.py")
             if not editable or described:
                 yield path, _digest(origins.folder, path)
+
+
+def _plain(address: str) -> str:
+    """An address in the form in which two that mean one are equal."""
+    return re.sub(r"//[^/@]*@", "//", address).rstrip("/")
 
 
 def _digest(folder: Path, path: str) -> str:

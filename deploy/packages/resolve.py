@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from . import sources, stubs
+from . import addresses, project_file, sources, stubs
+from .archives import Wheel
 from .base import Base
 from .inside.tools import FROM_BASE, NAME, comes_along, normal, read_name
 from .requirements import Requirements
+from .settings import without_logins
 from .store import LINE, Lock, Source
 from .uv import Failed, Uv
 
@@ -29,12 +32,14 @@ _MOST_BUILDS = 100
 
 @dataclass(frozen=True)
 class Question:
-    """What to resolve. `local`, `git`: its own sources, these by address. `build`: what builds on all hosts say."""
+    """What to resolve. `local`: the folder's own sources; `far`: those that were fetched, by address; `wheels`: of the
+    folder and fetched, by path or address. `build`: what builds on all hosts say."""
 
     needs: Requirements
     base: Base
     local: Sequence[Source]
-    git: dict[str, Source]
+    far: Mapping[str, Source]
+    wheels: Mapping[str, Wheel]
     build: Build
 
 
@@ -52,14 +57,14 @@ class Resolving:
             for path, content in asked.needs.files
             if path.endswith((".txt", ".in", ".toml", "uv.lock"))
         }
-        self._files = [(path, content) for path, content in asked.needs.files if path.endswith(".whl")]
+        self._far = dict[str, Path]()
 
     def lock(self) -> Lock:
         """The lock. Raises Failed with uv's words, or UsageError."""
         asked = self._asked
-        if not asked.local and not asked.git and not self._files and self._has_all():
+        if not asked.local and not asked.far and not asked.wheels and self._has_all():
             return Lock((), torch=self._base.torch["torch"])
-        own = self._known([*asked.local, *asked.git.values()])
+        own = self._known([*asked.local, *asked.far.values()])
         wanted = self._wanted(own)
         built = dict[str, Source]()
         while True:
@@ -72,7 +77,7 @@ class Resolving:
                     raise Failed(self._explained(fault.words)) from fault
                 (built[match[1]],) = asked.build([self._of_index(match[1])])
                 source = built[match[1]]
-                stubs.write(self._stubs, source.name, source.version, source.requires, source.extras)
+                stubs.write(self._stubs, source.name, source.version, self._known_needs(source), source.extras)
         return self._chosen(lines, own, list(built.values()))
 
     def _known(self, own: list[Source]) -> list[Source]:
@@ -81,18 +86,8 @@ class Resolving:
 
     def _wanted(self, own: Sequence[Source]) -> Path:
         """What uv resolves: the file itself, or what its project stands for, with stubs for the sources `own`."""
-        asked, made = self._asked.needs, dict[str, Path]()
-        for source in own:
-            made[source.key] = self._stub(source)
-        local = {source.place: made[source.key] for source in own if source.kind == "folder"}
-        git = {word: made[source.key] for word, source in self._asked.git.items()}
-        self._place_files(local)
-        for source in own:  # what one of these needs may be another one
-            needs = [_named(need, git) for need in source.requires]
-            stubs.write(self._made / source.key, source.name, source.version, needs, source.extras)
-        # What the folder has itself comes from nowhere else, also where another package names it.
-        places = {source.name: made[source.key] for source in own}
-        places |= {path.rpartition("/")[2].split("-")[0]: local[path] for path, _ in self._files}
+        asked = self._asked.needs
+        local, places = self._local(own), self._places(own)
         rows = [f"{name} @ {place.as_uri()}" for name, place in places.items()]
         (self._scratch / "overrides.txt").write_text("".join(f"{row}\n" for row in rows))
         self._names = list(places)
@@ -101,35 +96,68 @@ class Resolving:
         wanted = self._scratch / "asked.txt"
         if asked.kind == "uv.lock":
             text = self._exported(asked.path)
-            wanted.write_text(sources.with_stubs(text, _folder(asked.path), local, git))
+            wanted.write_text(sources.with_stubs(text, asked.path, local, self._far))
             return wanted
         if asked.kind == "project":
             wanted.write_text(f"{rows[0]}\n")
             return wanted
-        for path, text in self._texts.items():
-            plain = text if path.endswith(".toml") else sources.with_stubs(text, _folder(path), local, git)
-            (self._source / path).write_text("".join(_named(line, git) for line in plain.splitlines(keepends=True)))
+        self._write_files(local)
         return self._source / asked.path
 
-    def _place_files(self, local: dict[str, Path]) -> None:
-        """Copies of the files that uv reads, at their paths in a folder that has nothing else."""
+    def _local(self, own: Sequence[Source]) -> dict[str, Path]:
+        """Make stubs of the sources and wheels. Gives those of the folder by path; `_far` has the others by address."""
+        asked = self._asked
+        made = {source.key: self._stub(source) for source in own}
+        local = {source.place: made[source.key] for source in own if source.kind == "folder"}
+        self._far |= {word: made[source.key] for word, source in asked.far.items()}
+        for word, wheel in asked.wheels.items():
+            (self._far if addresses.is_web(word) else local)[word] = self._stub_of(wheel)
+        for source in own:  # what one of these needs may be another one
+            needs = self._known_needs(source)
+            stubs.write(self._made / source.key, source.name, source.version, needs, source.extras)
+        for word, wheel in asked.wheels.items():
+            needs = [sources.known_need(need, self._far, without_logins(word)) for need in wheel.requires]
+            stubs.of_wheel(self._made / wheel.sha256, wheel, needs)
+        return local
+
+    def _places(self, own: Sequence[Source]) -> dict[str, Path]:
+        """The stubs by name: what the folder names by itself comes from nowhere else, also where another package names
+        it. Of several wheels of one name (for several Pythons), the lines say which."""
+        wheels = self._asked.wheels.values()
+        count = Counter(normal(wheel.name) for wheel in wheels)
+        places = {source.name: self._stub(source) for source in own}
+        return places | {wheel.name: self._stub_of(wheel) for wheel in wheels if count[normal(wheel.name)] == 1}
+
+    def _stub_of(self, wheel: Wheel) -> Path:
+        folder = self._made / wheel.sha256
+        folder.mkdir(exist_ok=True)
+        return folder / wheel.file
+
+    def _write_files(self, local: Mapping[str, Path]) -> None:
+        """The files that uv reads, at their paths in a folder that has nothing else, with stubs in them."""
         for path, text in self._texts.items():
+            rewritten = partial(sources.with_stubs, path=path, local=local, far=self._far)
+            if path.endswith(".toml"):
+                text = project_file.for_uv(text, lambda need: rewritten(need).strip())  # noqa: B023
+            else:
+                text = rewritten(text)
             (self._source / path).parent.mkdir(parents=True, exist_ok=True)
             (self._source / path).write_text(text)
-        for number, (path, content) in enumerate(self._files):
-            place = self._made / str(number)
-            place.mkdir()
-            local[path] = place / path.rpartition("/")[2]
-            local[path].write_bytes(content)
+
+    def _known_needs(self, source: Source) -> list[str]:
+        return [sources.known_need(need, self._far, sources.shown(source)) for need in source.requires]
 
     def _stub(self, source: Source) -> Path:
         folder = self._made / source.key
         folder.mkdir(exist_ok=True)
-        return stubs.write(folder, source.name, source.version, (), source.extras)
+        return stubs.path_of(folder, source.name, source.version)
 
     def _exported(self, path: str) -> str:
         """What a uv.lock says, as lines of a requirements file, without what comes with torch."""
         project = (self._source / path).parent
+        project.mkdir(parents=True, exist_ok=True)
+        for name, text in self._texts.items():
+            (self._source / name).write_text(text)
         words = ["export", "--frozen", "--no-dev", "--no-header", "--no-annotate", "--quiet"]
         out = self._scratch / "exported.txt"
         where = ["--project", str(project), "--python", str(self._uv.python), "--output-file", str(out)]
@@ -162,23 +190,23 @@ class Resolving:
         self._names = []
         if self._asked.needs.kind != "file":
             return False
-        self._place_files({})
+        self._write_files({})
         wanted, out = self._source / self._asked.needs.path, self._scratch / "lock.txt"
         words = ["--no-index", "--quiet", "--output-file", str(out), str(wanted)]
         try:
             self._uv.run(["pip", "compile", *self._options(), *words], self._source, shown=False)
         except Failed:
             return False
-        return True
+        # A page of links in the file has packages without an index too.
+        return {_pin(line) for line in logical(out.read_text())} <= {
+            f"{p.name}=={stubs.version(p.version)}" for p in self._base.packages
+        }
 
     def _of_index(self, what: str) -> Source:
-        """A package that only a build describes: `NAME==VERSION`, or `NAME @ ADDRESS`. Raises UsageError."""
+        """A package that only a build describes: `NAME==VERSION`. Raises UsageError."""
         name, _, version = what.partition("==")
         if not _ or not re.fullmatch(r"[\w.-]+", name):
-            raise UsageError(
-                f"{what[:300]}: what it needs is known only after a build",
-                "name a package of an index, or a git source",
-            )
+            raise UsageError(f"{what[:300]}: only a build knows what it needs", "name a package of an index")
         rows = self.offered([what])
         digest, url = _sdist(rows[0]) if rows else ("", "")
         line = self._checked(f"{normal(name)}=={version} --hash=sha256:{digest}")
@@ -195,6 +223,9 @@ class Resolving:
         out = ["--no-deps", "--format", "pylock.toml", "--output-file", str(described), str(pinned)]
         self._uv.run(["pip", "compile", *words, *out], self._scratch, shown=False)
         rows: list[dict[str, Any]] = tomllib.loads(described.read_text()).get("packages", [])
+        for row in rows:
+            for file in [*row.get("wheels", ()), row.get("sdist") or {}, row.get("archive") or {}]:
+                self._uv.settings.check_source(str(row.get("name")), str(file.get("url") or file.get("path") or ""))
         return rows
 
     def _chosen(self, lines: list[str], own: Sequence[Source], built: Sequence[Source]) -> Lock:
@@ -217,7 +248,7 @@ class Resolving:
         mine = [source for source in own if normal(source.name) in wanted]
         chosen = {f"{normal(source.name)}=={source.version}" for source in built} & pins
         mine += [s for s in built if f"{normal(s.name)}=={s.version}" in chosen]
-        files = [self._of_file(line) for line in lines if " @ file:" in line and self._is_file(line)]
+        files = self._of_wheels([line for line in lines if " @ file:" in line and read_name(line) not in wanted])
         rest = [
             line for line in lines
             if read_name(line) not in apart and " @ file:" not in line and _pin(line) not in chosen
@@ -228,13 +259,18 @@ class Resolving:
         whole = [*map(self._checked, rest), *files]
         return Lock(tuple(sorted(whole)), tuple(mine), tuple(left_out), of_base["torch"])
 
-    def _is_file(self, line: str) -> bool:
-        return any(f"/{path.rpartition('/')[2]} " in f"{line} " for path, _ in self._files)
-
-    def _of_file(self, line: str) -> str:
-        """The line of a wheel of the folder: its name, version and hash."""
-        name, version = line.partition(" --hash")[0].rpartition("/")[2].split("-")[:2]
-        return self._checked(f"{normal(name)}=={version} --hash{line.partition(' --hash')[2]}")
+    def _of_wheels(self, lines: Sequence[str]) -> list[str]:
+        """Lines of wheels of the folder and of fetched ones: name, version and the hash of what hosts get."""
+        by_digest = {wheel.sha256: wheel for wheel in self._asked.wheels.values()}
+        rows = list[str]()
+        for line in lines:
+            at = re.search(r"/([0-9a-f]{64})/[^/]+$", line.partition(" --hash")[0])
+            wheel = by_digest.get(at[1]) if at else None
+            if not wheel:
+                raise UsageError(f"{line[:300]}: it leads to a file that nobody was asked about", "pip config list")
+            version = wheel.file.split("-")[1]
+            rows.append(self._checked(f"{normal(wheel.name)}=={version} --hash=sha256:{wheel.sha256}"))
+        return rows
 
     def _without_wheel(self, lines: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
         """The lines that have a wheel for the hosts, and those that have none, with the address of their source."""
@@ -248,7 +284,6 @@ class Resolving:
             if package.get("wheels")
         }
         source = {normal(package["name"]): _sdist(package) for package in packages}
-        direct = {normal(p["name"]) for p in packages if p.get("archive", {}).get("url", "").endswith(".whl")}
         with_wheel, without = list[str](), list[tuple[str, str]]()
         for line in lines:
             name, head = read_name(line), line.split(" --hash")[0]
@@ -256,8 +291,6 @@ class Resolving:
             by_source = f"sha256:{digest}" in pins and not any(f"sha256:{wheel}" in pins for wheel in fit.get(name, ()))
             if name in fit and not by_source:
                 with_wheel.append(head + "".join(f" --hash=sha256:{digest}" for digest in fit[name]))
-            elif name in direct:
-                with_wheel.append(line)
             else:
                 without.append((f"{head} --hash=sha256:{digest}", source.get(name, ("", ""))[1]))
         return with_wheel, without
@@ -354,14 +387,3 @@ def _pin(line: str) -> str:
     """`name==version` of a line."""
     match = re.match(r"([\w.-]+)(?:\[[^\]]*\])?==([^\s;]+)", line)
     return f"{normal(match[1])}=={match[2]}" if match else ""
-
-
-def _named(text: str, git: dict[str, Path]) -> str:
-    """The text with stubs in the place of git sources, which other packages may name too."""
-    for word, stub in git.items():
-        text = re.sub(rf"{re.escape(word)}(?=[\s;\"',]|$)", stub.as_uri(), text)
-    return text
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import mmap
 import re
 import ssl
 import time
@@ -11,33 +12,35 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
+from tempfile import TemporaryFile
+from typing import Any
 
 from ..core.errors import DeployError
 from ..core.text import amount
+from . import addresses
 from .settings import Settings, without_logins
 
 MOST = 1 << 30  # bytes
 _PIECE, _QUIET_S, _LONGEST_S = 1 << 20, 60.0, 1800.0
-_LOCAL = re.compile(r"file:|/|~")
 
 
-def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> bytes:
-    """The file at that address, which must have one of these hashes.
+def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> mmap.mmap:
+    """The file at that address, which must have one of these hashes; without any, it may have each.
 
-    A login of the settings goes to the index's own host alone, and no further with a redirect. Raises DeployError.
+    A login of the settings goes to the index's own host alone, and no further with a redirect. None leads to this
+    machine's own services. Raises DeployError.
     """
     what, shown = urllib.parse.urlsplit(url), without_logins(url)
-    if what.scheme not in ("https", "http") and not (what.scheme == "file" and _is_local(settings)):
-        raise DeployError(
-            f"{shown[:300]}: a source at such an address is not fetched", "pip config list names the index"
-        )
+    settings.check_source(what.path.rpartition("/")[2], url)
+    if what.scheme != "file":
+        addresses.check_reached(url)
     request = urllib.request.Request(what._replace(netloc=what.netloc.rpartition("@")[2]).geturl())
     if login := _login(what, settings):
         encoded = base64.b64encode(login.encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {encoded}")
     try:
         with _opener(what.hostname or "", settings).open(request, timeout=_QUIET_S) as answer:
-            content = _read(answer, shown)
+            content, digest = _read(answer, shown)
     except urllib.error.HTTPError as fault:
         raise DeployError(
             f"{shown[:300]}: the index answers {fault.code}", "pip config list names the index"
@@ -45,41 +48,39 @@ def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> bytes:
     except (OSError, ValueError) as fault:
         why = getattr(fault, "reason", fault)
         raise DeployError(f"{shown[:300]}: it cannot be fetched: {why}", "docs/packages.md#no-index") from fault
-    if hashlib.sha256(content).hexdigest() not in sha256s:
+    if sha256s and digest not in sha256s:
         raise DeployError(
-            f"{shown[:300]}: it has another hash than the index says", "deploy again; ask who runs the index"
+            f"{shown[:300]}: it has another hash than its index, or your file, says", "deploy again; ask who runs it"
         )
     return content
 
 
-def _read(answer: object, shown: str) -> bytes:
-    """All of an answer, unless it is too large or too slow."""
-    content, end = bytearray(), time.monotonic() + _LONGEST_S
-    while piece := answer.read(_PIECE):  # type: ignore[attr-defined]
-        content += piece
-        if len(content) > MOST:
-            raise DeployError(f"{shown[:300]}: it is more than {amount(MOST)}", "name a version that has a wheel")
-        if time.monotonic() > end:
-            raise DeployError(f"{shown[:300]}: it takes more than {_LONGEST_S / 60:.0f} minutes", "try again later")
-    return bytes(content)
+def _read(answer: object, shown: str) -> tuple[mmap.mmap, str]:
+    """All of an answer, and its SHA-256, unless it is too large or too slow. It is never held in memory as a whole."""
+    digest, size, end = hashlib.sha256(), 0, time.monotonic() + _LONGEST_S
+    with TemporaryFile() as file:
+        while piece := answer.read(_PIECE):  # type: ignore[attr-defined]
+            file.write(piece)
+            digest.update(piece)
+            size += len(piece)
+            if size > MOST:
+                raise DeployError(f"{shown[:300]}: it is more than {amount(MOST)}", "name a version that has a wheel")
+            if time.monotonic() > end:
+                raise DeployError(f"{shown[:300]}: it takes more than {_LONGEST_S / 60:.0f} minutes", "try again later")
+        file.flush()
+        if not size:
+            raise DeployError(f"{shown[:300]}: it is empty", "ask who runs that server")
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), digest.hexdigest()
 
 
-def _addresses(settings: Settings) -> list[tuple[str, str]]:
-    """The indexes of the settings, as their names (often empty) and addresses."""
-    words = [
-        word
-        for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
-        for word in settings.variables.get(name, "").split()
-    ]
-    named = [re.fullmatch(r"([A-Za-z0-9._-]+)=(.*)", word) for word in words]
-    return [(match[1], match[2]) if match else ("", word) for match, word in zip(named, words, strict=True)]
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect to what no file may name, nor to this machine."""
 
-
-def _is_local(settings: Settings) -> bool:
-    links = settings.variables.get("UV_FIND_LINKS", "").split(",")
-    return any(
-        _LOCAL.match(address) for address in (*(address for _, address in _addresses(settings)), *filter(None, links))
-    )
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        addresses.check_reached(newurl, req.full_url)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _login(what: urllib.parse.SplitResult, settings: Settings) -> str:
@@ -87,7 +88,7 @@ def _login(what: urllib.parse.SplitResult, settings: Settings) -> str:
     own = what.netloc.rpartition("@")[0]
     if own:
         return urllib.parse.unquote(own)
-    for name, address in _addresses(settings):
+    for name, address in settings.named_indexes:
         index = urllib.parse.urlsplit(address)
         if (index.scheme, index.hostname, index.port) != (what.scheme, what.hostname, what.port):
             continue
@@ -115,7 +116,7 @@ def _opener(host: str, settings: Settings) -> urllib.request.OpenerDirector:
     if host in {word.partition(":")[0] for word in variables.get("UV_INSECURE_HOST", "").split()}:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return urllib.request.build_opener(
-        urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
+        _Redirects(), urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
     )
 
 

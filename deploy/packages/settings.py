@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import DeployError
+
 _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 # What a user may set for uv that means the same on another machine.
@@ -37,6 +39,35 @@ class Settings:
         """Which index packages come from, without passwords."""
         names = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_INDEX_STRATEGY")
         return [re.sub(r"//[^/@\s]*@", "//", self.variables.get(name, "")) for name in names]
+
+    @property
+    def named_indexes(self) -> list[tuple[str, str]]:
+        """The indexes, as their names (often empty) and addresses."""
+        names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
+        words = [word for name in names for word in self.variables.get(name, "").split()]
+        named = [re.fullmatch(r"([A-Za-z0-9._-]+)=(.*)", word) for word in words]
+        return [(match[1], match[2]) if match else ("", word) for match, word in zip(named, words, strict=True)]
+
+    @property
+    def indexes(self) -> list[str]:
+        """The addresses of the indexes."""
+        return [address for _, address in self.named_indexes]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the user's own index is in files of this machine."""
+        links = self.variables.get("UV_FIND_LINKS", "").split(",")
+        return any(re.match(r"file:|/|~", address) for address in (*self.indexes, *filter(None, links)))
+
+    def check_source(self, what: str, address: str) -> None:
+        """Raise DeployError for a file of this machine that an index names, unless it is a local index of the user."""
+        is_own = self.is_local and not re.match(r"(?!file:)\w+:", address)
+        if address and not address.startswith(("https://", "http://")) and not is_own:
+            raise DeployError(
+                f"{what[:100]}: its index leads to {without_logins(address)[:300]}: a source at such an address is "
+                "not fetched",
+                "pip config list names the index; requirements may name another",
+            )
 
     def hidden(self, text: str) -> str:
         """The text without passwords of these settings, or of any address in it."""

@@ -28,7 +28,7 @@ from .store import NAME, VERSION, Source
 _DYNAMIC = {"name", "version", "dependencies", "optional-dependencies"}
 _MOST = 1 << 20
 _LINE = re.compile(
-    r"^(\s*)(?:(?:-e|--editable)(?:\s+|=))?([\w.-]+(?:\[[^\]]*\])?\s*@\s*)?([^\s;#]+?)(\[[^\]]*\])?(\s*;.*)?$"
+    r"^(\s*)(?:(?:-e|--editable)(?:\s+|=))?([\w.-]+(?:\[[^\]]*\])?\s*@\s*)?([^\s;]+?)(\[[^\]]*\])?(\s*;.*)?$"
 )
 ARCHIVES = (".tar.gz", ".zip", ".tgz", ".tar.bz2", ".tar.xz")
 
@@ -63,31 +63,71 @@ def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
     return own
 
 
+def of_archives(contents: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
+    """The source archives that were fetched, by their address, in this order."""
+    rows = enumerate(contents.values())
+    return [Source(_key("archive", content), "archive", f"archive-{number}.tar") for number, content in rows]
+
+
 def of_index(line: str, name: str, version: str, url: str) -> Source:
     """A package that an index has only as source. `line`: as a lock has it."""
     return Source(_key("index", line), "index", line, name, version, url=url)
 
 
-def with_stubs(text: str, here: str, local: Mapping[str, Path], git: Mapping[str, Path]) -> str:
-    """A requirements file that names stubs in the place of packages of the folder and of git sources.
+def with_stubs(text: str, path: str, local: Mapping[str, Path], far: Mapping[str, Path]) -> str:
+    """A requirements file that names stubs in the place of packages of the folder, of git sources and of archives.
 
-    here: the file's own folder. local: stubs by path in the folder. git: by address.
+    path: the file's own. local: stubs by path in the folder. far: by address. Raises UsageError for a requirement that
+    would still lead anywhere.
     """
-    rows = []
-    for line in text.splitlines():
-        row = re.sub(r"(^|\s)#.*$", "", line).rstrip()
-        for word, stub in git.items():
-            whole = rf"(?:(?:-e|--editable)\s+)?{re.escape(word)}(?:[#&][\w=&./-]*)?(?=[\s;\"',]|$)"
-            row = re.sub(whole, stub.as_uri(), row)
-        match = _LINE.match(row)
-        path = re.sub(r"^file:(//(?=/))?", "", match[3]) if match else ""
-        is_path = match and (path.startswith((".", "/")) or path != match[3])
-        own = local.get(posixpath.normpath(posixpath.join(here, path))) if is_path else None
-        if match and own:
-            name = match[2] or f"{own.name.split('-')[0]}{match[4] or ''} @ "
-            row = f"{match[1]}{name}{own.as_uri()}{match[5] or ''}"
-        rows.append(row)
-    return "\n".join([*rows, ""])
+    # Joined as uv joins them: a line is checked whole.
+    rows = [re.sub(r"(^|\s)#.*$", "", line).rstrip() for line in re.sub(r"\\\n\s*", " ", text).splitlines()]
+    return "\n".join([*(_with_stub(row, path, local, far) for row in rows), ""])
+
+
+def _with_stub(row: str, path: str, local: Mapping[str, Path], far: Mapping[str, Path]) -> str:
+    if not row.strip() or (row.lstrip().startswith("-") and not re.match(r"\s*(-e|--editable)\b", row)):
+        return row
+    plain = re.split(r"\s+(?=--hash[\s=])", row)[0]
+    match = _LINE.match(plain)
+    word = match[3] if match else ""
+    inner = re.sub(r"^file:(//(?=/))?", "", word)
+    is_path = "/" in inner or inner.startswith(".") or inner.endswith((".whl", *ARCHIVES))
+    own = _of_address(word, far) or (
+        local.get(posixpath.normpath(posixpath.join(posixpath.dirname(path), inner))) if is_path else None
+    )
+    if not own and NEED.fullmatch(plain.strip()):
+        return row
+    if not match or not own:
+        raise UsageError(
+            f"{path}: {plain.strip()[:300]}: no requirement that Muster knows", "NAME==VERSION, or NAME @ https://..."
+        )
+    name = match[2] or f"{own.name.split('-')[0]}{match[4] or ''} @ "
+    return f"{match[1]}{name}{own.as_uri()}{match[5] or ''}"  # without hashes: they are the package's own
+
+
+def known_need(need: str, far: Mapping[str, Path], who: str) -> str:
+    """What a package needs, as uv here may read it: a name with versions, or the stub of what the user allowed.
+
+    far: stubs by address. who: the package, for a message. Raises UsageError: nobody was asked about anything else.
+    """
+    if NEED.fullmatch(need):
+        return need
+    name, _, rest = need.partition("@")
+    address, gap, marker = rest.strip().partition(" ;")
+    stub = _of_address(address.strip(), far)
+    if not stub or not NEED.fullmatch(name.strip()) or not NEED.fullmatch(f"x;{marker}"):
+        raise UsageError(
+            f"{who} needs {passwords.plain(need)[:300]!r}, which nobody was asked about",
+            "if you trust it, name it in the requirements file too: NAME @ https://...",
+        )
+    return f"{name.strip()} @ {stub.as_uri()}{gap}{marker}"
+
+
+def _of_address(word: str, far: Mapping[str, Path]) -> Path | None:
+    """The stub of an address, which may have a hash or another name behind it."""
+    plain = passwords.plain(word)
+    return far.get(plain) or far.get(plain.partition("#")[0])
 
 
 def refuse_elsewhere(own: Sequence[Source], names: Sequence[str]) -> None:

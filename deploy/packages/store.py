@@ -13,26 +13,28 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import IO, TypeVar
 
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import array, default, document, flag, record, table, text
 
-FORMAT = 2
+T = TypeVar("T")
+FORMAT = 3
 _HASHES = r"( --hash=sha256:[0-9a-f]{64}){1,500}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
 VERSION = r"[A-Za-z0-9.!+_-]{1,200}"
 # Nothing else: no option, no path of a host or of this machine.
-LINE = rf"{NAME}==[A-Za-z0-9.!+_-]{{1,200}}{_HASHES}|{NAME} @ https?://[!-~]{{1,2000}}{_HASHES}"
+LINE = rf"{NAME}==[A-Za-z0-9.!+_-]{{1,200}}{_HASHES}"
 WHEEL = r"[A-Za-z0-9][A-Za-z0-9._!+-]{0,250}\.whl"
 _DIGEST = r"[0-9a-f]{64}"
 _SOURCE = record(
     {
         "key": text(32, "[0-9a-f]{32}"),
-        "kind": text(10, "index|folder|git"),
+        "kind": text(10, "index|folder|git|archive"),
         "place": text(60_000),
         "url": text(3000, r"[!-~]*"),
         "name": text(200, NAME),
@@ -51,7 +53,7 @@ _LOCK = record(
         "left_out": default(array(text(200, NAME), 5000), []),
         "torch": text(200, r"[!-~]*"),
         "files": text(64, f"({_DIGEST})?"),
-        "fetched": table(text(80, r"git-[0-9]{1,3}\.tar"), text(64, _DIGEST), 100),
+        "fetched": table(text(255, rf"(git|archive)-[0-9]{{1,3}}\.tar|{WHEEL}"), text(64, _DIGEST), 300),
     }
 )
 
@@ -84,7 +86,7 @@ class Lock:
     """One resolution. `lines`: each package of an index with the index's own hashes. `sources`: what hosts build.
 
     `left_out`: what only a base with CUDA would have. `torch`: the base's. `files`: the digest of the installed files
-    that are not built; empty: not known yet. `fetched`: the git sources, as tar files by name.
+    that are not built; empty: not known yet. `fetched`: git sources and archives that were fetched here, by name.
     """
 
     lines: tuple[str, ...]
@@ -136,7 +138,7 @@ def find(key: str, folder: Path) -> Lock | None:
         if not isinstance(value, dict) or value.pop("format", 0) != FORMAT:
             return None
         got = _LOCK(value, "lock.json")
-        fetched = {name: read(folder / key / name) for name in got["fetched"]}
+        fetched = {name: _read(folder / key / name, 1 << 30, _mapped) for name in got["fetched"]}
     except BadAnswer:
         return None
     if any(hashlib.sha256(data).hexdigest() != got["fetched"][name] for name, data in fetched.items()):
@@ -170,12 +172,23 @@ def drop(key: str, folder: Path) -> None:
 
 def read(path: Path, most: int = 1 << 30) -> bytes:
     """A file that this user, or root, wrote; empty if there is none, or somebody else could have written it."""
+    return _read(path, most, lambda file: file.read())
+
+
+def _read(path: Path, most: int, how: Callable[[IO[bytes]], T]) -> T | bytes:
     with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         facts = os.fstat(file.fileno())
         mine = facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH and not _others_group(facts)
         if stat.S_ISREG(facts.st_mode) and mine and facts.st_size <= most:
-            return file.read()
+            return how(file)
     return b""
+
+
+def _mapped(file: IO[bytes]) -> bytes | mmap.mmap:
+    """What a file has; of a large one, it stays on the disk."""
+    if os.fstat(file.fileno()).st_size <= 1 << 20:
+        return file.read()
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from .archives import Wheel
 from .base import Base
 from .inside.tools import comes_along, normal, read_name
 
@@ -29,15 +30,31 @@ def version(text: str) -> str:
     return text if "+" in text else f"{text}+base"
 
 
-def write(folder: Path, name: str, version: str, requires: Sequence[str], extras: Sequence[str]) -> Path:
-    """One stub. A need, an extra or a name with a line end would be another field: it is left out."""
-    plain = re.sub(r"[-_.]+", "_", name)
-    head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+def of_wheel(folder: Path, wheel: Wheel, requires: Sequence[str]) -> None:
+    """A stub for a wheel, under its own file's name: that says where it can be installed."""
+    python = f"Requires-Python: {wheel.python}\n" if wheel.python else ""
+    _write(folder / wheel.file, wheel.name, wheel.version, requires, wheel.extras, python)
+
+
+def path_of(folder: Path, name: str, version: str) -> Path:
+    """Where a stub is."""
+    return folder / f"{re.sub(r'[-_.]+', '_', name)}-{version}-py3-none-any.whl"
+
+
+def write(folder: Path, name: str, version: str, requires: Sequence[str], extras: Sequence[str]) -> None:
+    """One stub, which fits everywhere."""
+    _write(path_of(folder, name, version), name, version, requires, extras)
+
+
+def _write(
+    path: Path, name: str, version: str, requires: Sequence[str], extras: Sequence[str], python: str = ""
+) -> None:
+    """A need, an extra or a name with a line end would be another field: it is left out."""
+    head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{python}"
     head += "".join(f"Provides-Extra: {normal(extra)}\n" for extra in extras)
     head += "".join(f"Requires-Dist: {need}\n" for need in requires if need.isprintable())
-    path, info = folder / f"{plain}-{version}-py3-none-any.whl", f"{plain}-{version}.dist-info"
+    info = f"{'-'.join(path.name.split('-')[:2])}.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{info}/METADATA", head)
         wheel.writestr(f"{info}/WHEEL", _WHEEL)
         wheel.writestr(f"{info}/RECORD", "")
-    return path

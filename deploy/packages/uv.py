@@ -55,7 +55,7 @@ class Uv:
     """
 
     def __init__(self, folder: Path, scratch: Path, settings: Settings, tell: Callable[[str], None]) -> None:
-        self._settings, self._tell, self._scratch = settings, tell, scratch
+        self.settings, self._tell, self._scratch = settings, tell, scratch
         self._program = program(folder)
         cache = folder / "uv-cache"
         cache.mkdir(mode=0o700, exist_ok=True)
@@ -85,7 +85,7 @@ class Uv:
         try:
             assert process.stderr is not None
             while line := process.stderr.readline(_MOST_LINE):
-                lines = [*lines, self._settings.hidden(line.rstrip())][-_LAST_LINES:]
+                lines = [*lines, self.settings.hidden(line.rstrip())][-_LAST_LINES:]
                 if shown and line.startswith(("Resolved", "warning")):
                     self._tell(visible(lines[-1].strip()[:300]))
             code = process.wait()

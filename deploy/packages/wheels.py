@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit
@@ -10,22 +12,23 @@ from urllib.parse import unquote, urlsplit
 from ..core.errors import DeployError
 from . import sdists, uv
 from .base import Base
+from .exchange import Files
 from .requirements import Requirements
 from .resolve import Question, Resolving
 from .settings import Settings
-from .store import WHEEL, Lock
+from .store import WHEEL
 
 
-def fetch(lock: Lock, base: Base, settings: Settings, folder: Path) -> dict[str, bytes]:
+def fetch(lines: Sequence[str], base: Base, settings: Settings, folder: Path) -> Files:
     """Each line's wheels that fit the base, as files of an order. Raises DeployError."""
     with TemporaryDirectory(prefix="muster-packages-") as name:
         tool = uv.Uv(folder, Path(name), settings, lambda words: None)
-        nothing = Question(Requirements("", "file", ()), base, (), {}, lambda wanted: [])
-        offered = Resolving(nothing, tool, Path(name)).offered(lock.lines)
-    pinned = {digest for line in lock.lines for digest in re.findall(r"--hash=sha256:([0-9a-f]{64})", line)}
-    files = {}
+        nothing = Question(Requirements("", "file", ()), base, (), {}, {}, lambda wanted: [])
+        offered = Resolving(nothing, tool, Path(name)).offered(lines) if lines else []
+    pinned = {digest for line in lines for digest in re.findall(r"--hash=sha256:([0-9a-f]{64})", line)}
+    files = dict[str, bytes | mmap.mmap]()
     for package in offered:
-        for entry in package.get("wheels") or [package.get("archive") or {}]:
+        for entry in package.get("wheels", ()):
             digest, url = str(entry.get("hashes", {}).get("sha256")), str(entry.get("url"))
             file = unquote(urlsplit(url).path.rpartition("/")[2])
             if digest not in pinned:

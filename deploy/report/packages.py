@@ -37,9 +37,9 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
         return None
     if by_itself:
         console.note(f"packages: {path} of the folder (--requirements no leaves them out)")
-    for where in requirements.own_indexes(needs := requirements.read(folder, path, sent)):
-        console.note(f"packages: {where} names an index of its own")
-    consent.require(folder, needs.wishes, path)
+    needs = requirements.read(folder, path, sent)
+    own = settings.of_user(far=False).indexes if needs.indexes else []
+    consent.require(folder, needs.wishes(own), path)
     console.data({"kind": "requirements", "path": path, "found": by_itself})
     return needs
 

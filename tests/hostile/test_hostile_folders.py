@@ -10,6 +10,7 @@ import os
 import resource
 import shlex
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -756,7 +757,7 @@ def test_looking_at_a_folder_runs_nothing_and_reads_nothing_outside(tmp_path, na
     assert {code for code, _ in answers} <= {1, 2, 3}, "no host is there"
 
 
-@pytest.mark.holds("git-sources-asked")
+@pytest.mark.holds("addresses-asked")
 def test_a_git_source_is_asked_for_before_it_is_fetched_with_the_users_keys(tmp_path):
     scene = Scene(tmp_path)
     scene.write("requirements.txt", "x @ git+https://127.0.0.1:9/x.git@v1\ny @ git+ssh://git@127.0.0.1/y.git\n")
@@ -770,6 +771,103 @@ def test_a_git_source_is_asked_for_before_it_is_fetched_with_the_users_keys(tmp_
     assert "git+ssh://git@127.0.0.1/y.git" in printed, "what is used is said"
     code, printed = scene.muster(*COMMANDS[0])
     assert "refuses the connection" in printed, "the answer was kept"
+
+
+@pytest.fixture
+def listener():
+    """A server on loopback; gives its port, and who connected to it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+
+        def heard():
+            try:
+                return server.accept()[1]
+            except BlockingIOError:
+                return None
+
+        yield server.getsockname()[1], heard
+
+
+HEAD = '[project]\nname = "a"\nversion = "1"\n'
+FETCHED = {
+    "an_index": ("requirements.txt", "--index-url {url}/admin/delete?x=1\nsix\n"),
+    "an_index_in_short": ("requirements.txt", "-i {url}/simple\nsix\n"),
+    "an_index_after_an_equals_sign": ("requirements.txt", "--index-url={url}/simple\nsix\n"),
+    "an_index_in_quotes": ("requirements.txt", '-i "{url}/simple"\nsix\n'),
+    "one_index_more": ("requirements.txt", "--extra-index-url {url}/simple\nsix\n"),
+    "an_index_with_a_login": ("requirements.txt", "--extra-index-url http://me:sesame@127.0.0.1:{port}/simple\nsix\n"),
+    "links": ("requirements.txt", "--find-links {url}/links.html\nsix\n"),
+    "a_wheel": ("requirements.txt", "x @ {url}/admin/x-1.0-py3-none-any.whl\n"),
+    "a_wheel_alone": ("requirements.txt", "{url}/admin/x-1.0-py3-none-any.whl\n"),
+    "an_archive": ("requirements.txt", "x[y] @ {url}/x-1.0.tar.gz#sha256=00 ; python_version > '3'\n"),
+    "an_editable_archive": ("requirements.txt", "-e {url}/x-1.0.zip\n"),
+    "a_need_of_a_project": ("pyproject.toml", f'{HEAD}dependencies = ["x @ {{url}}/x-1.0.tar.gz"]\n'),
+    "an_escaped_need": ("pyproject.toml", f'{HEAD}dependencies = ["x @ http:\\u002f/127.0.0.1:{{port}}/x-1.0.zip"]\n'),
+    "a_source_of_a_project": (
+        "pyproject.toml",
+        f'{HEAD}dependencies = ["x"]\n[tool.uv.sources]\nx = {{{{ url = "{{url}}/x-1.0.tar.gz" }}}}\n',
+    ),
+    "an_index_of_a_project": (
+        "pyproject.toml",
+        f'{HEAD}dependencies = ["x"]\n[tool.uv.sources]\nx = {{{{ index = "i" }}}}\n'
+        '[[tool.uv.index]]\nname = "i"\nurl = "{url}/simple"\n',
+    ),
+}
+
+
+@pytest.mark.holds("addresses-asked")
+@pytest.mark.parametrize("name", FETCHED)
+def test_an_address_is_asked_for_before_anything_is_asked_of_it(tmp_path, listener, name):
+    scene, (port, heard) = Scene(tmp_path), listener
+    path, text = FETCHED[name]
+    scene.write(path, text.format(url=f"http://127.0.0.1:{port}", port=port))
+    for words in (COMMANDS[0], UP):
+        code, printed = scene.muster(*words)
+        assert code == 2, printed
+        assert f"127.0.0.1:{port}/" in printed
+        assert "sesame" not in printed
+        assert "--allow-folder" in printed
+        assert heard() is None
+    code, printed = scene.muster(*COMMANDS[0], "--allow-folder")
+    assert "refuses the connection" in printed, "the one host is not there"
+    assert f"127.0.0.1:{port}/" in printed, "what is used is said"
+
+
+def test_an_index_of_the_users_own_is_not_asked_for(tmp_path):
+    scene = Scene(tmp_path)
+    scene.write("requirements.txt", "--index-url http://127.0.0.1:9/simple/\nsix\n")
+    settings = scene.home / ".config/pip/pip.conf"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[global]\nindex-url = http://me:word@127.0.0.1:9/simple\n")
+    assert "refuses the connection" in scene.muster(*COMMANDS[0])[1]
+
+
+SERVICES = (
+    *("169.254.169.254", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "169.254.169.254."),
+    *("[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[fe80::1]", "[fd00:ec2::254]", "[64:ff9b::a9fe:a9fe]"),
+    *("metadata.google.internal", "a:b@169.254.169.254", "100.100.100.200"),
+)
+# What one reader takes for one server, and the next for another.
+UNCLEAR = ("http://evil.example\\@good.example/", "http:/127.0.0.1:9/", "http:///127.0.0.1:9/", "HTTP://127.0.0.1:9/")
+UNCLEAR += ("http://127.0.0.1:9?@good.example/", "http://%31%32%37.0.0.1:9/", "http://１２７.0.0.1:9/")
+
+
+@pytest.mark.holds("addresses-asked")
+@pytest.mark.parametrize("line", ["-i {}simple", "x @ {}x-1-py3-none-any.whl", "-f {}links"])
+@pytest.mark.parametrize("place", [*(f"http://{host}/" for host in SERVICES), *UNCLEAR])
+def test_no_file_names_a_service_of_this_machine_or_an_unclear_address(tmp_path, line, place):
+    scene = Scene(tmp_path)
+    scene.write("requirements.txt", f"six\n{line.format(place)}\n")
+    code, printed = scene.muster(*COMMANDS[0], "--allow-folder")
+    assert code == 2
+    assert "requirements.txt:2" in printed
+
+
+@pytest.mark.holds("addresses-asked")
+def test_a_git_source_is_on_no_service_of_this_machine(tmp_path):
+    scene = Scene(tmp_path)
+    scene.write("requirements.txt", "six\nx @ git+https://0xa9fea9fe/x.git\n")
+    assert "requirements.txt:2" in scene.muster(*COMMANDS[0], "--allow-folder")[1]
 
 
 def test_every_attack_on_a_command_works_where_git_is_asked_as_usual(tmp_path):

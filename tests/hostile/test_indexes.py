@@ -155,3 +155,26 @@ def test_a_page_without_an_end_is_a_fault_and_not_a_full_memory(bring) -> None:
     with served(GOOD, endless=True) as (url, _), pytest.raises(DeployError):
         bring("plain", f"{url}/simple")
     assert max(before, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) < 3 << 20, "KiB"
+
+
+@pytest.mark.holds("addresses-asked")
+def test_a_wheel_by_its_address_is_really_there_afterwards(bring) -> None:
+    with served(GOOD) as (url, heard):
+        packages = bring(f"plain @ {url}/w/{NAME}", f"{url}/simple")
+    assert (packages / "plain.py").read_text() == "VALUE = 1"
+    assert len([who for who in heard if "urllib" in who.get("User-Agent", "")]) == 1
+
+
+@pytest.mark.holds("addresses-asked")
+def test_no_redirect_leads_to_a_service_of_this_machine(bring, tmp_path) -> None:
+    with served(GOOD, moved="http://169.254.169.254/latest") as (url, _), pytest.raises(DeployError, match=r"169\.254"):
+        bring(f"plain @ {url}/w/{NAME}", f"{url}/simple")
+
+
+@pytest.mark.holds("addresses-asked")
+def test_no_other_server_leads_to_this_machine(bring) -> None:
+    with served(GOOD) as (near, heard):
+        moved = near.replace("127.0.0.1", "localhost")
+        with served(GOOD, moved=moved) as (url, _), pytest.raises(DeployError, match="which no file may make"):
+            bring(f"plain @ {url}/w/{NAME}", f"{url}/simple")
+    assert not heard

@@ -68,6 +68,19 @@ def remake(built: Path, out: Path, editable: Editable | None = None) -> Wheel:
         raise Stop(FAILED, f"its build made {built.name}, which cannot be read: {fault}") from fault
 
 
+def described(file: str, content: IO[bytes], size: int) -> dict[str, Any]:
+    """What the wheel with that file name says of itself: its METADATA alone is read. Raises Stop, or as zipfile."""
+    named = _WHEEL.fullmatch(file)
+    if not named or len(file) > 250:
+        raise Stop(FAILED, f"{file[:200]!r} is no wheel's name")
+    _bound_directory(content, size)
+    with zipfile.ZipFile(content) as whole:
+        heads = [info for info in whole.infolist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", info.filename)]
+        if len(heads) != 1 or heads[0].file_size > _MOST_TEXT:
+            raise Stop(FAILED, f"it has {len(heads)} METADATA, and one of at most 4 MiB is a wheel's")
+        return _read_head(whole, heads[0], named[1], named[2])
+
+
 def digest(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
@@ -94,14 +107,14 @@ def _bound_directory(file: IO[bytes], size: int) -> None:
     tail = file.read()
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) < at + 22:
-        raise Stop(FAILED, "its build made a file that is no wheel")
+        raise Stop(FAILED, "it is no wheel")
     count, directory = struct.unpack("<HL", tail[at + 10 : at + 16])
     if tail[max(0, at - 20) : at].startswith(b"PK\6\7") or directory > _MOST_DIRECTORY:
-        raise Stop(FAILED, f"its build made a wheel of more than {_MOST_FILES} files")
+        raise Stop(FAILED, f"it is a wheel of more than {_MOST_FILES} files")
     # It may have more entries than it says, and whoever reads it reads them all.
     file.seek(max(0, size - len(tail) + at - directory))
     if max(count, file.read(directory).count(b"PK\1\2")) > _MOST_FILES:
-        raise Stop(FAILED, f"its build made a wheel of more than {_MOST_FILES} files")
+        raise Stop(FAILED, f"it is a wheel of more than {_MOST_FILES} files")
     file.seek(0)
 
 
@@ -134,23 +147,31 @@ def _head(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], name: str, versi
     for file in ("METADATA", "WHEEL"):
         if not 0 < sizes.get(f"{info}/{file}", 0) <= _MOST_TEXT:
             raise Stop(FAILED, f"its build made a wheel without {info}/{file}")
-    text = whole.read(f"{info}/METADATA").decode(errors="replace")
+    fields = _read_head(whole, whole.getinfo(f"{info}/METADATA"), name, version)
+    return {field: fields[field] for field in ("name", "version", "requires", "extras")}
+
+
+def _read_head(whole: zipfile.ZipFile, head: zipfile.ZipInfo, name: str, version: str) -> dict[str, Any]:
+    if head.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or head.flag_bits & 1:
+        raise Stop(FAILED, "its METADATA is compressed in a way that not all read")
+    with whole.open(head) as file:
+        text = file.read(_MOST_TEXT).decode(errors="replace")
     said = re.split(r"\r?\n\r?\n", text, maxsplit=1)[0]
     if len(said.splitlines()) > _MOST_LINES:
-        raise Stop(FAILED, f"its build made a wheel whose METADATA says more than {_MOST_LINES} lines")
+        raise Stop(FAILED, f"it is a wheel whose METADATA says more than {_MOST_LINES} lines")
     read = email.parser.HeaderParser().parsestr(said)
     needs, extras = read.get_all("Requires-Dist") or [], read.get_all("Provides-Extra") or []
     if len(needs) + len(extras) > _MOST_NEEDS:
-        raise Stop(FAILED, f"its build made a wheel that needs more than {_MOST_NEEDS} packages")
+        raise Stop(FAILED, f"it is a wheel that needs more than {_MOST_NEEDS} packages")
     said_name, said_version = str(read["Name"] or "").strip(), str(read["Version"] or "").strip()
     is_long = max(len(said_name), len(said_version)) > _LONGEST_NAME
     if is_long or normal(said_name) != normal(name) or not same_version(said_version, version):
         raise Stop(
-            FAILED,
-            f"its build made a wheel of {name} {version} that calls itself {said_name[:100]!r} {said_version[:100]!r}",
+            FAILED, f"it is a wheel of {name} {version} that calls itself {said_name[:100]!r} {said_version[:100]!r}"
         )
     tidy = [[" ".join(str(entry).split())[:2000] for entry in entries] for entries in (needs, extras)]
-    return {"name": said_name, "version": said_version, "requires": tidy[0], "extras": tidy[1]}
+    python = str(read["Requires-Python"] or "").strip()
+    return {"name": said_name, "version": said_version, "requires": tidy[0], "extras": tidy[1], "python": python}
 
 
 def same_version(spelling: str, other: str) -> bool:

@@ -82,7 +82,7 @@ def test_what_git_cannot_fetch_is_named(repository, serve, more):
             git.fetch(url + more)
 
 
-@pytest.mark.holds("git-sources-asked")
+@pytest.mark.holds("addresses-asked")
 @pytest.mark.parametrize("address", ["git+file://{}", "git+{}", "git+http://127.0.0.1:9/x", "git+ext::sh -c true"])
 def test_git_reaches_nothing_but_servers_of_https_and_ssh(repository, monkeypatch, address):
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file:ext:http")
@@ -123,7 +123,7 @@ def test_sources_that_a_source_names_are_fetched_too_and_each_once(tmp_path, ser
     assert len(told) == 3
 
 
-@pytest.mark.holds("git-sources-asked")
+@pytest.mark.holds("addresses-asked")
 def test_a_source_of_somebody_else_uses_none_of_the_users_keys(tmp_path, serve, monkeypatch):
     asked = tmp_path / "asked"
     settings = tmp_path / "gitconfig"
@@ -142,7 +142,7 @@ def test_a_source_of_somebody_else_uses_none_of_the_users_keys(tmp_path, serve, 
             git.fetch_all([ssh], lambda words: None)
 
 
-@pytest.mark.holds("git-sources-asked")
+@pytest.mark.holds("addresses-asked")
 def test_what_unpacks_to_far_more_than_it_is_is_refused(tmp_path, serve):
     folder = tmp_path / "bomb"
     folder.mkdir()
@@ -176,7 +176,7 @@ def test_a_tree_that_holds_itself_many_times_is_refused(tmp_path, serve):
         git.fetch(add(folder, "tree"))
 
 
-@pytest.mark.holds("git-sources-asked")
+@pytest.mark.holds("addresses-asked")
 def test_what_a_source_wants_done_with_its_files_is_not_done(tmp_path, serve, monkeypatch):
     started = tmp_path / "started"
     settings = tmp_path / "gitconfig"

@@ -20,6 +20,7 @@ from deploy.packages.inside import tools
 from deploy.packages.places import Has
 from deploy.packages.settings import Settings
 from lab import index
+from tests.hostile.watch import Watch
 
 DYNAMIC = '[project]\nname = "odd"\ndynamic = ["version"]\n[build-system]\nrequires = []\nbuild-backend = "b"\n'
 FILES = dict(
@@ -421,6 +422,219 @@ def test_nothing_of_a_package_runs_here(bring, tmp_path, backend):
     bring("./libs/odd\nplain", Place("a"), more=more)
     bring("sourced", Place("a"))
     assert not canary.exists()
+
+
+@pytest.fixture
+def elsewhere():
+    """A server of archives that is no index: gives its address, and files that a test adds."""
+    files = {}
+    with index.serve("127.0.0.1", files, login="") as url:
+        yield url.removesuffix("/simple") + "/files", files
+
+
+@pytest.fixture
+def private(tmp_path):
+    """A folder of the user's own with a wheel and a package, and who opened something in it."""
+    folder = tmp_path / "private"
+    (folder / "dir").mkdir(parents=True)
+    name, wheel = index.wheel("priv", "1.0", "", needs="leaked")
+    (folder / name).write_bytes(wheel)
+    (folder / "dir/pyproject.toml").write_text(
+        '[project]\nname = "privdir"\nversion = "1"\ndependencies = ["leaked"]\n'
+    )
+    watch = Watch(folder)
+    yield folder
+    assert watch.opened() == set()
+    watch.close()
+
+
+def added(files, name, version="1.0", needs="", make=index.wheel):
+    """Put a package on a server; its file's name and SHA-256."""
+    file, content = make(name, version, "", needs=needs)
+    files[file] = content
+    return file, hashlib.sha256(content).hexdigest()
+
+
+def test_a_wheel_by_its_address_is_fetched_here_and_sent_to_each_host(bring, elsewhere):
+    place, files = elsewhere
+    name, digest = added(files, "trc", needs="plain<2")
+    a, b = Place("a"), Place("b")
+    bring(f"trc @ {place}/{name}", a, b)
+    assert names(a) == ["plain==1.0", "trc==1.0"]
+    assert f"trc==1.0 --hash=sha256:{digest}" in a.locks[0][0]
+    assert a.got[-1] == b.got[-1] == [f"wheels/{name}"]
+    files.clear()
+    bring(f"trc @ {place}/{name}", c := Place("c"))
+    assert c.got[-1] == [f"wheels/{name}"], "what was fetched is kept with its lock"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{at}", "trc@{at} ; python_version > '3'", "trc[x] @ {at}#sha256={sha}", "{at} --hash=sha256:{sha}"],
+)
+def test_an_address_is_read_in_each_way_of_writing_it(bring, elsewhere, line):
+    place, files = elsewhere
+    name, digest = added(files, "trc")
+    bring(line.format(at=f"{place}/{name}", sha=digest), a := Place("a"))
+    assert names(a) == ["trc==1.0"]
+
+
+def test_a_source_archive_by_its_address_is_built_by_each_host(bring, elsewhere):
+    place, files = elsewhere
+    name, _ = added(files, "odd", make=index.source)
+    a, b = Place("a"), Place("b")
+    bring(f"odd @ {place}/{name}", a, b)
+    assert a.orders == b.orders == ["describe", "build", "install"]
+    assert a.locks[0][0] == []
+    assert len(a.locks[0][1]) == 1
+
+
+def test_a_host_without_an_index_gets_also_what_was_fetched_by_address(bring, elsewhere):
+    place, files = elsewhere
+    name, _ = added(files, "trc", needs="plain<2")
+    bring(f"trc @ {place}/{name}", a := Place("a", {"install": NO_INDEX}))
+    assert a.got[-1] == ["wheels/plain-1.0-py3-none-any.whl", f"wheels/{name}"]
+
+
+@pytest.mark.holds("addresses-asked")
+@pytest.mark.parametrize("line", ["trc @ {at} --hash=sha256:{zero}", "trc @ {at}#sha256={zero}"])
+def test_another_file_than_the_pinned_one_is_refused(bring, elsewhere, line):
+    place, files = elsewhere
+    name, _ = added(files, "trc")
+    with pytest.raises(DeployError, match="another hash"):
+        bring(line.format(at=f"{place}/{name}", zero="0" * 64), Place("a"))
+
+
+NESTED = [
+    "priv @ file://{private}/priv-1.0-py3-none-any.whl",
+    "privdir @ file://{private}/dir",
+    "priv @ {private}/priv-1.0-py3-none-any.whl",
+    "priv@file:{private}/priv-1.0-py3-none-any.whl",
+    "priv @ file://localhost{private}/priv-1.0-py3-none-any.whl ; python_version > '3'",
+    "priv @ git+file://{private}/dir",
+    "priv @ {at}/priv-1.0-py3-none-any.whl",
+]
+
+
+@pytest.mark.holds("addresses-asked")
+@pytest.mark.parametrize("need", NESTED)
+@pytest.mark.parametrize("kind", ["fetched", "of the folder", "index", "package"])
+def test_what_a_package_needs_opens_nothing_here_and_asks_nobody(bring, elsewhere, private, need, kind):
+    place, files = elsewhere
+    added(files, "priv", needs="leaked")
+    need, asked = need.format(private=private, at=place), heard(files)
+    name, wheel = index.wheel("trc", "1.0", "", needs=need)
+    more, first = {}, f"./{name}"
+    if kind == "fetched":
+        files[name], first = wheel, f"trc @ {place}/{name}"
+    elif kind == "index":
+        files[name], first = wheel, f"--extra-index-url {place.removesuffix('/files')}/simple\ntrc"
+    elif kind == "package":
+        project = f'[project]\nname = "trc"\nversion = "1.0"\ndependencies = [{json.dumps(need)}]\n'
+        more, first = {"libs/trc/pyproject.toml": project}, "./libs/trc"
+    else:
+        more = {name: wheel}
+    a = Place("a")
+    with pytest.raises(DeployError) as refused:
+        bring(first, a, more=more)
+    assert "trc" in str(refused.value)
+    assert not a.locks
+    assert "priv-1.0-py3-none-any.whl" not in asked
+
+
+def heard(files):
+    """Which of its files a server was asked for, from now on."""
+    asked = []
+
+    class Heard(bytes):
+        def __new__(cls, name, content):
+            made = super().__new__(cls, content)
+            made.name = name
+            return made
+
+        def __len__(self):
+            asked.append(self.name)
+            return super().__len__()
+
+    files |= {name: Heard(name, content) for name, content in files.items()}
+    return asked
+
+
+@pytest.mark.holds("addresses-asked")
+def test_what_a_build_says_it_needs_is_asked_of_nobody(bring, private):
+    needs = [f"priv @ {(private / 'priv-1.0-py3-none-any.whl').as_uri()}"]
+    with pytest.raises(DeployError, match="needs"):
+        bring("./libs/odd", Place("a", needs=needs), more={"libs/odd/pyproject.toml": DYNAMIC})
+
+
+def test_a_need_that_the_file_names_too_is_that_package(bring, elsewhere):
+    place, files = elsewhere
+    inner, _ = added(files, "inner")
+    name, _ = added(files, "trc", needs=f"inner @ {place}/{inner}")
+    bring(f"trc @ {place}/{name}\ninner @ {place}/{inner}", a := Place("a"))
+    assert names(a) == ["inner==1.0", "trc==1.0"]
+
+
+@pytest.mark.holds("addresses-asked")
+@pytest.mark.parametrize("offline", [False, True])
+def test_an_index_page_that_leads_to_files_of_this_machine_sends_nothing(bring, elsewhere, tmp_path, offline):
+    place, files = elsewhere
+    name, wheel = index.wheel("priv", "1.0", "")
+    (tmp_path / name).write_bytes(wheel)
+    link = f"<!DOCTYPE html><html><body><a href='{(tmp_path / name).as_uri()}'>{name}</a></body></html>"
+    files["/simple/priv/"] = link.encode()
+    a = Place("a", {"install": NO_INDEX} if offline else {})
+    with pytest.raises(DeployError, match="priv"):
+        bring(f"--extra-index-url {place.removesuffix('/files')}/simple\npriv", a)
+    assert (a.orders, a.locks) == (["describe"], [])
+
+
+def test_what_only_a_page_of_links_has_is_not_there_already(bring, elsewhere):
+    place, files = elsewhere
+    name, digest = added(files, "trc")
+    files["/links"] = f"<!DOCTYPE html><a href='/files/{name}#sha256={digest}'>{name}</a>".encode()
+    with pytest.raises(DeployError, match="trc"):
+        bring(f"--find-links {place.removesuffix('/files')}/links\ntrc", a := Place("a"))
+    assert not a.locks
+
+
+@pytest.mark.holds("addresses-asked")
+def test_an_option_behind_a_requirement_asks_no_other_index(bring, elsewhere):
+    place, files = elsewhere
+    added(files, "plain", "0.5")
+    with pytest.raises(DeployError):
+        bring(f"plain==0.5 --index-url {place.removesuffix('/files')}/simple", Place("a"))
+
+
+def test_a_project_takes_a_package_from_an_index_that_it_names(bring, elsewhere):
+    place, files = elsewhere
+    added(files, "trc")
+    simple = place.removesuffix("/files") + "/simple"
+    project = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["trc", "plain<2"]\n[tool.uv.sources]\n'
+    project += f'trc = {{ index = "own" }}\n[[tool.uv.index]]\nname = "own"\nurl = "{simple}"\n'
+    bring(project, a := Place("a"), first="pyproject.toml")
+    assert names(a) == ["plain==1.0", "trc==1.0"]
+
+
+def test_a_project_takes_a_wheel_from_an_address_that_it_names(bring, elsewhere):
+    place, files = elsewhere
+    name, _ = added(files, "trc")
+    for need, source in (
+        (f"trc @ {place}/{name}", ""),
+        ("trc", f'[tool.uv.sources]\ntrc = {{ url = "{place}/{name}" }}\n'),
+    ):
+        project = f'[project]\nname = "mine"\nversion = "1"\ndependencies = ["{need}"]\n{source}'
+        bring(project, a := Place("a"), first="pyproject.toml")
+        assert names(a) == ["trc==1.0"]
+
+
+def test_of_two_wheels_of_one_package_the_one_for_this_python_is_taken(bring, elsewhere):
+    place, files = elsewhere
+    one, _ = added(files, "trc")
+    two, _ = added(files, "trc", "2.0")
+    lines = f"trc @ {place}/{one} ; python_version < '3.11'\ntrc @ {place}/{two} ; python_version >= '3.11'"
+    bring(lines, a := Place("a"))
+    assert names(a) == ["trc==2.0"]
 
 
 @pytest.mark.parametrize(
