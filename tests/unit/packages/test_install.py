@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import resource
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -635,6 +637,64 @@ def test_of_two_wheels_of_one_package_the_one_for_this_python_is_taken(bring, el
     lines = f"trc @ {place}/{one} ; python_version < '3.11'\ntrc @ {place}/{two} ; python_version >= '3.11'"
     bring(lines, a := Place("a"))
     assert names(a) == ["trc==2.0"]
+
+
+def bomb(kind):
+    """A wheel that would fill the memory of whoever reads it without limits, or say two things of itself."""
+    made, head = io.BytesIO(), "Metadata-Version: 2.1\nName: trc\nVersion: 1.0\n"
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_LZMA if kind == "packed" else zipfile.ZIP_DEFLATED) as whole:
+        if kind == "entries":
+            for number in range(60_000):
+                whole.writestr(f"{number}", "")
+        if kind in ("long", "packed"):
+            head += "Description: " + "x" * (1 << 26)
+        if kind == "needs":
+            head += "".join(f"Requires-Dist: a{number}\n" for number in range(3000))
+        whole.writestr("trc-1.0.dist-info/METADATA", head)
+        if kind == "two":
+            whole.writestr("TRC-1.0.dist-info/METADATA", head + "Requires-Dist: priv @ file:///priv.whl\n")
+    return made.getvalue() if kind != "cut" else made.getvalue()[:100]
+
+
+@pytest.mark.holds("addresses-asked")
+@pytest.mark.parametrize("kind", ["entries", "long", "packed", "needs", "two", "cut"])
+@pytest.mark.parametrize("line", ["trc @ {at}/{name}", "./{name}"])
+def test_a_wheel_that_cannot_be_read_within_limits_is_refused(bring, elsewhere, kind, line):
+    place, files = elsewhere
+    name, wheel = "trc-1.0-py3-none-any.whl", bomb(kind)
+    files[name] = wheel
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DeployError, match="no wheel that can be read"):
+        bring(line.format(at=place, name=name), a := Place("a"), more={name: wheel})
+    assert a.orders == ["describe"]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+def test_a_uv_lock_takes_an_archive_from_the_address_that_it_names(bring, elsewhere):
+    place, files = elsewhere
+    name, digest = added(files, "trc")
+    project = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["trc"]\n'
+    project += f'[tool.uv.sources]\ntrc = {{ url = "{place}/{name}" }}\n'
+    lock = f"""version = 1
+requires-python = ">=3.11"
+[[package]]
+name = "mine"
+version = "1"
+source = {{ virtual = "." }}
+dependencies = [{{ name = "trc" }}]
+[package.metadata]
+requires-dist = [{{ name = "trc", url = "{place}/{name}" }}]
+[[package]]
+name = "trc"
+version = "1.0"
+source = {{ url = "{place}/{name}" }}
+wheels = [{{ url = "{place}/{name}", hash = "sha256:{digest}" }}]
+"""
+    bring(lock, a := Place("a"), more={"pyproject.toml": project}, first="uv.lock")
+    assert names(a) == ["trc==1.0"]
+    swapped = lock.replace(digest, "0" * 64)
+    with pytest.raises(DeployError, match="another hash"):
+        bring(swapped, Place("a"), more={"pyproject.toml": project}, first="uv.lock")
 
 
 @pytest.mark.parametrize(
