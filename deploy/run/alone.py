@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..core import plain_file
 
-MOST = 192 << 10  # a tree takes some hundred times the bytes of its source
+MOST = 96 << 10  # a tree takes up to 600 times the bytes of its source
 # Names in a script that join ranks of several hosts. A script with one of these uses torchrun's variables.
 _TOGETHER = re.compile(
     r"\b(torch\.distributed|init_process_group|DistributedDataParallel|FullyShardedDataParallel|fully_shard|accelerate|"

@@ -27,7 +27,8 @@ def wheel(random):
     more = random.choice((
         dict, lambda: {"odd/zeros": b"\0" * random.choice((10 << 20, 150 << 20))},
         lambda: {f"odd/{number}{'x' * random.choice((0, 40, 300))}": b"" for number in range(random.choice(_MANY))},
-        lambda: {"/".join("d" * 400): b"x", "odd/\u202e": b"", "é" * 300: b""}, lambda: {f"{INFO}/RECORD": b",,\n" * 9000},
+        lambda: {"/".join("d" * 400): b"x", "odd/\u202e": b"", "é" * 300: b""},
+        lambda: {f"{INFO}/RECORD": b",,\n" * 9000},
     ))()  # fmt: skip
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)), compresslevel=1) as file:
@@ -43,7 +44,8 @@ def wheel(random):
     return {WHEEL: random.choice((
         lambda: data, lambda: data, lambda: data, lambda: data[: random.randrange(len(data))],
         lambda: mutate.mutated(data, random), lambda: _overlapping(random, data), lambda: _lying_directory(random),
-        lambda: b"PK\5\6" * (1 << 20), lambda: data + b"\0" * 70_000, lambda: data[:-22] + mutate.mutated(data[-22:], random),
+        lambda: b"PK\5\6" * (1 << 20), lambda: data + b"\0" * 70_000,
+        lambda: data[:-22] + mutate.mutated(data[-22:], random),
     ))()}  # fmt: skip
 
 
@@ -51,7 +53,8 @@ def _metadata(random):
     long = random.choice(_LONG)
     return random.choice((
         lambda: _METADATA, lambda: _METADATA, lambda: b"A:\n" * long + _METADATA, lambda: b" x\n" * long + _METADATA,
-        lambda: _METADATA.replace(b"1.0", b"1" + b".0" * long + b"x"), lambda: _METADATA.replace(b"Odd", b"o-_." * long),
+        lambda: _METADATA.replace(b"1.0", b"1" + b".0" * long + random.choice((b"x", b"!"))),
+        lambda: _METADATA.replace(b"Odd", b"o-_." * long),
         lambda: _METADATA.replace(b"tqdm>4", b"a " * long), lambda: b"Requires-Dist: tqdm\n" * long + _METADATA,
         lambda: _METADATA + b"\0" * (5 << 20), lambda: b"\r" * long + _METADATA, lambda: b"x" * long,
         lambda: mutate.mutated(_METADATA, random), lambda: b"Name: =?utf-8?q?" + b"=41" * long + b"?=\n" + _METADATA,
@@ -65,8 +68,8 @@ def _overlapping(random, data):
     local = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 8, 0, 33, crc, len(content), 4 << 20, 1, 0) + b"a" + content
     names = [b"odd/%d" % number for number in range(random.choice((50, 900)))]
     rows = b"".join(
-        struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 8, 0, 33, crc, len(content), 4 << 20, len(name), 0, 0, 0, 0, 0, 0)
-        + name for name in names
+        struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 8, 0, 33, crc, len(content), 4 << 20, len(name), *[0] * 6) + name
+        for name in names
     )  # fmt: skip
     return local + rows + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, len(names), len(names), len(rows), len(local), 0)
 
@@ -162,15 +165,22 @@ def _needs(random):
     return random.choice((
         lambda: f"torch>=2\ntqdm==4 {_HASH}\nnumpy; python_version > '3.9'\n-e ./p\n./a.whl\n".encode(),
         lambda: f"tqdm=={'1.' * 20}0 {_HASH}\n".encode() * (long // 90), lambda: b"a" + b"\\\n" * (long // 2),
-        lambda: b"a[" + b"x," * (long // 2), lambda: b"a" * long, lambda: b"a " * (long // 2), lambda: b"a ;" * (long // 3),
+        lambda: b"a[" + b"x," * (long // 2), lambda: b"a" * long, lambda: b"a " * (long // 2),
+        lambda: b"a ;" * (long // 3),
         lambda: b"a" + b"-." * (long // 2) + b"!", lambda: b"a @ " + b" " * long + b"x", lambda: b"#" * long,
-        lambda: b"a --hash=" * (long // 9), lambda: b"-" * long, lambda: b"--index-url " + b"h" * long, lambda: b"\n" * long,
-        lambda: b"".join(b"p%d\n" % number for number in range(long // 7)), lambda: b"git+https://h/" + b"@a" * (long // 2),
-        lambda: b"git+https://" + b"a" * long + b"@h/x", lambda: b"\xff\xfe" + ("a\n" * (long // 4)).encode("utf-16-le"),
-        lambda: b"\0" * long, lambda: b"${" * (long // 2), lambda: b"./" + b"../" * 999, lambda: b"./" + b"d/" * (long // 2),
-        lambda: b"a @ file:" + b"%2e" * (long // 3), lambda: b"file://[" + b":" * 99, lambda: b"https://[::1\nb @ http://]/",
+        lambda: b"a --hash=" * (long // 9), lambda: b"-" * long, lambda: b"--index-url " + b"h" * long,
+        lambda: b"\n" * long,
+        lambda: b"".join(b"p%d\n" % number for number in range(long // 7)),
+        lambda: b"git+https://h/" + b"@a" * (long // 2),
+        lambda: b"git+https://" + b"a" * long + b"@h/x",
+        lambda: b"\xff\xfe" + ("a\n" * (long // 4)).encode("utf-16-le"),
+        lambda: b"\0" * long, lambda: b"${" * (long // 2), lambda: b"./" + b"../" * 999,
+        lambda: b"./" + b"d/" * (long // 2),
+        lambda: b"a @ file:" + b"%2e" * (long // 3), lambda: b"file://[" + b":" * 99,
+        lambda: b"https://[::1\nb @ http://]/",
         lambda: b"a " + b"\t " * (long // 2) + b"#x", lambda: b"-r requirements.txt\n" * (long // 20),
-        lambda: mutate.mutated(b"-e ./p\n-c c.txt\na @ git+ssh://git@h/x@v1#egg=a\n", random), lambda: b"p/\n" * (long // 3),
+        lambda: mutate.mutated(b"-e ./p\n-c c.txt\na @ git+ssh://git@h/x@v1#egg=a\n", random),
+        lambda: b"p/\n" * (long // 3),
         lambda: "é\u2028\x85\n".encode() * 99, lambda: b"a @ https://h:99999999/x\nb @ https://h:x/\n",
     ))()  # fmt: skip
 
@@ -183,19 +193,27 @@ def _toml(random):
         'x = ["numpy"]\n[tool.uv.sources]\na = { path = "p" }\n[[tool.uv.index]]\nurl = "https://h/simple"\n'
     )
     return random.choice((
-        lambda: good, lambda: "a = " + "[" * long, lambda: good + "b = " + "{x=" * 900, lambda: "a." * (long // 2) + "b=1",
-        lambda: "a=1\n" + "".join(f"[t{n}]\n" for n in range(long // 8)), lambda: "[" + "a." * 40 + "b]\n" + "x=1\n" * 9,
+        lambda: good, lambda: "a = " + "[" * long, lambda: good + "b = " + "{x=" * 900,
+        lambda: "a." * (long // 2) + "b=1",
+        lambda: "a=1\n" + "".join(f"[t{n}]\n" for n in range(long // 8)),
+        lambda: "[" + "a." * 40 + "b]\n" + "x=1\n" * 9,
         lambda: good.replace('"tqdm>4"', '"tqdm>4",' * (long // 9)), lambda: good.replace("tqdm>4", "a" * long),
         lambda: good.replace("tqdm>4", "a @ git+https://h/" + "x" * 4000), lambda: "a = '''" + "x\n" * (long // 2),
         lambda: good.replace('["tqdm>4"]', random.choice(("7", "{}", "[[]]", "[7]", "nan", "1979-05-27", '"x"'))),
         lambda: good.replace('"1.0"', random.choice(("9" * 5000, "1e999", "[]", "inf", '"' + "1." * 4000 + '"'))),
-        lambda: "".join(f"a{n}.b.c.d = {n}\n" for n in range(long // 20)), lambda: "a = 1" + "0" * 5000, lambda: "a = 0x" + "f" * long,
+        lambda: "".join(f"a{n}.b.c.d = {n}\n" for n in range(long // 20)), lambda: "a = 1" + "0" * 5000,
+        lambda: "a = 0x" + "f" * long,
         lambda: "a = 1" + "_0" * (long // 2), lambda: 'a = "' + "\\U0010ffff" * (long // 10) + '"', lambda: "\x00" * 9,
-        lambda: good.replace("[project]", "[project]\ndynamic = 7"), lambda: good.replace("{ path = \"p\" }", "[" + "{}," * 9000 + "]"),
-        lambda: "a = [" + "1," * (long // 2) + "]", lambda: "a = {" + ",".join(f"k{n}=1" for n in range(long // 8)) + "}",
-        lambda: "a=2020-01-01T00:00:00." + "9" * long, lambda: ("\"a" + "a" * 40 + "\".") * 60 + "b = 1", lambda: good + "\n" * long,
-        lambda: mutate.mutated(good.encode(), random).decode(errors="replace"), lambda: "[project]\n" * 2, lambda: '["a".b.]',
-        lambda: "[build-system]\nrequires = [" + '"a @ file:x",' * 300 + "]\n" + good, lambda: "a = " + "[[1]," * (long // 5),
+        lambda: good.replace("[project]", "[project]\ndynamic = 7"),
+        lambda: good.replace("{ path = \"p\" }", "[" + "{}," * 9000 + "]"),
+        lambda: "a = [" + "1," * (long // 2) + "]",
+        lambda: "a = {" + ",".join(f"k{n}=1" for n in range(long // 8)) + "}",
+        lambda: "a=2020-01-01T00:00:00." + "9" * long, lambda: ("\"a" + "a" * 40 + "\".") * 60 + "b = 1",
+        lambda: good + "\n" * long,
+        lambda: mutate.mutated(good.encode(), random).decode(errors="replace"), lambda: "[project]\n" * 2,
+        lambda: '["a".b.]',
+        lambda: "[build-system]\nrequires = [" + '"a @ file:x",' * 300 + "]\n" + good,
+        lambda: "a = " + "[[1]," * (long // 5),
     ))().encode(errors="replace")[: 1 << 20]  # fmt: skip
 
 
@@ -208,10 +226,14 @@ def rules(random):
         lambda: ["\udcff\n", "é" * 100, "-", "[", "\\", "*", "!x", "#x", " x "],
     ))()  # fmt: skip
     line = random.choice((
-        lambda: "*a" * (long // 2), lambda: "**/" * (long // 3) + "x", lambda: "**/a/" * (long // 5) + "b", lambda: "?" * long,
-        lambda: "[" * long, lambda: "[a-" * (long // 3), lambda: "[[:alpha:]" * (long // 10), lambda: "\\" * long, lambda: "!" * long,
-        lambda: "a/**/" * (long // 5) + "b", lambda: "*" * long, lambda: "/" * long, lambda: "../" * (long // 3), lambda: " " * long,
-        lambda: "[!a]*" * (long // 5), lambda: "*?" * (long // 2), lambda: "[" + "a-z" * (long // 3) + "]", lambda: "{a,b}" * (long // 5),
+        lambda: "*a" * (long // 2), lambda: "**/" * (long // 3) + "x", lambda: "**/a/" * (long // 5) + "b",
+        lambda: "?" * long,
+        lambda: "[" * long, lambda: "[a-" * (long // 3), lambda: "[[:alpha:]" * (long // 10),
+        lambda: "\\" * long, lambda: "!" * long,
+        lambda: "a/**/" * (long // 5) + "b", lambda: "*" * long, lambda: "/" * long,
+        lambda: "../" * (long // 3), lambda: " " * long,
+        lambda: "[!a]*" * (long // 5), lambda: "*?" * (long // 2), lambda: "[" + "a-z" * (long // 3) + "]",
+        lambda: "{a,b}" * (long // 5),
         lambda: "".join(random.choice("ab*?[]!-/\\^: \udcff") for _ in range(random.choice((8, 40, 300)))),
     ))  # fmt: skip
     lines = [line() for _ in range(random.choice((1, 1, 30, 1900)))] if long < 1000 else [line()]
@@ -240,7 +262,8 @@ def index(random):
         row = stamp + flags + (b"\0" if version == 4 else b"") + name
         parts.append(row + b"\0" * (1 if version == 4 else 8 - len(row) % 8))
     data = b"".join(parts)
-    data = random.choice((lambda: data, lambda: data[: random.randrange(len(data))], lambda: mutate.mutated(data[: 1 << 20], random),
+    data = random.choice((lambda: data, lambda: data[: random.randrange(len(data))],
+    lambda: mutate.mutated(data[: 1 << 20], random),
                           lambda: head + b"\xff" * 300_000, lambda: data + b"x" * 20))()  # fmt: skip
     odd = random.choice(
         (b"ref: refs/heads/main\n", b"ref: refs/heads/" + b"x" * 4000, b"0" * 40, b"ref: HEAD", b"\0" * 9000)
@@ -250,7 +273,7 @@ def index(random):
     )
     refs = b"".join(b"%040d refs/heads/b%d\n" % (n, n) for n in range(random.choice((1, 100_000))))
     return {".git/HEAD": odd, ".git/config": settings, ".git/index": data, ".git/packed-refs": refs,
-            ".git/objects/info/packs": b"", ".git/refs/heads/main": b"0" * 40, "train.py": b"x", "000001": b"x"}  # fmt: skip
+            ".git/objects/info/packs": b"", ".git/refs/heads/main": b"0" * 40, "x.py": b"x", "000001": b"x"}  # fmt: skip
 
 
 def settings(random):
@@ -260,21 +283,30 @@ def settings(random):
     good = host.format(1) + '[job]\nscript = "train.py"\ninclude = ["data"]\nmounts = ["/d:/d"]\nsecrets = []\n'
     text = random.choice((
         lambda: good, lambda: "".join(host.format(number) for number in range(random.choice((300, 9000)))),
-        lambda: good.replace("10.0.1.1", "x" * long), lambda: good.replace("22", "9" * 4000), lambda: good.replace("train.py", "x " * long),
-        lambda: good.replace('["data"]', "[" + '"d",' * long + "]"), lambda: good.replace('"/d:/d"', '"' + ":/d" * long + '"'),
-        lambda: good + "".join(f"key{number} = 1\n" for number in range(long // 9)), lambda: _toml(random).decode(errors="replace"),
+        lambda: good.replace("10.0.1.1", "x" * long), lambda: good.replace("22", "9" * 4000),
+        lambda: good.replace("train.py", "x " * long),
+        lambda: good.replace('["data"]', "[" + '"d",' * long + "]"),
+        lambda: good.replace('"/d:/d"', '"' + ":/d" * long + '"'),
+        lambda: good + "".join(f"key{number} = 1\n" for number in range(long // 9)),
+        lambda: _toml(random).decode(errors="replace"),
         lambda: good.replace("script", random.choice(("args", "memory", "env_files", "image", "x" * long))),
-        lambda: good.replace('"train.py"', random.choice(("7", "[]", "{}", "nan", "[" * 60 + "]" * 60, '"\\u0000"', '"\\u001b[2J"'))),
-        lambda: good.replace('"10.0.1.1"', '"a", gateway = "a1"'), lambda: mutate.mutated(good.encode(), random).decode(errors="replace"),
+        lambda: good.replace('"train.py"', random.choice(("7", "[]", "{}", "nan", "[" * 60 + "]" * 60, '"\\u0000"'))),
+        lambda: good.replace('"10.0.1.1"', '"a", gateway = "a1"'),
+        lambda: mutate.mutated(good.encode(), random).decode(errors="replace"),
         lambda: host.format(1).replace("10.0.1.1", "fe80::1%" + "e" * long) + "\n" * 9,
     ))()  # fmt: skip
     variables = random.choice((
-        lambda: b"A=1\nexport B='x y'\nC=${A}\n", lambda: b"".join(b"V%d=${V%d}\n" % (n + 1, n) for n in range(long // 12)),
+        lambda: b"A=1\nexport B='x y'\nC=${A}\n",
+        lambda: b"".join(b"V%d=${V%d}\n" % (n + 1, n) for n in range(long // 12)),
         lambda: b"A=" + b"${A}" * (long // 4), lambda: b"A=x\n" + b"".join(b"A=${A}${A}\n" for _ in range(40)),
-        lambda: b"A='" + b"\\'" * (long // 2), lambda: b'A="' + b"\n" * long, lambda: b"A=" + b"${" * (long // 2), lambda: b"A" * long,
-        lambda: b"A=" + b" #" * (long // 2), lambda: b"A=${B:-" * (long // 7), lambda: b"#" * long, lambda: b"\n" * long,
-        lambda: b"A=" + b" " * long + b"'", lambda: b"export " * (long // 7), lambda: b"=" * long, lambda: b"A\n" * (long // 2),
-        lambda: b"A='x' " * (long // 6), lambda: b"\r" * long + b"A=1", lambda: mutate.mutated(b"A=1\nB='2'\nC=${A}\n", random),
+        lambda: b"A='" + b"\\'" * (long // 2), lambda: b'A="' + b"\n" * long,
+        lambda: b"A=" + b"${" * (long // 2), lambda: b"A" * long,
+        lambda: b"A=" + b" #" * (long // 2), lambda: b"A=${B:-" * (long // 7), lambda: b"#" * long,
+        lambda: b"\n" * long,
+        lambda: b"A=" + b" " * long + b"'", lambda: b"export " * (long // 7), lambda: b"=" * long,
+        lambda: b"A\n" * (long // 2),
+        lambda: b"A='x' " * (long // 6), lambda: b"\r" * long + b"A=1",
+        lambda: mutate.mutated(b"A=1\nB='2'\nC=${A}\n", random),
     ))()  # fmt: skip
     return {"cluster.toml": text.encode(errors="replace"), ".env": variables}
 
@@ -283,19 +315,29 @@ def script(random):
     """A script, and the command that starts it."""
     long = random.choice((300, 5_000, 120_000))
     code = random.choice((
-        lambda: "(" * long, lambda: "-" * long + "1", lambda: "x = " + "a." * (long // 2) + "b", lambda: "a = " + "[" * 90 + "]" * 90,
-        lambda: "import torch\nimport os\nos.environ['MASTER_ADDR'] = 'localhost'\n" * (long // 80), lambda: "a=1\n" * (long // 4),
-        lambda: "".join(f"{' ' * n}if x:\n" for n in range(99)) + " " * 99 + "pass", lambda: "f'{" * 90, lambda: "\0" + "x" * long,
-        lambda: "x = " + "1+" * (long // 2) + "1", lambda: "# torchrun" + " torchrun" * (long // 9), lambda: "\\\n" * (long // 2),
-        lambda: "def f():\n" + " x = lambda: 1\n" * (long // 15), lambda: "x = '" + "tcp://a" * (long // 7) + "'", lambda: "é=1;" * (long // 5),
-        lambda: "a = " + "9" * long, lambda: "elif " * 9, lambda: "torchrun" + " \\\n" * (long // 3) + " --standalone x",
-        lambda: "if x: pass\n" + "elif x: pass\n" * (long // 13), lambda: "x(" * 95 + ")" * 95, lambda: "from a import b\n" * (long // 16),
+        lambda: "(" * long, lambda: "-" * long + "1", lambda: "x = " + "a." * (long // 2) + "b",
+        lambda: "a = " + "[" * 90 + "]" * 90,
+        lambda: "import torch\nimport os\nos.environ['MASTER_ADDR'] = 'localhost'\n" * (long // 80),
+        lambda: "a=1\n" * (long // 4),
+        lambda: "".join(f"{' ' * n}if x:\n" for n in range(99)) + " " * 99 + "pass", lambda: "f'{" * 90,
+        lambda: "\0" + "x" * long,
+        lambda: "x = " + "1+" * (long // 2) + "1", lambda: "# torchrun" + " torchrun" * (long // 9),
+        lambda: "\\\n" * (long // 2),
+        lambda: "def f():\n" + " x = lambda: 1\n" * (long // 15),
+        lambda: "x = '" + "tcp://a" * (long // 7) + "'", lambda: "é=1;" * (long // 5),
+        lambda: "a = " + "9" * long, lambda: "elif " * 9,
+        lambda: "torchrun" + " \\\n" * (long // 3) + " --standalone x",
+        lambda: "if x: pass\n" + "elif x: pass\n" * (long // 13), lambda: "x(" * 95 + ")" * 95,
+        lambda: "from a import b\n" * (long // 16),
     ))()  # fmt: skip
     command = random.choice((
-        lambda: "train.py", lambda: "torchrun --nproc-per-node 4 train.py " + "-x " * long, lambda: "bash run.sh", lambda: "x" * long,
-        lambda: "'" * 999, lambda: "a;" * (long // 2), lambda: "'a" * long, lambda: "\\" * long, lambda: "$(" * long, lambda: "--" * long,
-        lambda: "nohup " * (long // 6) + "x", lambda: "accelerate launch " * 300 + "train.py", lambda: "python -m " * 300, lambda: "&" * long,
-        lambda: mutate.mutated(b"torchrun --nnodes=2 --rdzv-backend c10d train.py --lr 0.1 > log 2>&1 &", random).decode(errors="replace"),
+        lambda: "train.py", lambda: "torchrun --nproc-per-node 4 train.py " + "-x " * long,
+        lambda: "bash run.sh", lambda: "x" * long,
+        lambda: "'" * 999, lambda: "a;" * (long // 2), lambda: "'a" * long, lambda: "\\" * long,
+        lambda: "$(" * long, lambda: "--" * long,
+        lambda: "nohup " * (long // 6) + "x", lambda: "accelerate launch " * 300 + "train.py",
+        lambda: "python -m " * 300, lambda: "&" * long,
+        lambda: mutate.mutated(b"torchrun --nnodes=2 train.py --lr 0.1 > log 2>&1 &", random).decode(errors="replace"),
     ))()  # fmt: skip
     data = code.encode(errors="replace")
     return {"train.py": data, "run.sh": data, "command": command.encode(errors="replace")}
@@ -303,8 +345,8 @@ def script(random):
 
 def claims(random):
     """A host's answer about its GPUs and claims, and the claims of others as a node there sees them."""
-    good = {"token": "ff", "run": "r1", "user": "bob", "control": "h", "gpus": ["GPU-1"], "waits": False, "whole": False,
-            "state": "runs", "why": "x", "returns": True, "number": 7}  # fmt: skip
+    good = {"token": "ff", "run": "r1", "user": "bob", "control": "h", "gpus": ["GPU-1"], "waits": False,
+            "whole": False, "state": "runs", "why": "x", "returns": True, "number": 7}  # fmt: skip
     count = random.choice((3, 300, 5000))
     one = crafted.planted(json.dumps(good), random)[: 4 << 20]
     rows = [
@@ -356,7 +398,7 @@ def installed(random):
 
 def offered(random):
     """What uv wrote of an index: a lock, and a pylock.toml."""
-    row = ('[[packages]]\nname = "a{0}"\nversion = "1.0"\nindex = "https://h/simple"\nsdist = { url = "https://h/a.tar.gz", hashes = '
+    row = ('[[packages]]\nname = "a{0}"\nversion = "1.0"\nsdist = { url = "https://h/a.tar.gz", hashes = '
            '{ sha256 = "00" } }\nwheels = [{ url = "https://h/a.whl", hashes = { sha256 = "00" } }]\n')  # fmt: skip
     count = random.choice((1, 30, 1500))
     text = "lock-version = '1.0'\n" + "".join(row.replace("{0}", str(number)) for number in range(count))
@@ -378,6 +420,7 @@ def offered(random):
     )
     digests = "".join(f" \\\n    {_HASH}" for _ in range(random.choice((1, 3, 400))))
     lines = "".join(f"a{number}==1.0{digests if number < 30 else ''}\n" for number in range(count))
-    lines = random.choice((lines, lines, f"a0=={'1.' * 90_000}x\n", "a0 @ file:///x\n", "a" + "[x]" * 90_000 + "==1\n", "\\\n" * 90_000,
+    lines = random.choice((lines, lines, f"a0=={'1.' * 90_000}x\n", "a0 @ file:///x\n", "a" + "[x]" * 90_000 + "==1\n",
+                           "\\\n" * 90_000,
                            mutate.mutated(lines.encode()[: 1 << 18], random).decode(errors="replace")))  # fmt: skip
     return {"pylock.toml": text.encode(errors="replace"), "lock.txt": lines.encode(errors="replace")}

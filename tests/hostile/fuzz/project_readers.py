@@ -1,8 +1,9 @@
-"""The readers of what a project has or a host answers of it, each as its command calls it. Each gets a folder and chance."""
+"""The readers of what a project has, or a host answers of it, as commands call them. Each gets a folder and chance."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -68,10 +69,8 @@ def selected(folder, chance):
 
 def set_up(folder, chance):
     """A cluster.toml and a .env."""
-    try:
+    with suppress(DeployError):
         asked.of(inventory.from_file(folder / "cluster.toml"), folder / "cluster.toml")
-    except DeployError:
-        pass
     env_file.read(folder / ".env")
     env_file.of_shell(folder / ".env")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from deploy.config import env_file
@@ -68,3 +70,19 @@ def test_what_is_no_file_of_variables_is_refused(tmp_path, data):
     path.write_bytes(data)
     with pytest.raises(UsageError):
         env_file.read(path)
+
+
+@pytest.mark.holds("reader-budget")
+@pytest.mark.parametrize(("text", "said"), [
+    ("A=word\n" + "A=${A}${A}\n" * 60, "letters"), ("A=" + "${" * 100_000, "line 1 names more than"),
+    ("A=" + "${B:-" * 100_000, "line 1 names more than"), ("".join(f"V{n + 1}=${{V{n}}}\n" for n in range(50_000)), ""),
+])  # fmt: skip
+def test_values_that_name_each_other_cost_little(tmp_path, text, said):
+    path, began = tmp_path / ".env", time.process_time()
+    path.write_text(text)
+    if said:
+        with pytest.raises(UsageError, match=said):
+            env_file.read(path)
+    else:
+        assert len(env_file.read(path)) == 50_000
+    assert time.process_time() - began < 3

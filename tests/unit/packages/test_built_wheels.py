@@ -8,6 +8,7 @@ import io
 import os
 import stat
 import struct
+import time
 import zipfile
 import zlib
 
@@ -164,3 +165,27 @@ def test_the_modules_that_hosts_get_as_one_text_share_no_name():
     assert sorted(set(named)) == sorted(named)
     assert "from ." not in program
     assert "def wipe" in program
+
+
+@pytest.mark.holds("built-made-anew")
+@pytest.mark.parametrize(("odd", "said"), [
+    ({"odd/zeros": b"\0" * (80 << 20)}, "unpacks to more than"),
+    ({f"{INFO}/METADATA": b"A:\n" * 1_000_000 + PLAIN[f"{INFO}/METADATA"]}, "lines"),
+    ({f"{INFO}/METADATA": PLAIN[f"{INFO}/METADATA"].replace(b"1.0", b"1" + b".0" * 100_000 + b"!")}, "calls itself"),
+], ids=["zeros", "lines", "version"])  # fmt: skip
+def test_a_small_wheel_costs_little(tmp_path, odd, said):
+    wheel, began = made(tmp_path, **odd), time.process_time()
+    with pytest.raises(Stop, match=said):
+        remake(wheel, tmp_path / "out")
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.holds("built-made-anew")
+def test_a_list_of_files_that_says_fewer_than_it_has_is_not_read(tmp_path):
+    row = struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"x"
+    rows, path = row * 340_000, tmp_path / NAME
+    path.write_bytes(rows + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 5, 5, len(rows), 0, 0))
+    began = time.process_time()
+    with pytest.raises(Stop, match="50000 files"):
+        remake(path, tmp_path / "out")
+    assert time.process_time() - began < 1
