@@ -108,9 +108,9 @@ def _owner(roots: Sequence[Session], owners: Mapping[str, int]) -> int:
     A host that has no folder is asked whether somebody has that uid there: another host's word is not enough.
     """
     if len(set(owners.values())) > 1:
-        said = ", ".join(f"uid {owner} on {host}" for host, owner in owners.items())
+        words = ", ".join(f"uid {owner} on {host}" for host, owner in owners.items())
         raise DeployError(
-            f"the run's folder has several owners: {said}", "name one: `user` under [job] of cluster.toml"
+            f"the run's folder has several owners: {words}", "name one: `user` under [job] of cluster.toml"
         )
     owner = next(iter(owners.values()), 0)
     others = [session for session in roots if session.host.name not in owners]

@@ -156,10 +156,10 @@ def _read_head(whole: zipfile.ZipFile, head: zipfile.ZipInfo, name: str, version
         raise Stop(FAILED, "its METADATA is compressed in a way that not all read")
     with whole.open(head) as file:
         text = file.read(_MOST_TEXT).decode(errors="replace")
-    said = re.split(r"\r?\n\r?\n", text, maxsplit=1)[0]
-    if len(said.splitlines()) > _MOST_LINES:
+    header = re.split(r"\r?\n\r?\n", text, maxsplit=1)[0]
+    if len(header.splitlines()) > _MOST_LINES:
         raise Stop(FAILED, f"it is a wheel whose METADATA says more than {_MOST_LINES} lines")
-    read = email.parser.HeaderParser().parsestr(said)
+    read = email.parser.HeaderParser().parsestr(header)
     needs, extras = read.get_all("Requires-Dist") or [], read.get_all("Provides-Extra") or []
     if len(needs) + len(extras) > _MOST_NEEDS:
         raise Stop(FAILED, f"it is a wheel that needs more than {_MOST_NEEDS} packages")
