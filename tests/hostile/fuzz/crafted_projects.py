@@ -68,8 +68,8 @@ def _overlapping(random, data):
     local = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 8, 0, 33, crc, len(content), 4 << 20, 1, 0) + b"a" + content
     names = [b"odd/%d" % number for number in range(random.choice((50, 900)))]
     rows = b"".join(
-        struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 8, 0, 33, crc, len(content), 4 << 20, len(name), *[0] * 6) + name
-        for name in names
+        struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 8, 0, 33, crc, len(content), 4 << 20, len(name), *[0] * 6)
+        + name for name in names
     )  # fmt: skip
     return local + rows + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, len(names), len(names), len(rows), len(local), 0)
 
@@ -273,7 +273,7 @@ def index(random):
     )
     refs = b"".join(b"%040d refs/heads/b%d\n" % (n, n) for n in range(random.choice((1, 100_000))))
     return {".git/HEAD": odd, ".git/config": settings, ".git/index": data, ".git/packed-refs": refs,
-            ".git/objects/info/packs": b"", ".git/refs/heads/main": b"0" * 40, "x.py": b"x", "000001": b"x"}  # fmt: skip
+            ".git/objects/x": b"", ".git/refs/heads/main": b"0" * 40, "x.py": b"x", "000001": b"x"}  # fmt: skip
 
 
 def settings(random):
