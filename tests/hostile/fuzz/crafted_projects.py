@@ -30,19 +30,19 @@ def wheel(random):
         lambda: {"/".join("d" * 400): b"x", "odd/\u202e": b"", "é" * 300: b""},
         lambda: {f"{INFO}/RECORD": b",,\n" * 9000},
     ))()  # fmt: skip
-    made = io.BytesIO()
+    made, mode = io.BytesIO(), random.choice((0o644, 0o644, 0o644, 0o644, 0o120777, 0o10644))
     with zipfile.ZipFile(made, "w", random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)), compresslevel=1) as file:
         for name, data in {**files, **more}.items():
             info = zipfile.ZipInfo(name)
             info.compress_type = random.choice((8, 8, 8, 12, 14)) if len(data) > 1 << 20 else 8
-            info.external_attr = random.choice((0o644, 0o644, 0o120777, 0o10644)) << 16 if name in more else 0
+            info.external_attr = mode << 16 if name in more else 0
             info.comment, info.extra = random.choice(
                 ((b"", b""), (b"", b""), (b"c" * 60_000, struct.pack("<HH", 9, 0)))
             )
             file.writestr(info, data)
     data = made.getvalue()
     return {WHEEL: random.choice((
-        lambda: data, lambda: data, lambda: data, lambda: data[: random.randrange(len(data))],
+        *[lambda: data] * 9, lambda: data[: random.randrange(len(data))],
         lambda: mutate.mutated(data, random), lambda: _overlapping(random, data), lambda: _lying_directory(random),
         lambda: b"PK\5\6" * (1 << 20), lambda: data + b"\0" * 70_000,
         lambda: data[:-22] + mutate.mutated(data[-22:], random),
@@ -68,8 +68,8 @@ def _overlapping(random, data):
     local = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 8, 0, 33, crc, len(content), 4 << 20, 1, 0) + b"a" + content
     names = [b"odd/%d" % number for number in range(random.choice((50, 900)))]
     rows = b"".join(
-        struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 8, 0, 33, crc, len(content), 4 << 20, len(name), *[0] * 6) + name
-        for name in names
+        struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 8, 0, 33, crc, len(content), 4 << 20, len(name), *[0] * 6)
+        + name for name in names
     )  # fmt: skip
     return local + rows + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, len(names), len(names), len(rows), len(local), 0)
 
@@ -273,7 +273,7 @@ def index(random):
     )
     refs = b"".join(b"%040d refs/heads/b%d\n" % (n, n) for n in range(random.choice((1, 100_000))))
     return {".git/HEAD": odd, ".git/config": settings, ".git/index": data, ".git/packed-refs": refs,
-            ".git/objects/info/packs": b"", ".git/refs/heads/main": b"0" * 40, "x.py": b"x", "000001": b"x"}  # fmt: skip
+            ".git/objects/x": b"", ".git/refs/heads/main": b"0" * 40, "x.py": b"x", "000001": b"x"}  # fmt: skip
 
 
 def settings(random):
@@ -393,7 +393,9 @@ def installed(random):
             (b"", b"{" * 900, b'{"failed": 1e999}', b'{"failed": 1, "words": ' + b'"x' * 9, b"x" * (1 << 20))
         ),
     )
-    return {"answer": b"\n".join(line.replace(b"\n", b" ") for line in lines)[: 48 << 20]}
+    return {
+        "answer": b"\n".join(line.replace(b"\n", b" ") for line in lines)[: 16 << 20]
+    }  # the limit of a session for an answer
 
 
 def offered(random):
