@@ -15,7 +15,10 @@ from ..core.errors import UsageError
 from . import consent, values
 
 _MOST = 1 << 20  # bytes of the file, and letters of all values together
-_MOST_NAMED = 100  # others that one value may name: dotenv looks for the end of each to the end of the value
+_MOST_VARIABLES, _MOST_NAMED = (
+    10_000,
+    100,
+)  # in the file; others that one value may name: dotenv looks for the end of each to the end of the value
 
 
 def read(path: Path) -> dict[str, str]:
@@ -27,7 +30,9 @@ def read(path: Path) -> dict[str, str]:
     from dotenv.parser import parse_stream
 
     text = consent.once(path, _text)
-    for binding in parse_stream(io.StringIO(text)):
+    for number, binding in enumerate(parse_stream(io.StringIO(text)), 1):
+        if number > _MOST_VARIABLES:
+            raise UsageError(f"{path}: more than {_MOST_VARIABLES:,} variables", "take a part of them: --env-file FILE")
         # A statement begins with the blank lines and comments before it.
         line = binding.original.line + len(binding.original.string) - len(binding.original.string.lstrip("\r\n"))
         if binding.error:

@@ -17,7 +17,7 @@ from ..core.text import amount
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
 # Bytes: ten thousand hosts with an address each.
-_MOST = 1 << 20
+_MOST, _MOST_ELEMENTS = 1 << 20, 10_000
 
 
 class Table:
@@ -52,6 +52,8 @@ class Table:
         Raises UsageError for the first element that `check` refuses. It never shows a value that may be a `secret`.
         """
         elements: list[Any] = self.get(key, [], _list, f"a list; each element is {wanted}")
+        if len(elements) > _MOST_ELEMENTS:
+            self.refuse(f"a list of {len(elements):,}", f"at most {_MOST_ELEMENTS:,}", key)
         good = []
         for index, item in enumerate(elements):
             value = check(item)

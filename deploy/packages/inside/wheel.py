@@ -12,6 +12,7 @@ import re
 import stat
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -64,7 +65,7 @@ def remake(built: Path, out: Path, editable: Editable | None = None) -> Wheel:
                     out, _pointing(whole, infos, named, editable), f"{named[1]}-{named[2]}-py3-none-any.whl", head
                 )
             return _written(out, ((info, whole) for info in infos), built.name, head)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, UnicodeError) as fault:
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as fault:
         raise Stop(FAILED, f"its build made {built.name}, which cannot be read: {fault}") from fault
 
 
@@ -127,7 +128,9 @@ def _checked(whole: zipfile.ZipFile, name: str, version: str, most: int) -> list
         parts = path.split("/")
         if not _PATH.fullmatch(path) or {"", ".", ".."} & set(parts) or info.orig_filename != path:
             raise Stop(FAILED, f"its build made a wheel with the path {path[:200]!r}")
-        if kind not in (0, stat.S_IFREG) or info.flag_bits & 1:
+        # Other ways of packing take as much memory as the archive says; a place before its start is none.
+        is_odd = info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.header_offset < 0
+        if kind not in (0, stat.S_IFREG) or info.flag_bits & 1 or is_odd:
             raise Stop(FAILED, f"its build made a wheel with {path[:200]!r}, which is no plain file")
         if path in seen:
             raise Stop(FAILED, f"its build made a wheel with two files {path[:200]!r}")

@@ -32,6 +32,7 @@ BY_AGENTS = ("began", "ended", "kept")
 MISSING = ": missing"
 MOST_NODES = 256
 _MOST_FILES, _MOST_OBJECT = 10_000, 8 << 20
+_LINE = 200  # bytes that a line counts at least: an object of a few letters takes as much memory as one of many
 Fields = dict[str, Any]
 
 
@@ -169,9 +170,12 @@ class _Share:
                 notes.append(f"{path.name}: left out from line {number + 1:,} on: it takes too much time")
                 return
             of_many = path.parent.name != "ranks" or b'"kind": "step"' in line
-            if line.isspace() or (of_many and number % every) or taken > 2 * self._most:
+            if line.isspace() or (of_many and number % every):
                 continue
-            taken += len(line)
+            if taken > 2 * self._most:
+                notes.append(f"{path.name}: left out from line {number + 1:,} on: it has very many lines")
+                return
+            taken += max(len(line), _LINE)
             yield line.decode(errors="replace")
         if every > 1:
             notes.append(f"{path.name}: has {amount(path.lstat().st_size)}: a line of every {every:,} is shown")

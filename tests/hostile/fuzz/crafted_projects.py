@@ -30,19 +30,19 @@ def wheel(random):
         lambda: {"/".join("d" * 400): b"x", "odd/\u202e": b"", "é" * 300: b""},
         lambda: {f"{INFO}/RECORD": b",,\n" * 9000},
     ))()  # fmt: skip
-    made = io.BytesIO()
+    made, mode = io.BytesIO(), random.choice((0o644, 0o644, 0o644, 0o644, 0o120777, 0o10644))
     with zipfile.ZipFile(made, "w", random.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)), compresslevel=1) as file:
         for name, data in {**files, **more}.items():
             info = zipfile.ZipInfo(name)
             info.compress_type = random.choice((8, 8, 8, 12, 14)) if len(data) > 1 << 20 else 8
-            info.external_attr = random.choice((0o644, 0o644, 0o120777, 0o10644)) << 16 if name in more else 0
+            info.external_attr = mode << 16 if name in more else 0
             info.comment, info.extra = random.choice(
                 ((b"", b""), (b"", b""), (b"c" * 60_000, struct.pack("<HH", 9, 0)))
             )
             file.writestr(info, data)
     data = made.getvalue()
     return {WHEEL: random.choice((
-        lambda: data, lambda: data, lambda: data, lambda: data[: random.randrange(len(data))],
+        *[lambda: data] * 9, lambda: data[: random.randrange(len(data))],
         lambda: mutate.mutated(data, random), lambda: _overlapping(random, data), lambda: _lying_directory(random),
         lambda: b"PK\5\6" * (1 << 20), lambda: data + b"\0" * 70_000,
         lambda: data[:-22] + mutate.mutated(data[-22:], random),
@@ -393,7 +393,9 @@ def installed(random):
             (b"", b"{" * 900, b'{"failed": 1e999}', b'{"failed": 1, "words": ' + b'"x' * 9, b"x" * (1 << 20))
         ),
     )
-    return {"answer": b"\n".join(line.replace(b"\n", b" ") for line in lines)[: 48 << 20]}
+    return {
+        "answer": b"\n".join(line.replace(b"\n", b" ") for line in lines)[: 16 << 20]
+    }  # the limit of a session for an answer
 
 
 def offered(random):

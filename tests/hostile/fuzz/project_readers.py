@@ -96,8 +96,9 @@ def claimed(folder, chance):
 def told(folder, chance):
     """What the program of packages answers on a host."""
     exchange = Exchange("a", Settings({}), lambda words: None)
-    for line in (folder / "answer").read_bytes().decode(errors="replace").split("\n"):
-        exchange.line(line)
+    with (folder / "answer").open(errors="replace") as lines:
+        for line in lines:
+            exchange.line(line)
     answer = exchange.finish((0, ""), "describe", lambda words: "")
     if "base" in answer:
         known = base.read(answer, "a: its base")

@@ -232,7 +232,7 @@ def _write(folder, files):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    return sum(map(len, files.values()))
+    return sum(-(-len(data) // 4096) * 4096 for data in files.values())  # as they lie on a disk
 
 
 def _measured(reader, folder, size, seed):

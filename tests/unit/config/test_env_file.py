@@ -75,7 +75,8 @@ def test_what_is_no_file_of_variables_is_refused(tmp_path, data):
 @pytest.mark.holds("reader-budget")
 @pytest.mark.parametrize(("text", "said"), [
     ("A=word\n" + "A=${A}${A}\n" * 60, "letters"), ("A=" + "${" * 100_000, "line 1 names more than"),
-    ("A=" + "${B:-" * 100_000, "line 1 names more than"), ("".join(f"V{n + 1}=${{V{n}}}\n" for n in range(50_000)), ""),
+    ("A=" + "${B:-" * 100_000, "line 1 names more than"), ("".join(f"V{n + 1}=${{V{n}}}\n" for n in range(9_000)), ""),
+    ("A\n" * 200_000, "variables"),
 ])  # fmt: skip
 def test_values_that_name_each_other_cost_little(tmp_path, text, said):
     path, began = tmp_path / ".env", time.process_time()
@@ -84,5 +85,5 @@ def test_values_that_name_each_other_cost_little(tmp_path, text, said):
         with pytest.raises(UsageError, match=said):
             env_file.read(path)
     else:
-        assert len(env_file.read(path)) == 50_000
+        assert len(env_file.read(path)) == 9_000
     assert time.process_time() - began < 3
