@@ -31,8 +31,11 @@ _NAMES = ("metadata", "metadata.google.internal", "instance-data", "instance-dat
 
 
 def is_web(text: str) -> bool:
-    """Whether a text is an address of http or https, however it is written."""
-    return urlsplit(text).scheme in ("https", "http")
+    """Whether a text is an address of http or https, however it is written; also one that nobody can read."""
+    try:
+        return urlsplit(text).scheme in ("https", "http")
+    except ValueError:
+        return True
 
 
 def check(text: str, where: str) -> None:

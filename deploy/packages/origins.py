@@ -10,6 +10,7 @@ import posixpath
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -40,6 +41,12 @@ class Origins:
     git: dict[str, None] = field(default_factory=dict)
     remote: dict[str, tuple[str, ...]] = field(default_factory=dict)
     indexes: dict[str, None] = field(default_factory=dict)
+    # Paths that were looked at: a file may name one ten thousand times.
+    _inside: set[str] = field(default_factory=set, repr=False)
+
+    @cached_property
+    def _top(self) -> Path:
+        return self.folder.resolve()
 
     def requirement(self, text: str, here: str, where: str, editable: bool = False) -> None:
         """Take one requirement. `here`: the folder of its file; `where`: file, line and text, for a message.
@@ -108,7 +115,10 @@ class Origins:
 
     def check_repository(self, word: str, where: str) -> None:
         """Raise UsageError for an address that git could take for something else than a server of https or ssh."""
-        address = urlsplit(word.removeprefix("git+"))
+        try:
+            address = urlsplit(word.removeprefix("git+"))
+        except ValueError as fault:
+            raise UsageError(f"{where}: {fault}", "NAME @ git+https://HOST/PATH") from fault
         host = address.netloc.rpartition("@")[2]
         known = address.scheme in ("https", "ssh") and _HOST.fullmatch(address.netloc)
         if not known or not host or host.startswith("-") or address.netloc.startswith("-") or ".." in address.path:
@@ -145,7 +155,7 @@ class Origins:
 
     def check_inside(self, text: str, here: str, where: str) -> str:
         """The path as the list of sent files has it. Raises UsageError for one that leads outside."""
-        top = self.folder.resolve()
+        top = self._top
         path = posixpath.relpath(text, top.as_posix()) if posixpath.isabs(text) else posixpath.join(here, text)
         normal = posixpath.normpath(path)
         if "\0" in text or normal.split("/")[0] == ".." or text.startswith("~"):
@@ -153,6 +163,8 @@ class Origins:
             if posixpath.isabs(text):
                 hint = "a path of another machine: take `@ file://...` away, or write pip list --format=freeze"
             raise UsageError(f"{where}: it is outside the folder that is sent ({top})", hint)
+        if normal in self._inside:
+            return normal
         try:
             plain_file.inside(self.folder / normal, self.folder)
         except FileNotFoundError:
@@ -161,6 +173,7 @@ class Origins:
             raise UsageError(
                 f"{where}: it is outside the folder that is sent ({top}): {fault.strerror}", "name a path of the folder"
             ) from fault
+        self._inside.add(normal)
         return normal
 
 

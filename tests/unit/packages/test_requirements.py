@@ -67,6 +67,9 @@ def test_what_a_file_names_is_read_too(tmp_path):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        ("x @ file://[::::", "an address that is not plain"),
+        ("--index-url https://[::1", "an address that is not plain"),
+        ("a @ git+https://[::1/x", "Invalid IPv6 URL"),
         ("-r ../outside.txt", "outside the folder"),
         ("-r missing.txt", "no such file"),
         ("-e ../sibling", "outside the folder"),
