@@ -15,10 +15,8 @@ from ..core.errors import UsageError
 from . import consent, values
 
 _MOST = 1 << 20  # bytes of the file, and letters of all values together
-_MOST_VARIABLES, _MOST_NAMED = (
-    10_000,
-    100,
-)  # in the file; others that one value may name: dotenv looks for the end of each to the end of the value
+_MOST_VARIABLES = 10_000
+_MOST_NAMED = 100  # others that one value may name: dotenv looks for the end of each to the end of the value
 
 
 def read(path: Path) -> dict[str, str]:
