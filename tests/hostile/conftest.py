@@ -72,6 +72,7 @@ class Hostile:
         for name, text in PRECIOUS.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
+        self.runs.chmod(0o700)  # as Muster leaves it
         paramiko.ECDSAKey.generate().write_private_key_file(str(folder / "id"))
         self._before = self._seen()
 

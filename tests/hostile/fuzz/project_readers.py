@@ -125,7 +125,7 @@ class _Index:
 def resolved(folder, chance):
     """What uv wrote of an index."""
     files = (("requirements.txt", b"a0==1.0\na1\n"),)
-    asked_for = resolve.Question(Requirements("requirements.txt", "file", files), _BASE, (), {}, lambda wanted: [])
+    asked_for = resolve.Question(Requirements("requirements.txt", "file", files), _BASE, (), {}, {}, lambda wanted: [])
     (folder / "scratch").mkdir()
     resolving = resolve.Resolving(asked_for, _Index(folder), folder / "scratch")
     (folder / "scratch/overrides.txt").write_text("")
