@@ -105,8 +105,8 @@ def places_of(whats: Sequence[str]) -> tuple[list[Path | None], list[str]]:
 
     Raises UsageError if there is none.
     """
-    found = [_places(what) for what in whats]
-    return list(dict.fromkeys(place for places, _ in found for place in places)), [left for _, left in found if left]
+    each = [_places(what) for what in whats]
+    return list(dict.fromkeys(place for places, _ in each for place in places)), [left for _, left in each if left]
 
 
 def readings_of(places: Sequence[Path | None], console: Console, budget: Budget) -> list[Reading]:

@@ -138,10 +138,10 @@ def _head(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], name: str, versi
         if not 0 < sizes.get(f"{info}/{file}", 0) <= _MOST_TEXT:
             raise Stop(FAILED, f"its build made a wheel without {info}/{file}")
     text = whole.read(f"{info}/METADATA").decode(errors="replace")
-    said = re.split(r"\r?\n\r?\n", text, maxsplit=1)[0]
-    if len(said.splitlines()) > _MOST_LINES:
+    fields = re.split(r"\r?\n\r?\n", text, maxsplit=1)[0]
+    if len(fields.splitlines()) > _MOST_LINES:
         raise Stop(FAILED, f"its build made a wheel whose METADATA says more than {_MOST_LINES} lines")
-    read = email.parser.HeaderParser().parsestr(said)
+    read = email.parser.HeaderParser().parsestr(fields)
     needs, extras = read.get_all("Requires-Dist") or [], read.get_all("Provides-Extra") or []
     if len(needs) + len(extras) > _MOST_NEEDS:
         raise Stop(FAILED, f"its build made a wheel that needs more than {_MOST_NEEDS} packages")
