@@ -126,7 +126,7 @@ def _checked(whole: zipfile.ZipFile, name: str, version: str, most: int) -> list
         if kind_of_top in ("dist-info", "data") and top != f"{name}-{version}":
             raise Stop(FAILED, f"its build made a wheel of {name} {version} with {parts[0][:200]!r}")
     if sum(info.file_size for info in infos) > most or len(seen) > _MOST_FILES:
-        raise Stop(FAILED, f"its build made a wheel that unpacks to more than {most >> 20} MiB")
+        raise Stop(FAILED, f"its build made a wheel that unpacks to more than {most:,} bytes")
     return infos
 
 
