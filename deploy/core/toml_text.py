@@ -6,15 +6,21 @@ import re
 import tomllib
 from typing import Any
 
-_DEEPEST = 50
+_DEEPEST, _MOST_PARTS, _MOST_DIGITS = 50, 100_000, 2000
 # tomllib takes a time that grows with the square of a dotted key's length.
 _DOTTED = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_DEEPEST}}}")
+# Its patterns of numbers take a hundred bytes of memory a digit.
+_NUMBER = re.compile(rf"(?<![\w\"'])[0-9][0-9A-Fa-f_xob]{{{_MOST_DIGITS}}}")
 
 
 def loads(text: str) -> dict[str, Any]:
-    """The document. Raises ValueError, also for what is nested too deeply."""
+    """The document. Raises ValueError, also for what is nested too deeply, or has very many parts."""
     if _DOTTED.search(text):
         raise ValueError(f"a key has more than {_DEEPEST} parts")
+    if _NUMBER.search(text):
+        raise ValueError(f"a number has more than {_MOST_DIGITS} digits")
+    if max(sum(map(text.count, "=,[{")), text.count("\n")) > _MOST_PARTS:
+        raise ValueError(f"it has more than {_MOST_PARTS:,} parts or lines")
     try:
         return tomllib.loads(text)
     except RecursionError as fault:

@@ -21,7 +21,7 @@ _CONTAINER = re.compile(r"[0-9a-f]{64}")
 _MOST_TEXT, _DIGITS, UUID = 500, re.compile(r"[0-9]{1,9}"), re.compile(r"GPU-[0-9A-Za-z-]{1,96}")
 # A driver's own memory on an idle GPU is well below this.
 UNSEEN_MIB = 1024
-_MOST_GPUS = 1024
+_MOST_GPUS, _MOST_LINE, _MOST_LINES = 1024, 1 << 16, 20_000
 _UUIDS = array(text(100, r"[!-~]*"), _MOST_GPUS)
 _OURS = default(words(1000), "")
 _GIVEN = fields.row(
@@ -126,10 +126,13 @@ class Gpus:
 def parse(lines: Iterable[str]) -> Gpus:
     """Read the answer to `commands.gpus`; lines with other words are skipped.
 
-    Raises BadAnswer for an invalid container name or run id.
+    Raises BadAnswer for an invalid container name or run id, and for longer or more lines than any of ours.
     """
     rows: dict[str, list[str]] = {}
-    for line in lines:
+    for number, line in enumerate(lines):
+        if len(line) > _MOST_LINE or number == _MOST_LINES:
+            expected = f"at most {_MOST_LINES} lines of {_MOST_LINE} letters"
+            raise BadAnswer("an answer about GPUs", expected, line[:_MOST_TEXT])
         word, _, value = line.partition(" ")
         rows.setdefault(word, []).append(value.strip())
     read = [(row, parse_gpu(row)) for row in rows.get("gpu", ())]

@@ -12,12 +12,12 @@ import mmap
 import posixpath
 import re
 import tarfile
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..core import toml_text
 from ..core.errors import DeployError, UsageError
 from . import passwords
 from .base import NEED
@@ -183,7 +183,7 @@ def shown(source: Source) -> str:
 def _described(source: Source, content: bytes, where: str) -> Source:
     """The source with what its pyproject.toml says; as it is if only a build can say that. Raises UsageError."""
     try:
-        table = tomllib.loads(content.decode("utf-8-sig"))
+        table = toml_text.loads(content.decode("utf-8-sig"))
         project, own = table.get("project", {}), table.get("tool", {}).get("uv", {}).get("sources", {})
     except (ValueError, AttributeError, RecursionError) as fault:
         raise UsageError(f"{where}: {fault}", "correct the file, or: --requirements no") from fault
@@ -191,11 +191,7 @@ def _described(source: Source, content: bytes, where: str) -> Source:
         raise UsageError(f"{where}: [project] and [tool.uv.sources] are tables", "correct the file")
     source = replace(source, taken=tuple(name for name in own if not FROM_BASE.fullmatch(normal(name))))
     name, version = project.get("name"), project.get("version")
-    if (
-        not isinstance(name, str)
-        or not isinstance(version, str)
-        or _DYNAMIC & set(map(str, project.get("dynamic", ())))
-    ):
+    if not isinstance(name, str) or not isinstance(version, str) or _DYNAMIC & set(_texts(project.get("dynamic"))):
         return source
     if not re.fullmatch(NAME, name) or not re.fullmatch(VERSION, version):
         raise UsageError(f"{where}: {name[:100]!r} {version[:100]!r} is no name and version of a package")
@@ -209,6 +205,10 @@ def _described(source: Source, content: bytes, where: str) -> Source:
             needs.append(f"{head.strip()} ; {f'({marker.strip()}) and ' if marker else ''}extra == '{normal(extra)}'")
     extras = tuple(optional) if isinstance(optional, dict) else ()
     return replace(source, name=name, version=version, requires=tuple(needs), extras=extras)
+
+
+def _texts(value: object) -> list[str]:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def _needs(rows: object, where: str) -> Iterable[str]:

@@ -68,10 +68,8 @@ HOSTS, SLURM = "hosts", "slurm"
 # Only its owner may enter a run folder, with its checkpoints, logs and arguments, or the folder of the runs. An engine
 # mounts a run's own folder into its container, so nobody has to pass through.
 OWNERS = 0o700
-# A plain `docker compose up` lets its containers make their run folders.
-_OPENED_BY_COMPOSE = 0o1777
-# In a folder of runs that Muster made.
-_IGNORED = "# Muster's runs\n*\n"
+# A plain `docker compose up` lets its containers make their run folders. The text: in a folder that Muster made.
+_OPENED_BY_COMPOSE, _IGNORED = 0o1777, "# Muster's runs\n*\n"
 
 
 @dataclass(frozen=True)
@@ -261,12 +259,13 @@ def keep_story(run_dir: Path, story: Story) -> None:
 
 
 def story_since(run_dir: Path, since: float) -> list[Happening]:
-    """The lines of the story in timeline.jsonl since then; other lines are left out."""
-    lines = list[Happening]()
+    """The lines of the story in timeline.jsonl since then, of its first 20,000; other lines are left out."""
+    lines, content = list[Happening](), b""
     with suppress(OSError):
-        for line in own_files.read(run_dir / "timeline.jsonl", MOST_DOCUMENT).decode(errors="replace").splitlines():
-            with suppress(BadAnswer):
-                lines.append(Happening(**_LINE(document(line, "timeline.jsonl"), "timeline.jsonl")))
+        content = own_files.read(run_dir / "timeline.jsonl", MOST_DOCUMENT)
+    for row in content.decode(errors="replace").splitlines()[:20_000]:
+        with suppress(BadAnswer):
+            lines.append(Happening(**_LINE(document(row, "timeline.jsonl"), "timeline.jsonl")))
     return [line for line in lines if line.t >= since]
 
 

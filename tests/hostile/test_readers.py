@@ -171,6 +171,19 @@ def test_a_follower_who_comes_late_takes_the_first_and_the_last_of_very_much(tmp
     assert any("what came at once" in event.get("where", "") for event in events)
 
 
+@pytest.mark.holds("reader-budget")
+@pytest.mark.parametrize(("name", "line"), [("timeline.jsonl", "\n"), ("ranks/rank-0.jsonl", "{}\n")])
+def test_very_many_short_lines_cost_little(tmp_path, name, line) -> None:
+    run, began = tmp_path / "r1", time.process_time()
+    (run / name).parent.mkdir(parents=True)
+    (run / "record.json").write_text(samples.RECORD)
+    (run / "outcome.json").write_text(samples.OUTCOME)
+    (run / name).write_text(line * ((3 << 20) // len(line)))
+    explain.tell([str(run)], Console())
+    assert "many lines" in page.build(run) or name == "timeline.jsonl"
+    assert time.process_time() - began < 6
+
+
 def test_a_page_of_very_much_shows_the_whole_run_and_says_so(tmp_path) -> None:
     run = tmp_path / "r1"
     (run / "ranks").mkdir(parents=True)

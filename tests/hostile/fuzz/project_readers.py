@@ -90,7 +90,7 @@ def claimed(folder, chance):
     others = own.others()
     claims.choose("auto", {"GPU-1": 0}, own.own, others)
     json.dumps([each.shown for each in others]).encode()
-    gpus.parse((folder / "answer").read_bytes().decode(errors="replace").splitlines())
+    gpus.parse((folder / "answer").read_text(errors="replace").splitlines())
 
 
 def told(folder, chance):

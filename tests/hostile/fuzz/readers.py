@@ -187,7 +187,8 @@ READERS = (
     Reader("index", crafted_projects.offered, project_readers.resolved, 3),
 )
 # Memory in MB and seconds that a page allows.
-ALLOWED = {"report": (128, MOST_CPU_S), "listing": (256, MOST_CPU_S), "follow": (160, MOST_CPU_S)}
+ALLOWED = {"report": (128, MOST_CPU_S), "listing": (256, MOST_CPU_S), "follow": (160, MOST_CPU_S),
+           "git source": (320, MOST_CPU_S)}  # fmt: skip
 
 
 def tried(reader, seed):

@@ -1,0 +1,32 @@
+"""TOML of somebody else costs little: what would cost more than a file of its size is refused in words."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from deploy.core import toml_text
+
+
+@pytest.mark.holds("reader-budget")
+@pytest.mark.parametrize("text", [
+    "a." * 500_000 + "b = 1", "a = " + "[" * 900_000, "a = " + "{x=" * 300_000, "\n" * 1_000_000,
+    "a = 0x" + "f" * 900_000,
+    "a = [" + "1," * 500_000 + "]", "".join(f"[t{number}]\n" for number in range(120_000)),
+])  # fmt: skip
+def test_what_costs_very_much_is_refused(text):
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r"more than|nested"):
+        toml_text.loads(text)
+    assert time.process_time() - began < 1
+
+
+def test_a_large_file_of_somebody_honest_is_read():
+    row = '[[package]]\nname = "a"\nversion = "1.0"\nsource = { registry = "https://example.org/simple" }\n'
+    row += (
+        'wheels = [{ url = "https://example.org/a-1.0-py3-none-any.whl", hash = "sha256:'
+        + "0" * 64
+        + '", size = 5 }]\n'
+    )
+    assert len(toml_text.loads(row * 4000)["package"]) == 4000
