@@ -256,7 +256,7 @@ def wrapped(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh
     `shell`: by which name or path it calls sh.
     """
     line = shlex.join([shell, "-c", _WITH_END if end else _SCRIPT, marker, *argv])
-    encoded = _READ_BY_SHELLS.sub(lambda match: f"\\0{ord(match[0]):03o}", line)
+    encoded = _READ_BY_SHELLS.sub(lambda match: "\\n" if match[0] == "\n" else f"\\0{ord(match[0]):03o}", line)
     return f"""{shell} -c 'eval "$(printf %b "$1")"' sh '{encoded}'"""
 
 
