@@ -173,7 +173,7 @@ def series_of(shown, name):
     [
         ("held-out accuracy of 360 samples", "98.9 %"),
         ("held-out loss", "0.0641"),
-        ("from start to end", "29.8 s"),
+        ("from the first rank to the end", "29.8 s"),
         ("samples per second", "3,187"),
         ("nodes", "3"),
         ("Backend", "local processes (no Docker engine answers)"),
