@@ -121,7 +121,7 @@ def progress_line(state: State) -> str:
     """One line for a log file: `step 240/600   loss 0.083   5,410 samples/s   left 0:07`."""
     parts = [f"step {state.step}/{state.steps}" if state.steps else state.step_words]
     if state.losses:
-        parts.append(f"loss {_last_loss(state, 0)}")  # who reads a log compares it with the script's own lines
+        parts.append(f"loss {_last_loss(state)}")
     return "   ".join([*parts, *_own_parts(state), *_pace_parts(state)])
 
 
@@ -211,14 +211,10 @@ def _own_parts(state: State) -> list[str]:
     return [f"{name} {_loss(state.scalars[name][1])}" for name in names[:_MOST_OWN]]
 
 
-def _last_loss(state: State, near: int | None = None) -> str:
-    """The newest loss; with its step if the run is more than `near` steps beyond it: by itself, ten or a tenth.
-
-    The watcher reads few losses of a fast script.
-    """
+def _last_loss(state: State) -> str:
+    """The newest loss, with its step where the run is beyond that: the watcher reads few losses of a fast script."""
     step, loss = state.losses[-1]
-    behind = state.step - step > (max(10, state.step // 10) if near is None else near)
-    return f"{_loss(loss)} at step {step}" if behind else _loss(loss)
+    return f"{_loss(loss)} at step {step}" if state.step > step else _loss(loss)
 
 
 def _loss(value: float) -> str:
