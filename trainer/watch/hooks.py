@@ -57,7 +57,8 @@ def wrap(
     call.__code__ = call.__code__.replace(co_filename=_UNCOUNTED, co_name=getattr(real, "__name__", name))
     functools.update_wrapper(call, real)
     with suppress(Exception):  # some builtin functions have no signature
-        call.__signature__ = sys.modules["inspect"].signature(real)  # type: ignore[attr-defined]
+        if not hasattr(real, "__wrapped__"):  # what is a wrapper already has its own words for it
+            call.__signature__ = sys.modules["inspect"].signature(real)  # type: ignore[attr-defined]
     setattr(owner, name, call)
     if isinstance(owner, ModuleType):  # others may have taken it from there by name
         for module in list(sys.modules.values()):
