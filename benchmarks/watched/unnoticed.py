@@ -153,6 +153,7 @@ def wrong_calls():
 
 def formed_again():
     for timeout in (None, torch.distributed.default_pg_timeout):
+        os.environ["TORCHELASTIC_RESTART_COUNT"] += "0"
         dist.init_process_group(backend="gloo", timeout=timeout)
         dist.all_reduce(torch.ones(1))
         dist.destroy_process_group(group=None)
@@ -547,7 +548,6 @@ def other_ways():
     store.set(f"{RANK}", "1")
     store.wait([f"{each}" for each in range(WORLD)])
     print(rpc.is_available(), dist.get_world_size(), dist.get_backend_config())
-    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 500)
     rpc.init_rpc(f"w{RANK}", rank=RANK, world_size=WORLD)
     print(rpc.rpc_sync(f"w{(RANK + 1) % WORLD}", torch.add, args=(torch.ones(1), 1)))
     rpc.shutdown()
@@ -615,8 +615,7 @@ def outcome(name, place):
         os.makedirs(folder, exist_ok=True)
         os.chdir(folder)
         os.environ["TEMP_DIR"] = folder
-        os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "127.0.0.1"}
-        os.environ["MASTER_PORT"] = str(int(os.environ["CASES_PORT"]) + place)
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(1000 * (place + 1))  # torchrun's store has a part for each
         out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
