@@ -39,8 +39,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 PATIENCE = datetime.timedelta(seconds=60)
 OWN, RANK, WORLD = os.environ["OWN"], int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+# Addresses, times, process ids, names of temporary files, ports, and lines of torch's own C++.
 CHANGES = re.compile(
-    r"0x[0-9a-f]+|\b(?:pid:?|started) \d+|tmp\w{8}|127\.0\.0\.1:\d+|\d+(\.\d+)?(ms|us|s)\b|\[[^\]]*\.cc:\d+\]"
+    r"0x[0-9a-f]+|\b\d\d:\d\d:\d\d(?:\.\d+)?(?: \d+(?::\d+)?)?|\b[WE]1\d{3} ?|\b(?:pid:?|started) \d+|tmp\w{8}"
+    r"|127\.0\.0\.1:\d+|\d+(\.\d+)?(ms|us|s)\b|\[[^\]]*\.cc:\d+\]"
 )
 
 
@@ -404,6 +406,21 @@ def compiled():
     print(sorted(counts["graph_break"].items()), sorted(counts["unimplemented"].items()))
 
 
+def compiled_step():
+    importlib.import_module("torch._dynamo")  # it changes optimizers that are made from now on
+    model, scaler = small(), torch.amp.GradScaler("cpu", init_scale=2.0)
+    optimizer = torch.optim.SGD(model.parameters(), torch.tensor(0.1))
+    step = torch.compile(optimizer.step, backend="eager", fullgraph=True)
+    scale = torch.compile(scaler.scale, backend="eager")
+    for _ in range(3):
+        scale(model(torch.ones(1, 4)).sum()).backward()
+        step()
+        optimizer.zero_grad()
+    print([each.sum().item() for each in model.parameters()])
+    counts = torch._dynamo.utils.counters
+    print(sorted(counts["graph_break"].items()), sorted(counts["unimplemented"].items()))
+
+
 def compiled_backward():
     @torch.compile(backend="eager", fullgraph=True)
     def whole(x):
@@ -590,6 +607,7 @@ def torchs_own(name):
         pass
 
     warnings.simplefilter("always")
+    torch.manual_seed(0)
     case = Case(name)
     case.rank, case.file_name = RANK, "store"
     dist.init_process_group("gloo", f"file://{os.getcwd()}/store", PATIENCE, WORLD, RANK)
@@ -597,7 +615,12 @@ def torchs_own(name):
     own.Barrier.barrier_id = 0
     own.Barrier.sync(timeout=60)
     try:
-        getattr(case, name)()
+        try:
+            getattr(case, name)()
+        except SystemExit as fault:
+            if fault.code != own.TEST_SKIPS["small_worldsize"].exit_code:
+                raise
+            inspect.unwrap(getattr(Case, name))(case)  # of fewer than 8 ranks; two groups need three
         print("passed")
     except (unittest.SkipTest, SystemExit) as fault:
         print("skipped:", fault)

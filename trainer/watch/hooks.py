@@ -16,7 +16,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-# `warnings` counts no frame of such a file, so a warning names the script's line as ever; torch.compile skips it too.
+# `warnings` counts no frame of such a file, so a warning names the script's line as ever.
 _UNCOUNTED = "<frozen importlib._bootstrap of muster>"
 Patch = Callable[[ModuleType], None]
 
@@ -56,6 +56,7 @@ def wrap(
 
     call.__code__ = call.__code__.replace(co_filename=_UNCOUNTED, co_name=getattr(real, "__name__", name))
     functools.update_wrapper(call, real)
+    call._torchdynamo_inline = real  # type: ignore[attr-defined]  # what torch.compile looks into instead
     with suppress(Exception):  # some builtin functions have no signature
         if not hasattr(real, "__wrapped__"):  # what is a wrapper already has its own words for it
             call.__signature__ = sys.modules["inspect"].signature(real)  # type: ignore[attr-defined]
