@@ -28,7 +28,7 @@ _MEET_SECONDS = 300
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
 # The variables that torchrun sets for a rank. The launcher's own torchrun sets them for its ranks.
 _OF_A_RANK = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_WORLD_SIZE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
-# The ranks' notes (node/site/sitecustomize.py) belong to an attempt.
+# The ranks' notes (watch/together.py) belong to an attempt.
 _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 # With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")

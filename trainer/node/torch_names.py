@@ -23,7 +23,7 @@ NAMES = {
     f"{_DYNAMIC}:_NodeDesc": "a rendezvous at one address",
     f"{_ELASTIC}.rendezvous:rendezvous_handler_registry._registry": "a rendezvous at one address",
     f"{_ELASTIC}.rendezvous.api:get_free_port": "a rendezvous on hosts without a localhost",
-    "torch.distributed.distributed_c10d:_new_process_group_helper": "whether a script's ranks trained together",
+    "torch._C:DisableTorchFunction": "modes and tensor classes of a script hear nothing of what watches it",
     "torch.distributed.distributed_c10d:_world.pg_map": "whether a script's ranks sent anything",
     "torch.distributed:ProcessGroup._get_sequence_number_for_group": "whether a script's ranks sent anything",
     "torch.distributed.distributed_c10d:_get_default_store": "a rank that fails alone in the trial of a tensor plan",
@@ -32,12 +32,14 @@ NAMES = {
     "torch._dynamo.trace_rules:_recompile_re": "torch.compile passes over what watches a script",
     "torch.autograd:Variable._execution_engine": "a wait in the middle of backward",
     "torch._C:_len_torch_dispatch_stack": "a script's loss under a dispatch mode is not misread",
+    "torch.autograd:_profiler_enabled": "what a script profiles has nothing of the watching in it",
     "torch._C._distributed_c10d:_dump_fr_trace": "which collectives do not agree in a run that hangs",
     "torch._C._distributed_c10d:_dump_fr_trace_json": "which collectives do not agree in a run that hangs",
     "torch.distributed.rpc.api:_is_current_rpc_agent_set": "whether a script's ranks were together by RPC",
 }
-# Read of objects that a script makes; the tests that compare what is seen with what a script knows fail without them.
+# Of objects that a script makes, or has; the tests that compare what is seen with what a script knows fail without them.
 OF_OBJECTS = {
+    "_torchdynamo_inline": "torch.compile looks into the function of torch that is watched, and not into the watching",
     "_scale": "the scale of a GradScaler, which a script's loss is divided by",
     "_step_supports_amp_scaling": "whether an optimizer skips steps by itself",
     "_params": "the parameters of an LBFGS, whose state counts its evaluations",
