@@ -42,21 +42,27 @@ def watch() -> None:
 
 
 def _load_watcher() -> None:
-    """Have the script watched, unless its user has switched that off."""
-    if os.environ.get("MUSTER_OBSERVE") == "0":
-        return
+    """Have the script watched, unless its user has switched that off; how it ends is noted all the same."""
     spec = importlib.util.spec_from_file_location(
         _WATCHER, os.path.join(_WATCH, "__init__.py"), submodule_search_locations=[_WATCH]
     )
     if spec and spec.loader:
         sys.modules[_WATCHER] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+        ended = importlib.import_module(f"{_WATCHER}.ended")
+        _end[:] = [ended.End(os.environ["MUSTER_OUTCOME_DIR"], os.environ.get("MUSTER_LIFE", "0"))]
+        if os.environ.get("MUSTER_OBSERVE") == "0":
+            return
         for name, patch in importlib.import_module(f"{_WATCHER}.begin").begin().items():
             _PATCHES.setdefault(name, []).append(patch)
 
 
 def _note(**fields: Any) -> None:
     place = {"rank": int(os.environ["RANK"]), "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))}
+    place |= {"t": time.time(), "life": os.environ.get("MUSTER_LIFE", "0")}
+    for end in _end:
+        # A group of one rank is of a helper, say; whoever steps, or has peers, trains.
+        place |= {**(end.begins() if fields.get("stepped") or fields.get("size", 0) > 1 else {}), "process": end.name}
     line = json.dumps({**place, **fields}) + "\n"
     path = os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -94,6 +100,8 @@ def _steps(module: ModuleType) -> None:
     noted = list[float]()
 
     def stepped(*_: Any) -> None:
+        for end in _end:
+            end.steps()
         if not noted:  # the hook stays: to take it away here breaks torch's loop over all such hooks
             noted.append(time.monotonic())
             _try(_note_stepped)
@@ -104,6 +112,7 @@ def _steps(module: ModuleType) -> None:
             _try(_note_sent)
 
     module.register_optimizer_step_post_hook(stepped)
+    os.register_at_fork(after_in_child=noted.clear)
 
 
 def _note_stepped(**more: Any) -> None:
@@ -112,6 +121,8 @@ def _note_stepped(**more: Any) -> None:
 
 
 _sent = list[bool]()
+# How this process ends (trainer/watch/ended.py), once that is loaded.
+_end = list[Any]()
 
 
 def _note_sent() -> None:

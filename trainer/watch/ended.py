@@ -1,0 +1,140 @@
+"""How this process ends, left behind for the agent where the code that its parent hears may be lost.
+
+A pipe, a shell that goes on, a parent that does not look: the code of a crash ends there. So the process leaves it in
+`end-<pid>-<began>` if it trained, else, as a program of its own, in `end-<life of its rank>`, where the last one stays.
+The file has a line, which Python writes as it ends, and then one byte, the exit code, which the C library adds as the
+last thing that it does: only then it is known, after `raise SystemExit(3)` and after what libraries do at the end. A
+process that is killed leaves neither. trainer/node/endings.py judges. Nothing of Muster may be imported here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+from _thread import get_ident
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .failure import masked, words
+
+_SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "ash", "busybox"}
+_ANCESTORS, _WORDS_MOST, _WORD_MOST = 8, 40, 4000
+
+
+class End:
+    """The end of this process, or of one that it forked: `name` says which. `trains`: it has stepped, or has peers."""
+
+    def __init__(self, outcome: str, life: str) -> None:
+        self._outcome, self._life = outcome, life
+        # Python's own helpers end when they are no longer needed, after those that they help.
+        self._program = not any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
+        self._begin()
+        os.register_at_fork(after_in_child=self._forked)
+        atexit.register(self._python_ends)
+        self._exit, os._exit = os._exit, self._leave  # type: ignore[assignment]
+
+    def _begin(self) -> None:
+        self.name, self.trains = f"{os.getpid()}-{time.time_ns()}", False
+        self._thread, self._raised = 0, ""
+
+    def _forked(self) -> None:
+        self._program = False
+        self._begin()
+
+    def begins(self) -> dict[str, Any]:
+        """This process trains from now on; what is to be noted of it, the first time."""
+        self._thread = get_ident()
+        if self.trains:
+            return {}
+        self.trains = True
+        if threading.excepthook != self._thread_ends:
+            self._hook, threading.excepthook = threading.excepthook, self._thread_ends
+        return {"script": _script(), "shell": _shell(), "daemon": _is_daemon()}
+
+    def steps(self) -> None:
+        """This thread has made a step: it trains, whatever another one has raised before."""
+        self._thread = get_ident()
+        if self._raised:
+            self._raised = ""
+
+    def _thread_ends(self, about: Any) -> None:
+        if get_ident() == self._thread and about.exc_type is not SystemExit and about.exc_value is not None:
+            with suppress(Exception):
+                self._raised = words(about.exc_value)
+        self._hook(about)
+
+    def _python_ends(self) -> None:
+        with suppress(Exception):
+            path = self._write()
+            if path and not _add_code(path):
+                _append(path, bytes([bool(self._error())]))
+
+    def _leave(self, status: int) -> NoReturn:
+        """os._exit: what multiprocessing ends a forked process with, and a script that waits for nothing more."""
+        with suppress(Exception):
+            if path := self._write():
+                _append(path, bytes([status & 0xFF]))
+        self._exit(status)
+
+    def _write(self) -> str:
+        if not self.trains and not self._program:
+            return ""
+        path = os.path.join(self._outcome, f"end-{self.name if self.trains else self._life}")
+        line = {"t": time.time(), "process": self.name, "script": _script()}
+        line |= {"error": self._error(), "thread": self._raised}
+        Path(path).write_text(json.dumps(line) + "\n")
+        return path
+
+    def _error(self) -> str:
+        value = getattr(sys, "last_value", None)
+        return words(value) if isinstance(value, BaseException) else ""
+
+
+def _append(path: str, data: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(data)
+
+
+def _add_code(path: str) -> bool:
+    """Have the C library add the exit code to the file: `on_exit` calls `fputc(code, file)`. False where it cannot."""
+    try:
+        import ctypes
+
+        library = ctypes.CDLL(None)
+        library.fopen.restype = ctypes.c_void_p
+        # The byte stays in the stream's buffer until all else that ends with the process has ended well.
+        file = library.fopen(os.fsencode(path), b"ae")
+        return bool(file) and library.on_exit(library.fputc, ctypes.c_void_p(file)) == 0
+    except (ImportError, OSError, AttributeError):  # musl and macOS have no on_exit
+        return False
+
+
+def _script() -> str:
+    """The program of this process, as its user named it."""
+    argv = sys.orig_argv
+    at = next((at for at, word in enumerate(argv) if at and (not word.startswith("-") or word in ("-m", "-c"))), 0)
+    named = argv[at + 1] if argv[at] == "-m" and len(argv) > at + 1 else argv[at]
+    return masked("python -c" if named == "-c" else named)[-_WORD_MOST:] if at else "python"
+
+
+def _shell() -> list[str]:
+    """The words of the shell that started this process, its current folder first; empty if none did."""
+    pid = os.getppid()
+    with suppress(OSError, ValueError, IndexError):
+        for _ in range(_ANCESTORS):
+            argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:_WORDS_MOST]
+            if os.path.basename(argv[0]).lstrip("-") in _SHELLS:
+                return [os.readlink(f"/proc/{pid}/cwd"), *(masked(word)[:_WORD_MOST] for word in argv[1:])]
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return []
+
+
+def _is_daemon() -> bool:
+    """Whether the process that started this one with multiprocessing ends it when it ends itself."""
+    process = getattr(sys.modules.get("multiprocessing.process"), "current_process", None)
+    return bool(process and process().daemon)
