@@ -12,12 +12,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED
-from muster.files import is_number, parse, read, read_object, replace
+from muster.files import is_number, parse, read, read_object
+from muster.files import replace as write
 from muster.stop import UNASKED
 
 from . import rank_pipe, training_alone
@@ -106,6 +107,11 @@ def _text(shell: Sequence[str]) -> str:
     return ""
 
 
+def nobody_trained(outcome: Path) -> bool:
+    """Whether no process of this node has made a step, or had peers, as far as that is seen."""
+    return not any("script" in note for note in training_alone.notes(outcome))
+
+
 def judge(outcome: Path, life: str, pid: int, oom: bool) -> tuple[str, str]:
     """Why a rank that ended with 0 has failed all the same, and the error that it failed with; both empty if not.
 
@@ -141,19 +147,19 @@ def _one(
     own, _, began = process.partition("-")
     end, times = _end(outcome / f"end-{process}"), [each["t"] for each in notes if is_number(each.get("t"))]
     shell = tuple(map(str, first["shell"])) if isinstance(first.get("shell"), list) else ()
-    about = {"script": Path(str(first["script"])).name, "began": int(began) / 1e9, "shell": shell}
-    about["stepped"] = any(each.get("stepped") for each in notes)
+    stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
+    one = Trained(Path(str(first["script"])).name, int(began) / 1e9, last, stepped, shell=shell)
     if end:
         thread = end["thread"] and f"failed in the thread that trained, and ended with code {end['code']}"
-        return Trained(**about, ended=end["t"], fault=thread or _fault(end), error=end["thread"] or end["error"])
+        return replace(one, ended=end["t"], fault=thread or _fault(end), error=end["thread"] or end["error"])
     if int(own) == pid or first.get("daemon"):  # its code is known; its parent has ended it
-        return Trained(**about, ended=max(times, default=0.0))
+        return one
     if _lives(int(own)):
-        return Trained(**about, ended=_NEVER, fault="still trains", lives=True)
+        return replace(one, ended=_NEVER, fault="still trains", lives=True)
     if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
-        return Trained(**about, ended=max(times, default=0.0))
+        return one
     out_of_memory = " (the kernel killed a process here: out of memory)" if oom else ""
-    return Trained(**about, ended=max(times, default=0.0), fault=f"was killed by a signal{out_of_memory}")
+    return replace(one, fault=f"was killed by a signal{out_of_memory}")
 
 
 def _fault(end: Mapping[str, Any]) -> str:
@@ -226,7 +232,7 @@ class Judged:
         why, error = judge(self._outcome, self._life, self._process.pid, bool(self._memory.killed()))
         if why:
             crash = {"pid": self._process.pid, "why": why, "error": error}
-            replace(self._outcome / f"{self._local_rank}.crash", json.dumps(crash))
+            write(self._outcome / f"{self._local_rank}.crash", json.dumps(crash))
             self.returncode = FAILED
 
 

@@ -36,7 +36,7 @@ class End:
         self._begin()
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._python_ends)
-        self._exit, os._exit = os._exit, self._leave  # type: ignore[assignment]
+        self._exit, os._exit = os._exit, self._leave
 
     def _begin(self) -> None:
         self.name, self.trains = f"{os.getpid()}-{time.time_ns()}", False

@@ -59,10 +59,10 @@ def _load_watcher() -> None:
 
 def _note(**fields: Any) -> None:
     place = {"rank": int(os.environ["RANK"]), "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))}
-    place |= {"t": time.time(), "life": os.environ.get("MUSTER_LIFE", "0")}
     for end in _end:
         # A group of one rank is of a helper, say; whoever steps, or has peers, trains.
-        place |= {**(end.begins() if fields.get("stepped") or fields.get("size", 0) > 1 else {}), "process": end.name}
+        fields |= end.begins() if fields.get("stepped") or fields.get("size", 0) > 1 else {}
+        fields |= {"t": time.time(), "life": os.environ.get("MUSTER_LIFE", "0"), "process": end.name}
     line = json.dumps({**place, **fields}) + "\n"
     path = os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
