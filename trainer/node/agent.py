@@ -246,7 +246,8 @@ def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:
 def _idle(what: str, node: Node) -> str:
     """What to tell of several ranks of which none was seen to train; the control side knows of their files."""
     alone = all(life.world < 2 for life in node.diary.lives)
-    if alone or torch_names.plain(os.environ) or not endings.nobody_trained(node.outcome):
+    unseen = torch_names.plain(os.environ) or os.environ.get("MUSTER_OBSERVE") == "0"
+    if alone or unseen or not endings.nobody_trained(node.outcome):
         return ""
     return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
 

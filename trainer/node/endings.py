@@ -1,8 +1,8 @@
 """How those who trained below a rank have ended, where the rank's own code says nothing of it: a pipe ends with 0.
 
-A process trains if it made a step, or joined a group of two and more (site/sitecustomize.py); it leaves its end behind
-(trainer/watch/ended.py). What one of them failed at is made good by another that began after it and ended well: a shell
-tries again, a launcher restarts, a search goes on. Where nothing trained, the last program of Python's counts.
+A process trains if it made a step, or joined a group of two and more (trainer/watch/together.py); it leaves its end
+behind (trainer/watch/ended.py). What one of them failed at is made good by another that began after it and ended well:
+a shell tries again, a launcher restarts, a search goes on. Where nothing trained, the last program of Python's counts.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool) -> tuple[str, str]:
     if trained:
         failed = not_made_good(trained)
         return (f"{failed.script}, which trained below it, {failed.fault}", failed.error) if failed else ("", "")
-    last = _end(outcome / f"end-{life}")
+    last = _end(outcome / f"last-{life}")
     if last and (fault := _fault(last)):
         return f"nothing trained below it: {last['script']} {fault}", last["error"]
     if last is None and (left := _left_behind(life, pid)):

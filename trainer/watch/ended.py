@@ -1,7 +1,7 @@
 """How this process ends, left behind for the agent where the code that its parent hears may be lost.
 
 A pipe, a shell that goes on, a parent that does not look: the code of a crash ends there. So the process leaves it in
-`end-<pid>-<began>` if it trained, else, as a program of its own, in `end-<life of its rank>`, where the last one stays.
+`end-<pid>-<began>` if it trained, else, as a program of its own, in `last-<life of its rank>`, where the last stays.
 The file has a line, which Python writes as it ends, and then one byte, the exit code, which the C library adds as the
 last thing that it does: only then it is known, after `raise SystemExit(3)` and after what libraries do at the end. A
 process that is killed leaves neither. trainer/node/endings.py judges. Nothing of Muster may be imported here.
@@ -18,8 +18,9 @@ import time
 from _thread import get_ident
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from . import hooks
 from .failure import masked, words
 
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "ash", "busybox"}
@@ -30,13 +31,13 @@ class End:
     """The end of this process, or of one that it forked: `name` says which. `trains`: it has stepped, or has peers."""
 
     def __init__(self, outcome: str, life: str) -> None:
-        self._outcome, self._life = outcome, life
+        self._outcome, self.life, self._hears = outcome, life, False
         # Python's own helpers end when they are no longer needed, after those that they help.
         self._program = not any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
         self._begin()
-        os.register_at_fork(after_in_child=self._forked)
-        atexit.register(self._python_ends)
-        self._exit, os._exit = os._exit, self._leave
+        os.register_at_fork(after_in_child=hooks.quiet(self._forked))
+        atexit.register(hooks.quiet(self._python_ends))
+        hooks.wrap(os, "_exit", self._leaves)
 
     def _begin(self) -> None:
         self.name, self.trains = f"{os.getpid()}-{time.time_ns()}", False
@@ -52,8 +53,9 @@ class End:
         if self.trains:
             return {}
         self.trains = True
-        if threading.excepthook != self._thread_ends:
-            self._hook, threading.excepthook = threading.excepthook, self._thread_ends
+        if not self._hears:
+            self._hears = True
+            hooks.wrap(threading, "excepthook", self._thread_ends)
         return {"script": _script(), "shell": _shell(), "daemon": _is_daemon()}
 
     def steps(self) -> None:
@@ -64,27 +66,22 @@ class End:
 
     def _thread_ends(self, about: Any) -> None:
         if get_ident() == self._thread and about.exc_type is not SystemExit and about.exc_value is not None:
-            with suppress(Exception):
-                self._raised = words(about.exc_value)
-        self._hook(about)
+            self._raised = words(about.exc_value)
 
     def _python_ends(self) -> None:
-        with suppress(Exception):
-            path = self._write()
-            if path and not _add_code(path):
-                _append(path, bytes([bool(self._error())]))
+        path = self._write()
+        if path and not _add_code(path):
+            _append(path, bytes([bool(self._error())]))
 
-    def _leave(self, status: int) -> NoReturn:
+    def _leaves(self, status: int) -> None:
         """os._exit: what multiprocessing ends a forked process with, and a script that waits for nothing more."""
-        with suppress(Exception):
-            if path := self._write():
-                _append(path, bytes([status & 0xFF]))
-        self._exit(status)
+        if path := self._write():
+            _append(path, bytes([status & 0xFF]))
 
     def _write(self) -> str:
         if not self.trains and not self._program:
             return ""
-        path = os.path.join(self._outcome, f"end-{self.name if self.trains else self._life}")
+        path = os.path.join(self._outcome, f"end-{self.name}" if self.trains else f"last-{self.life}")
         line = {"t": time.time(), "process": self.name, "script": _script()}
         line |= {"error": self._error(), "thread": self._raised}
         Path(path).write_text(json.dumps(line) + "\n")
