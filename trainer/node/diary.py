@@ -189,9 +189,10 @@ class Diary:
             return script.LastWords((), lost, victim=True)
         launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
         heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, launcher)
-        _, below = endings.crash_of(self._outcome, life.local_rank, life.pid)
-        noted = self._shown(below)[: script.LINE_MOST] if launcher or below else self._noted(life)
-        return script.or_noted(heard, noted)
+        if below := endings.crash_of(self._outcome, life.local_rank, life.pid)[1]:
+            error = self._shown(below)[: script.LINE_MOST]
+            return script.or_noted(replace(heard, error="", victim=False), error)
+        return heard if launcher else script.or_noted(heard, self._noted(life))
 
     def _noted(self, life: Life) -> str:
         """The exception that ended a rank, as it noted itself (trainer/watch/failure.py)."""

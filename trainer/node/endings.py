@@ -27,26 +27,24 @@ from .peer_errors import lost_a_peer
 
 _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
+_NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
 # What makes a shell's line one that expects a failure: the words before the program, and those behind it.
-_ASKS_BEFORE, _ASKS_BEHIND = (
-    re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s"),
-    re.compile(r"\|\|"),
-)
+_ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
 _ASKS_LATER, _LATER_LINES = re.compile(r"\$\{?(?:\?|PIPESTATUS)"), 2
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A process that trained: from `began` to `ended` (unix seconds), and its `fault` in words; empty if it ended well.
+    """A process that trained: from `began` to `ended` (unix seconds), and its `error` in words; empty if it ended well.
 
-    `error`: the exception that ended it. `lives`: it still runs. `shell`: the folder and the words of the shell above.
+    `lives`: it still runs. `shell`: the folder and the words of the shell above it.
     """
 
     script: str
+    pid: int
     began: float
     ended: float
     stepped: bool = False
-    fault: str = ""
     error: str = ""
     lives: bool = False
     shell: tuple[str, ...] = ()
@@ -57,8 +55,8 @@ def not_made_good(trained: Sequence[Trained]) -> Trained | None:
 
     One that only lost its peers stands behind one that knows why.
     """
-    well = [each for each in trained if not each.fault]
-    failed = [each for each in trained if each.fault and not _is_made_good(each, well) and not _is_expected(each, well)]
+    well = [each for each in trained if not each.error]
+    failed = [each for each in trained if each.error and not _is_made_good(each, well) and not _is_expected(each, well)]
     return min(failed, key=lambda each: (lost_a_peer(each.error), each.lives, each.ended), default=None)
 
 
@@ -76,22 +74,24 @@ def _is_expected(failed: Trained, well: Iterable[Trained]) -> bool:
     What a program of Python's asks cannot be seen: there a trial is the same program once more.
     """
     before = [each for each in well if each.ended < failed.began and (each.stepped or not failed.stepped)]
-    if failed.shell and failed.shell[0]:
-        return bool(before) and asks(_text(failed.shell), failed.script)
-    return any(each.script == failed.script for each in before)
+    asked = _asks(_text(failed.shell), failed.script) if failed.shell else None
+    return bool(before) and asked if asked is not None else any(each.script == failed.script for each in before)
 
 
-def asks(shell: str, script: str) -> bool:
-    """Whether a shell's text asks how this program ends: `if PROGRAM`, `PROGRAM || ...`, `PROGRAM; code=$?`."""
+def _asks(shell: str, script: str) -> bool | None:
+    """Whether a shell's text asks how this program ends (`if PROGRAM`, `PROGRAM || ...`, `PROGRAM; code=$?`).
+
+    None where it does not name the program.
+    """
     lines = [line for line in shell.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
-    name = re.compile(rf"(?<![\w.-]){re.escape(Path(script).name)}(?![\w.-])")
-    for at, line in enumerate(lines):
-        for place in name.finditer(line):
-            behind = line[place.end() :]
-            later = "\n".join([behind, *lines[at + 1 : at + 1 + _LATER_LINES]])
-            if _ASKS_BEFORE.search(line[: place.start()]) or _ASKS_BEHIND.search(behind) or _ASKS_LATER.search(later):
-                return True
-    return False
+    name = re.compile(rf"(?<![\w.-]){re.escape(script)}(?![\w.-])")
+    found = [(at, place) for at, line in enumerate(lines) for place in name.finditer(line)]
+    for at, place in found:
+        before, behind = lines[at][: place.start()], lines[at][place.end() :]
+        later = "\n".join([behind, *lines[at + 1 : at + 1 + _LATER_LINES]])
+        if _ASKS_BEFORE.search(before) or "||" in behind or _ASKS_LATER.search(later):
+            return True
+    return False if found else None
 
 
 def _text(shell: Sequence[str]) -> str:
@@ -102,7 +102,7 @@ def _text(shell: Sequence[str]) -> str:
         return ""
     if any(re.fullmatch(r"-\w*c", word) for word in words[:at]):
         return words[at]
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError):  # a binary, a file that is gone
         return read(Path(folder, words[at]), _MOST_BYTES)
     return ""
 
@@ -112,20 +112,25 @@ def nobody_trained(outcome: Path) -> bool:
     return not any("script" in note for note in training_alone.notes(outcome))
 
 
-def judge(outcome: Path, life: str, pid: int, oom: bool) -> tuple[str, str]:
-    """Why a rank that ended with 0 has failed all the same, and the error that it failed with; both empty if not.
+def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> tuple[str, str]:
+    """Who failed where a rank ended with 0, and the error in words; both empty if nobody did.
 
     `life` and `pid` are the rank's, whose own code is known. `oom`: the kernel killed somebody in the meantime.
+    `program`: the rank is no script of Python's, but a program that starts some.
     """
-    trained = _trained(outcome, life, pid, oom)
-    if trained:
+    if trained := _trained(outcome, life, pid, oom):
         failed = not_made_good(trained)
-        return (f"{failed.script}, which trained below it, {failed.fault}", failed.error) if failed else ("", "")
+        if failed is None:
+            return "", ""
+        who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
+        return (f"{who} has not ended" if failed.lives else f"{who} failed"), failed.error
+    if not program:
+        return "", ""
     last = _end(outcome / f"last-{life}")
     if last and (fault := _fault(last)):
-        return f"nothing trained below it: {last['script']} {fault}", last["error"]
+        return f"nothing trained below it, and {last['script']} failed", last["error"] or fault
     if last is None and (left := _left_behind(life, pid)):
-        return f"{left}, which it started, still runs", ""
+        return f"{left}, which it started, has not ended", _NOBODY_WAITS
     return "", ""
 
 
@@ -148,25 +153,24 @@ def _one(
     end, times = _end(outcome / f"end-{process}"), [each["t"] for each in notes if is_number(each.get("t"))]
     shell = tuple(map(str, first["shell"])) if isinstance(first.get("shell"), list) else ()
     stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
-    one = Trained(Path(str(first["script"])).name, int(began) / 1e9, last, stepped, shell=shell)
+    one = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
     if end:
-        thread = end["thread"] and f"failed in the thread that trained, and ended with code {end['code']}"
-        return replace(one, ended=end["t"], fault=thread or _fault(end), error=end["thread"] or end["error"])
-    if int(own) == pid or first.get("daemon"):  # its code is known; its parent has ended it
+        return replace(one, ended=end["t"], error=end["thread"] or (_fault(end) and (end["error"] or _fault(end))))
+    if one.pid == pid or first.get("daemon"):  # its code is known; its parent has ended it
         return one
-    if _lives(int(own)):
-        return replace(one, ended=_NEVER, fault="still trains", lives=True)
+    if _lives(one.pid):
+        return replace(one, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
     if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
         return one
-    out_of_memory = " (the kernel killed a process here: out of memory)" if oom else ""
-    return replace(one, fault=f"was killed by a signal{out_of_memory}")
+    out_of_memory = " (out of memory: the kernel killed a process here)" if oom else ""
+    return replace(one, error=f"it was killed by a signal{out_of_memory}")
 
 
 def _fault(end: Mapping[str, Any]) -> str:
     code = end["code"]
     if code is None:
-        return "crashed as it ended"
-    return "" if code == DONE else f"ended with code {code}"
+        return "it crashed as it ended"
+    return "" if code == DONE else f"it ended with code {code}"
 
 
 def _end(path: Path) -> dict[str, Any] | None:
@@ -207,8 +211,8 @@ class Judged:
 
     returncode: int | None = None
 
-    def __init__(self, process: Any, outcome: Path, life: str, local_rank: str) -> None:
-        self._process, self._outcome, self._life, self._local_rank = process, outcome, life, local_rank
+    def __init__(self, process: Any, outcome: Path, environment: Mapping[str, str]) -> None:
+        self._process, self._outcome, self._environment = process, outcome, environment
         self._memory = Memory()
 
     def __getattr__(self, name: str) -> Any:
@@ -229,17 +233,19 @@ class Judged:
         return self.poll()
 
     def _judge(self) -> None:
-        why, error = judge(self._outcome, self._life, self._process.pid, bool(self._memory.killed()))
+        given, oom = self._environment, bool(self._memory.killed())
+        program = bool(given.get("MUSTER_LAUNCHER_RANKS"))
+        why, error = judge(self._outcome, given[rank_pipe.LIFE], self._process.pid, oom, program)
         if why:
             crash = {"pid": self._process.pid, "why": why, "error": error}
-            write(self._outcome / f"{self._local_rank}.crash", json.dumps(crash))
+            write(self._outcome / f"{given['LOCAL_RANK']}.crash", json.dumps(crash))
             self.returncode = FAILED
 
 
 def judged(process: Any, environment: Mapping[str, str]) -> Any:
     """The rank that started with `environment`, with the code that counts; as it is where no agent reads of it."""
-    outcome, local_rank = environment.get("MUSTER_OUTCOME_DIR"), environment.get("LOCAL_RANK", "")
-    return Judged(process, Path(outcome), environment[rank_pipe.LIFE], local_rank) if outcome else process
+    outcome = environment.get("MUSTER_OUTCOME_DIR")
+    return Judged(process, Path(outcome), environment) if outcome else process
 
 
 def crash_of(outcome: Path, local_rank: int, pid: int) -> tuple[str, str]:
