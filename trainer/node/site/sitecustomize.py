@@ -51,13 +51,21 @@ def _load_watcher() -> None:
     if spec and spec.loader:
         sys.modules[_WATCHER] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        for name, patch in importlib.import_module(f"{_WATCHER}.begin").begin().items():
-            _PATCHES.setdefault(name, []).append(patch)
+        _worlds.append(importlib.import_module(f"{_WATCHER}.worlds"))
+        for patches in (importlib.import_module(f"{_WATCHER}.begin").begin(), _worlds[0].patches(_note)):
+            for name, patch in patches.items():
+                _PATCHES.setdefault(name, []).append(patch)
+
+
+# Which world a process joins (trainer/watch/worlds.py), once that is loaded.
+_worlds = list[Any]()
 
 
 def _note(**fields: Any) -> None:
     place = {"rank": int(os.environ["RANK"]), "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))}
-    line = json.dumps({**place, **fields}) + "\n"
+    for worlds in _worlds:
+        place = worlds.slot(os.environ)
+    line = json.dumps({"t": time.time(), **place, **fields}) + "\n"
     path = os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
@@ -71,10 +79,15 @@ def _groups(module: ModuleType) -> None:
     noted = set()
 
     def noting(size: int, rank: int, *more: Any, **others: Any) -> Any:
-        if (size, rank) not in noted and rank >= 0:
-            noted.add((size, rank))
-            _try(_note, size=size, member=rank)
-        return form(size, rank, *more, **others)
+        made = form(size, rank, *more, **others)
+        _try(note, size, rank, more[2])
+        return made
+
+    def note(size: int, rank: int, store: Any) -> None:
+        about = {"size": size, "member": rank, "store": _worlds[0].store_of(store)}
+        if tuple(about.values()) not in noted and rank >= 0:
+            noted.add(tuple(about.values()))
+            _note(**about, **_worlds[0].whose())
 
     destroy: Callable[..., Any] = module.destroy_process_group
 
