@@ -31,7 +31,9 @@ _OPTIONS = (
 )
 _LAUNCHERS = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed)\b")
 _SETS = re.compile(r"\bMASTER_(?:ADDR|PORT)[\"']?\]?\s*=")
-_CLEARS = re.compile(r"\benv\s+(?:-\w*i|-\s|--ignore-env)|\bunset\b.*\b(?:PET_|MASTER_|NNODES|NODE_RANK)|\bsudo\b|\bssh\b")
+_CLEARS = re.compile(
+    r"\benv\s+(?:-\w*i|-\s|--ignore-env)|\bunset\b.*\b(?:PET_|MASTER_|NNODES|NODE_RANK)|\bsudo\b|\bssh\b"
+)
 _ADDRESS = re.compile(r"tcp://([^\s/?]+)|--(?:master[-_]addr|rdzv[-_]endpoint)=(\S+)")
 _ADDRESS_OPTION = re.compile(r"--(?:master[-_]addr|rdzv[-_]endpoint)")
 _GIVEN = "PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT"
@@ -75,7 +77,11 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
 
     Nothing where it does not wait, or where the run's own nodes meet. `noted`: all that its rank has noted.
     """
-    others, meets, given = note.get("launch", [0])[0] or note.get("joins", 0), note.get("meets", ""), note.get("given", "")
+    others, meets, given = (
+        note.get("launch", [0])[0] or note.get("joins", 0),
+        note.get("meets", ""),
+        note.get("given", ""),
+    )
     begun = note.get("t", now)
     if meets in ("", given) or others < 2 or not _lives(note.get("pid", 0)):
         return 0.0, False
@@ -161,7 +167,10 @@ def _shell_script(shell: Sequence[str], script: Sequence[str]) -> tuple[str, lis
             break
         if not word.startswith("-") and not word.endswith(".py") and (word.endswith(".sh") or shell):
             with suppress(OSError, ValueError):
-                text, name = read(Path(folder, word), _MOST_BYTES), word if not word.startswith("/") else os.path.basename(word)
+                text, name = (
+                    read(Path(folder, word), _MOST_BYTES),
+                    word if not word.startswith("/") else os.path.basename(word),
+                )
                 break
     return name, _joined(text)
 

@@ -1,4 +1,4 @@
-"""Whether the ranks of a script train together, by what torch noted in them (site/sitecustomize.py).
+"""Whether the ranks of a script train together, by what torch noted in them (trainer/watch/together.py).
 
 `Watch` tells it while they train, `trained_alone` at the end.
 """
@@ -37,8 +37,11 @@ _TORCH = (
 
 
 def observed(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` so that every Python below notes what it forms. Last in line: a user's own goes before."""
-    if torch_names.plain(environment):
+    """`environment` so that every Python below notes what it forms. Last in line: a user's own goes before.
+
+    A user who has switched that off gets the environment as it is.
+    """
+    if torch_names.plain(environment) or environment.get("MUSTER_OBSERVE") == "0":
         return dict(environment)
     return {**environment, "PYTHONPATH": ":".join(filter(None, (environment.get("PYTHONPATH"), str(SITE))))}
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
 from types import ModuleType
 
-from . import failure
+from . import failure, hooks, together
 from .doors import patches
 from .place import Place
 from .watcher import Watcher
 
 
-def begin() -> dict[str, Callable[[ModuleType], None]]:
-    """Watch from now on. Returns, by a module's name, what to do to the module once it is loaded."""
+def watch() -> None:
+    """Watch this process and those that it forks, from now on."""
     place = Place()
     # A process that multiprocessing started belongs to a DataLoader, or becomes a rank's own once it trains.
     child = "--multiprocessing-fork" in sys.orig_argv
     first = not child and place.claim(f"first-{place.local}")
     if first:
         failure.arm(place.outcome, place.local)
-    return patches(Watcher(place, first))
+    many: dict[str, list[hooks.Patch]] = {"torch._dynamo.trace_rules": [_leave_out]}
+    for some in (together.patches(), patches(Watcher(place, first))):
+        for name, patch in some.items():
+            many.setdefault(name, []).append(patch)
+    hooks.patch_on_load(many)
+
+
+def _leave_out(module: ModuleType) -> None:
+    """torch.compile shall not look into what is done here, nor speak of it: as with torch's own files."""
+    module.SKIP_DIRS.append(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+    module._recompile_re()

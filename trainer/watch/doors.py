@@ -1,22 +1,21 @@
-"""The functions of torch that the watcher wraps when a script imports their modules.
+"""What the watcher sees at the functions of torch that it wraps when a script imports their modules (hooks.py).
 
-Each wrapper does what the function did, even if the watcher fails; the watcher's methods never raise. The work at every
-step takes a few microseconds; the rest waits for the steps that get a closer look.
+The work at every step takes a few microseconds; the rest waits for the steps that get a closer look.
 """
 
 from __future__ import annotations
 
 import functools
 from _thread import get_ident
-from collections.abc import Callable
 from time import perf_counter
 from types import ModuleType
 from typing import Any
 
+from . import hooks
 from .watcher import Watcher
 
 
-def patches(watcher: Watcher) -> dict[str, Callable[[ModuleType], None]]:
+def patches(watcher: Watcher) -> dict[str, hooks.Patch]:
     """What to do to each module once it has been loaded, by the module's name."""
     return {
         "torch.autograd": functools.partial(_backward, watcher),
@@ -27,29 +26,28 @@ def patches(watcher: Watcher) -> dict[str, Callable[[ModuleType], None]]:
 
 
 def _backward(watcher: Watcher, module: ModuleType) -> None:
-    real, steps = module.backward, watcher.steps
+    steps = watcher.steps
 
-    @functools.wraps(real)
-    def backward(tensors: Any, grad_tensors: Any = None, *more: Any, **others: Any) -> Any:
+    def begins(tensors: Any, grad_tensors: Any = None, *more: Any, **others: Any) -> float | None:
         # An activation checkpoint inside calls it again, maybe on another thread: that belongs to this call.
         if steps.doing or steps.off:
-            return real(tensors, grad_tensors, *more, **others)
+            return None
         begin = perf_counter()
         if begin >= steps.due:
             plain = grad_tensors is None and not more[3:] and others.get("inputs") is None
             watcher.backward_begins(tensors, plain, begin)
             begin = perf_counter()
         steps.doing = "backward"
-        try:
-            return real(tensors, grad_tensors, *more, **others)
-        finally:
-            steps.doing = ""
-            steps.backwards += 1
-            steps.backward += perf_counter() - begin
-            if steps.attended:
-                watcher.backward_ends()
+        return begin
 
-    module.backward = backward  # type: ignore[attr-defined]
+    def ends(begin: float, *_: Any) -> None:
+        steps.doing = ""
+        steps.backwards += 1
+        steps.backward += perf_counter() - begin
+        if steps.attended:
+            watcher.backward_ends()
+
+    hooks.wrap(module, "backward", begins, ends, watcher.fails)
 
 
 def _step(watcher: Watcher, module: ModuleType) -> None:
@@ -61,52 +59,47 @@ def _step(watcher: Watcher, module: ModuleType) -> None:
         elif not steps.off:
             steps.stepped(id(optimizer))
 
-    module.register_optimizer_step_post_hook(stepped)
+    module.register_optimizer_step_post_hook(hooks.quiet(stepped, watcher.fails))
 
 
 def _scaler(watcher: Watcher, module: ModuleType) -> None:
-    scaler, steps = module.GradScaler, watcher.steps
-    scale, step = scaler.scale, scaler.step
+    steps = watcher.steps
 
-    @functools.wraps(scale)
-    def scaling(self: Any, outputs: Any) -> Any:
-        scaled = scale(self, outputs)
-        if scaled is not outputs:  # otherwise the scaler is off
-            watcher.scaled(self, scaled)
-        return scaled
+    def scales(scaler: Any, outputs: Any) -> tuple[Any, Any]:
+        return scaler, outputs
 
-    @functools.wraps(step)
-    def stepping(self: Any, optimizer: Any, *words: Any, **named: Any) -> Any:
-        before = steps.all
-        done = step(self, optimizer, *words, **named)
-        watcher.scaler_stepped(optimizer, steps.all == before)
-        return done
+    def scaled(mark: tuple[Any, Any], result: Any, fault: BaseException | None) -> None:
+        if fault is None and result is not mark[1]:  # otherwise the scaler is off
+            watcher.scaled(mark[0], result)
 
-    scaler.scale, scaler.step = scaling, stepping
+    def begins(_: Any, optimizer: Any, *__: Any, **___: Any) -> tuple[Any, int]:
+        return optimizer, steps.all
+
+    def stepped(mark: tuple[Any, int], _: Any, fault: BaseException | None) -> None:
+        if fault is None:
+            watcher.scaler_stepped(mark[0], steps.all == mark[1])
+
+    hooks.wrap(module.GradScaler, "scale", scales, scaled, watcher.fails)
+    hooks.wrap(module.GradScaler, "step", begins, stepped, watcher.fails)
 
 
 def _data(watcher: Watcher, module: ModuleType) -> None:
-    iterator, steps = module._BaseDataLoaderIter, watcher.steps
-    real, with_gradients = iterator.__next__, module.torch.is_grad_enabled
+    steps, with_gradients = watcher.steps, module.torch.is_grad_enabled
 
-    @functools.wraps(real)
-    def following(self: Any) -> Any:
+    def begins(iterator: Any) -> tuple[int, float] | None:
         if steps.doing or steps.off:
-            return real(self)
+            return None
         if get_ident() != steps.main:
             steps.foreign += 1
-            return real(self)
-        begin = perf_counter()
+            return None
         steps.doing = "data"
-        try:
-            batch = real(self)
-        except StopIteration:
-            steps.exhausted(id(self))
-            raise
-        finally:
-            steps.doing = ""
-        if with_gradients():  # without gradients, it belongs to an evaluation
-            steps.fetched(id(self), begin)
-        return batch
+        return id(iterator), perf_counter()
 
-    iterator.__next__ = following
+    def ends(mark: tuple[int, float], _: Any, fault: BaseException | None) -> None:
+        steps.doing = ""
+        if isinstance(fault, StopIteration):
+            steps.exhausted(mark[0])
+        elif fault is None and with_gradients():  # without gradients, it belongs to an evaluation
+            steps.fetched(*mark)
+
+    hooks.wrap(module._BaseDataLoaderIter, "__next__", begins, ends, watcher.fails)

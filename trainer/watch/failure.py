@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from . import hooks
+
 # As trainer/node/handover.py has them.
 _NAMES, _FILES, _FOLDER = ("MUSTER_SECRET_NAMES", "MUSTER_SECRETS_PRESENT"), "MUSTER_SECRET_FILES", "/run/secrets"
 MOST = 300
@@ -25,16 +27,14 @@ _GROUP = getattr(builtins, "BaseExceptionGroup", ())
 
 def arm(outcome: str, local_rank: int) -> None:
     """Note the exception that ends this process in `<local rank>.error`, and then let Python do as ever."""
-    before, own, noted = sys.excepthook, os.getpid(), list[bool]()
+    own, noted = os.getpid(), list[bool]()
 
-    def noting(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+    def note(_: type[BaseException], fault: BaseException, __: TracebackType | None) -> None:
         if os.getpid() == own and not noted:  # what fails while it is printed comes after
             noted.append(True)
-            with suppress(Exception):  # a full disk, a message that cannot be made: then it is not known
-                _write(os.path.join(outcome, f"{local_rank}.error"), {"pid": own, "error": words(fault)})
-        before(kind, fault, trace)
+            _write(os.path.join(outcome, f"{local_rank}.error"), {"pid": own, "error": words(fault)})
 
-    sys.excepthook = noting
+    hooks.wrap(sys, "excepthook", note)  # a full disk, a message that cannot be made: then it is not known
 
 
 def _masking() -> Callable[[str], str]:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from . import hooks
 from .failure import masked
 
 SECONDS = 2.0
@@ -109,13 +110,8 @@ def _thread(ident: int, frame: FrameType | None) -> list[str]:
 def _yield_to_others(looks: Looks) -> None:
     """faulthandler has one such thread: a script that asks for it has it, and keeps it."""
 
-    def later(*words: Any, **named: Any) -> Any:
+    def yields(*_: Any, **__: Any) -> None:
         looks.taken_over = True
-        return _arm(*words, **named)
 
-    def cancel() -> Any:
-        looks.taken_over = True
-        return _disarm()
-
-    faulthandler.dump_traceback_later = later
-    faulthandler.cancel_dump_traceback_later = cancel
+    hooks.wrap(faulthandler, "dump_traceback_later", yields)
+    hooks.wrap(faulthandler, "cancel_dump_traceback_later", yields)

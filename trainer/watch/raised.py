@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from . import hooks
 from .failure import masked, words
 
 
@@ -19,19 +20,17 @@ class UncaughtErrors:
 
     def __init__(self, notify: Callable[[], object]) -> None:
         self._noted: dict[str, str] = {}
-        main, other = sys.excepthook, threading.excepthook
 
-        def of_main(kind: type[BaseException], value: BaseException, trace: Any) -> None:
+        def of_main(kind: type[BaseException], value: BaseException, _: Any) -> None:
             self._note("error", kind, value)
             notify()
-            main(kind, value, trace)
 
         def of_thread(about: Any) -> None:
             if about.exc_type is not SystemExit:
                 self._note("thread_error", about.exc_type, about.exc_value)
-            other(about)
 
-        sys.excepthook, threading.excepthook = of_main, of_thread
+        hooks.wrap(sys, "excepthook", of_main)
+        hooks.wrap(threading, "excepthook", of_thread)
 
     def clear(self) -> None:
         """Forget them: this is another process now."""

@@ -11,13 +11,11 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
 from time import perf_counter
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
-from . import waits
+from . import hooks, waits
 from .failure import masked
 from .looks import SECONDS as LOOK_SECONDS
 from .looks import Looks
@@ -33,23 +31,6 @@ _NO_WAIT: float | None = 0.0
 # A thread of gloo's needs Python to drop a message's tensors; once Python ends, that aborts the rank (decision 0128).
 _GLOO_ENDS_S = 0.05
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _quiet(method: Callable[Concatenate[Watcher, P], R]) -> Any:
-    """A fault of the watcher ends the watching, not the script."""
-
-    @wraps(method)
-    def safe(self: Watcher, *words: P.args, **named: P.kwargs) -> R | None:
-        try:
-            return method(self, *words, **named)
-        except Exception as fault:
-            self.steps.off = True
-            self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
-            return None
-
-    return safe
 
 
 class Watcher:
@@ -60,8 +41,10 @@ class Watcher:
         self._raised = UncaughtErrors(self._raises)
         self._fresh()
         self._first = first
-        os.register_at_fork(before=self._forks, after_in_parent=self._has_forked, after_in_child=self._forked)
-        atexit.register(self._end)
+        before, parent = hooks.quiet(self._forks), hooks.quiet(self._has_forked)
+        child = hooks.quiet(self._forked, self.fails)
+        os.register_at_fork(before=before, after_in_parent=parent, after_in_child=child)
+        atexit.register(hooks.quiet(self._end))
         if first:
             self._look(f"{place.local}.stacks")
 
@@ -95,14 +78,18 @@ class Watcher:
 
     def _forked(self) -> None:
         """In a child: it writes nothing unless it trains by itself, as a rank of its own."""
-        with suppress(Exception):
-            self._place, self._first = Place(), False
-            self._raised.clear()
-            self._fresh()
+        self._raised.clear()
+        self._first = False
+        self._fresh()
+        self._place = Place()
+
+    def fails(self, fault: Exception) -> None:
+        """A fault of the watcher ends the watching, not the script."""
+        self.steps.off = True
+        self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
 
     # What doors.py sees, on the script's thread.
 
-    @_quiet
     def backward_begins(self, tensors: Any, plain: bool, now: float) -> None:
         """`backward` begins from `tensors`; not `plain`: with gradients or inputs named."""
         steps, torch = self.steps, sys.modules["torch"]
@@ -122,13 +109,11 @@ class Watcher:
             self.losses.settle(torch)
         steps.due = 0.0 if steps.attended else float("inf")
 
-    @_quiet
     def backward_ends(self) -> None:
         """`backward` ended, well or not."""
         if self._wait:
             self._wait.end()
 
-    @_quiet
     def stepped(self, optimizer: Any) -> None:
         """An optimizer of torch's stepped, and gets a closer look."""
         steps = self.steps
@@ -159,12 +144,10 @@ class Watcher:
             self.steps.waits += 1
             self.steps.wait += self._waits.pop(0).seconds()
 
-    @_quiet
     def scaled(self, scaler: Any, outputs: Any) -> None:
         """A GradScaler scaled a loss, or several."""
         self.losses.scaled(scaler, outputs)
 
-    @_quiet
     def scaler_stepped(self, optimizer: Any, passed_over: bool) -> None:
         """A GradScaler stepped an optimizer, or passed the step over."""
         if getattr(optimizer, "_step_supports_amp_scaling", False):
@@ -314,27 +297,21 @@ class Watcher:
 
     def _end(self) -> None:
         """Python ends: stop the thread, and tell the rest."""
-        with suppress(Exception):
-            self._ends = True
-            with suppress(RuntimeError):
-                self._wake.release()
-            self._over.acquire(timeout=1.0)
-            if self._looks:
-                self._looks.pause()
-                self._tell_failure(self._looks)
-            if self._started:
-                self.losses.settle(sys.modules["torch"])
-                self._tell(perf_counter(), last=True)
-            elif (
-                self._first
-                and not self.trains
-                and not self.steps.off
-                and self._place.claim(f"watch-{self._place.rank}")
-            ):
-                why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
-                self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
-            if "torch.distributed" in sys.modules:
-                time.sleep(_GLOO_ENDS_S)
+        self._ends = True
+        with suppress(RuntimeError):
+            self._wake.release()
+        self._over.acquire(timeout=1.0)
+        if self._looks:
+            self._looks.pause()
+            self._tell_failure(self._looks)
+        if self._started:
+            self.losses.settle(sys.modules["torch"])
+            self._tell(perf_counter(), last=True)
+        elif self._first and not self.trains and not self.steps.off and self._place.claim(f"watch-{self._place.rank}"):
+            why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
+            self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
+        if "torch.distributed" in sys.modules:
+            time.sleep(_GLOO_ENDS_S)
 
     def _tell_failure(self, looks: Looks) -> None:
         """Record the last collectives of a script that an error ends, so that the ranks can be compared."""
@@ -342,7 +319,6 @@ class Watcher:
             about = {"t": round(time.time(), 3), "pid": os.getpid(), **self._raised.about()}
             looks.take({**about, "collectives": rows})
 
-    @_quiet
     def _raises(self) -> None:
         """The main thread fails: Python may wait for other threads from now on."""
         if self._looks and not self._ends:

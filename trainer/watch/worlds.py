@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,24 +22,25 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _OTHERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", os.path.dirname(os.__file__) + os.sep)
 
 
-def patches(note: Callable[..., None]) -> dict[str, Callable[[ModuleType], None]]:
-    """What to do to each module once it has been loaded, by the module's name; `note` writes one line of the record."""
-    given = _meeting(os.environ, "PET_MASTER_") or _meeting(os.environ, "MASTER_")
+def given() -> str:
+    """Where the run's own nodes meet, as `host:port`: before a script says something else, so at a process's start."""
+    return _meeting("PET_MASTER_") or _meeting("MASTER_")
 
-    def launches(config: Any, *_: Any, **__: Any) -> None:
-        launch = [int(config.min_nodes), int(config.max_nodes), int(config.nproc_per_node)]
-        note(launch=launch, meets=str(config.rdzv_endpoint), given=given, **command_of(os.getpid()))
 
-    def joins(url: str, rank: int = -1, world_size: int = -1, **_: Any) -> None:
-        # A rank meets where its torchrun has met: what that one noted says it.
-        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or not url.startswith("env:"):
-            size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
-            note(joins=size, meets=_address(url), given=given, **whose())
+def of_launch(config: Any) -> dict[str, Any]:
+    """What is to be noted of a torchrun that starts: the least and the most of its nodes, its ranks, where it meets."""
+    sizes = [int(config.min_nodes), int(config.max_nodes), int(config.nproc_per_node)]
+    return {"launch": sizes, "meets": str(config.rdzv_endpoint), **whose()}
 
-    return {
-        "torch.distributed.launcher.api": lambda module: _before(module, "launch_agent", launches),
-        "torch.distributed.distributed_c10d": lambda module: _before(module, "rendezvous", joins),
-    }
+
+def of_join(init_method: str | None, world_size: int, store: Any) -> dict[str, Any]:
+    """What is to be noted of a rank that is about to form a group of all, as it calls init_process_group."""
+    url = init_method or "env://"
+    # A rank meets where its torchrun has met: what that one noted says it.
+    if store is None and url.startswith("env:") and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return {}
+    size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
+    return {"joins": size, "meets": _address(url) if store is None else store_of(store), **whose()}
 
 
 def store_of(store: Any) -> str:
@@ -76,33 +76,22 @@ def command_of(pid: int) -> dict[str, list[str]]:
 
 
 def slot(environment: Mapping[str, str]) -> dict[str, int]:
-    """Which rank of its node this process stands for, and in which attempt: a launcher gives its ranks other numbers."""
+    """Which rank of its node this process stands for, and in which attempt. A launcher counts its ranks anew."""
     rank, attempt, *_ = [*environment.get("MUSTER_LIFE", "").split("-"), ""]
     if not (rank.isdecimal() and attempt.isdecimal()):
         rank, attempt = environment["RANK"], environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     return {"rank": int(rank), "attempt": int(attempt), "pid": os.getpid()}
 
 
-def _before(module: ModuleType, name: str, act: Callable[..., None]) -> None:
-    real: Callable[..., Any] = getattr(module, name)
-
-    def call(*words: Any, **named: Any) -> Any:
-        with suppress(Exception):  # what fails is then not known
-            act(*words, **named)
-        return real(*words, **named)
-
-    setattr(module, name, call)
-
-
-def _meeting(environment: Mapping[str, str], names: str) -> str:
-    address = environment.get(f"{names}ADDR")
-    return f"{address}:{environment.get(f'{names}PORT', '')}" if address else ""
+def _meeting(names: str) -> str:
+    address = os.environ.get(f"{names}ADDR")
+    return f"{address}:{os.environ.get(f'{names}PORT', '')}" if address else ""
 
 
 def _address(url: str) -> str:
     """`host:port` of a tcp:// address and of env://; the address itself of a file."""
     parts = urlsplit(url)
-    return _meeting(os.environ, "MASTER_") if parts.scheme == "env" else parts.netloc or parts.path
+    return _meeting("MASTER_") if parts.scheme == "env" else parts.netloc or parts.path
 
 
 def _words(pid: int) -> list[str]:

@@ -1,6 +1,5 @@
 """A script whose ranks each trained alone does not end in `done`, and one whose ranks trained together does."""
 
-import importlib.util
 import json
 import sys
 import types
@@ -11,6 +10,7 @@ from tests.unit.trainer.node.test_ends import node
 from trainer.node import training_alone
 from trainer.node.ends import Life
 from trainer.node.training_alone import trained_alone
+from trainer.watch import together
 
 STEP = """
 import torch
@@ -190,22 +190,19 @@ def steps_of(folder):
 
 
 class Optimizer(types.ModuleType):
-    """A torch.optim.optimizer with the one name that the site takes."""
+    """A torch.optim.optimizer with the one name that is taken of it."""
 
     def register_optimizer_step_post_hook(self, hook):
         self.step = hook
 
 
 def test_a_rank_notes_that_it_steps_still_and_what_trains_it(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("muster_site", training_alone.SITE / "sitecustomize.py")
-    site = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(site)
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setitem(sys.modules, "pytorch_lightning", types.ModuleType("pytorch_lightning"))
     clock, torch = [100.0], Optimizer("torch.optim.optimizer")
-    monkeypatch.setattr(site.time, "monotonic", lambda: clock[0])
-    site._steps(torch)
+    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
+    together._steps(torch)
     for clock[0] in (100.0, 105.0, 119.0):
         torch.step()
     assert [(note.get("lasting"), note["loaded"]) for note in steps_of(tmp_path)] == [(None, ["pytorch_lightning"])]

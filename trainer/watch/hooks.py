@@ -1,0 +1,151 @@
+"""The only place where we change a function of the script's process: each hook of ours is hung up here.
+
+A script must not notice a hook. So whatever is wrapped here keeps its name, signature and place in pickles, gives the
+same results, and raises its own exceptions with its own traceback. A fault of a hook never reaches the script.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from types import ModuleType, TracebackType
+from typing import Any
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# `warnings` counts no frame of such a file, so a warning names the script's line as ever; torch.compile skips it too.
+_UNCOUNTED = "<frozen importlib._bootstrap of muster>"
+Patch = Callable[[ModuleType], None]
+
+
+def _pass(_: Exception) -> None:
+    """What fails is then not known."""
+
+
+def wrap(
+    owner: Any,
+    name: str,
+    before: Callable[..., Any] | None,
+    after: Callable[..., Any] | None = None,
+    fails: Callable[[Exception], object] = _pass,
+) -> None:
+    """Call `before` as `owner.name` is called, and `after(mark, result, fault)` as it ends; both as `quiet` has it.
+
+    `mark` is what `before` returns; if that is None, the call is not watched, and `after` is not called.
+    """
+    real, begins, ends = getattr(owner, name), quiet(before or _mark, fails), quiet(after or _mark, fails)
+
+    def call(*words: Any, **named: Any) -> Any:
+        try:
+            mark = begins(*words, **named)
+            try:
+                result = real(*words, **named)
+            except BaseException as fault:
+                if mark is not None:
+                    ends(mark, None, fault)
+                raise
+            if mark is not None:
+                ends(mark, result, None)
+            return result
+        except BaseException as fault:
+            fault.__traceback__ = _without_ours(fault.__traceback__)
+            raise  # without a value: so Python adds this frame no second time
+
+    call.__code__ = call.__code__.replace(co_filename=_UNCOUNTED, co_name=getattr(real, "__name__", name))
+    functools.update_wrapper(call, real)
+    with suppress(Exception):  # some builtin functions have no signature
+        call.__signature__ = sys.modules["inspect"].signature(real)  # type: ignore[attr-defined]
+    setattr(owner, name, call)
+    if isinstance(owner, ModuleType):  # others may have taken it from there by name
+        for module in list(sys.modules.values()):
+            names = getattr(module, "__dict__", {})
+            if names.get(name) is real:
+                names[name] = call
+
+
+def quiet(act: Callable[..., Any], fails: Callable[[Exception], object] = _pass) -> Callable[..., Any]:
+    """`act`, for a place inside the script's own calls: where it fails, `fails` hears of it, and None is returned.
+
+    What interrupts it is meant for the script: an exception of one of its signal handlers, or KeyboardInterrupt.
+    """
+
+    @functools.wraps(act)
+    def safe(*words: Any, **named: Any) -> Any:
+        try:
+            with _apart():
+                return act(*words, **named)
+        except BaseException as fault:
+            if not isinstance(fault, Exception) or _interrupts(fault.__traceback__):
+                fault.__traceback__ = _without_ours(fault.__traceback__)
+                raise
+            fails(fault)
+            return None
+
+    return safe
+
+
+def patch_on_load(patches: Mapping[str, Sequence[Patch]]) -> None:
+    """Call each patch with its module: now if that is loaded, else once it is."""
+    for name in patches.keys() & sys.modules.keys():
+        _patch(patches[name], sys.modules[name])
+    sys.meta_path.insert(0, _Finder(patches))
+
+
+class _Finder:
+    """Lets a module be found and run as ever, and then patches it."""
+
+    def __init__(self, patches: Mapping[str, Sequence[Patch]]) -> None:
+        self._patches = patches
+        self.find_spec = quiet(self._find)
+
+    def _find(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self._patches:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return None
+
+        def loaded(module: ModuleType, _: Any, fault: BaseException | None) -> None:
+            if fault is None:
+                _patch(self._patches[name], module)
+
+        wrap(spec.loader, "exec_module", lambda module: module, loaded)
+        return spec
+
+
+def _patch(patches: Sequence[Patch], module: ModuleType) -> None:
+    for patch in patches:
+        quiet(patch)(module)  # in a torch that has it elsewhere it is not known
+
+
+def _mark(*_: Any, **__: Any) -> bool:
+    return True
+
+
+def _apart() -> Any:
+    """In here neither a mode of the script's nor a tensor class of its own hears of what we do with its tensors."""
+    apart = getattr(sys.modules.get("torch._C"), "DisableTorchFunction", None)
+    return apart() if apart else nullcontext()
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame on that is not ours."""
+    while trace and trace.tb_frame.f_code.co_filename.startswith((_FOLDER, _UNCOUNTED)):
+        trace = trace.tb_next
+    return trace
+
+
+def _interrupts(trace: TracebackType | None) -> bool:
+    """Whether a signal handler of the script's was called in the middle of our code, and raised."""
+    import signal  # only then is it worth its import
+
+    handlers = [getattr(handler, "func", handler) for handler in map(signal.getsignal, signal.valid_signals())]
+    codes = [getattr(each, "__code__", getattr(type(each).__call__, "__code__", None)) for each in handlers]
+    while trace:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
