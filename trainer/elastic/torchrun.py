@@ -20,7 +20,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -101,7 +100,7 @@ def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
         return
 
     def started(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-        env = {**env, **style.variables(env), rank_pipe.LIFE: str(time.time_ns())}
+        env = {**env, **style.variables(env), rank_pipe.LIFE: rank_pipe.new_life(env)}
         return endings.judged(forked(self, args, env), env)
 
     def forked(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:

@@ -223,7 +223,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
     first = _first_rank()
     what = script.name_of(arguments)
     if code == DONE:
-        return _verdict_on_end(what, node, first, name)
+        return _verdict_on_end(what, arguments, node, first, name)
     if code == STOPPED:
         return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "was asked to stop")
     culprit = None if node.leaves else node.diary.culprit
@@ -233,13 +233,13 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
     return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library)
 
 
-def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:
+def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, name: str) -> Verdict:
     """Judge a script that ended well by whether its ranks trained with the others."""
     nodes = os.environ.get("PET_NNODES", "1")
-    why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1)
+    why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
         return dataclasses.replace(done(first, name, 0), hint=_idle(what, node))
-    hint = training_alone.how_to_join(node.outcome, node.diary.lives)
+    hint = training_alone.how_to_join(node.outcome, node.diary.lives, words)
     return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint))
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED
-from muster.files import is_number, parse, read, read_object
+from muster.files import is_number, parse, read_object
 from muster.files import replace as write
 from muster.stop import UNASKED
 
-from . import rank_pipe, training_alone
+from . import own_world, rank_pipe, training_alone
 from .ends import Memory
 from .peer_errors import lost_a_peer
 
@@ -74,16 +74,16 @@ def _is_expected(failed: Trained, well: Iterable[Trained]) -> bool:
     What a program of Python's asks cannot be seen: there a trial is the same program once more.
     """
     before = [each for each in well if each.ended < failed.began and (each.stepped or not failed.stepped)]
-    asked = _asks(_text(failed.shell), failed.script) if failed.shell else None
+    _, lines = own_world.shell_script(failed.shell, ()) if failed.shell else ("", [])
+    asked = _asks([line for _, line in lines], failed.script)
     return bool(before) and asked if asked is not None else any(each.script == failed.script for each in before)
 
 
-def _asks(shell: str, script: str) -> bool | None:
-    """Whether a shell's text asks how this program ends (`if PROGRAM`, `PROGRAM || ...`, `PROGRAM; code=$?`).
+def _asks(lines: Sequence[str], script: str) -> bool | None:
+    """Whether a shell's lines ask how this program ends (`if PROGRAM`, `PROGRAM || ...`, `PROGRAM; code=$?`).
 
-    None where it does not name the program.
+    None where they do not name the program.
     """
-    lines = [line for line in shell.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
     name = re.compile(rf"(?<![\w.-]){re.escape(script)}(?![\w.-])")
     found = [(at, place) for at, line in enumerate(lines) for place in name.finditer(line)]
     for at, place in found:
@@ -92,19 +92,6 @@ def _asks(shell: str, script: str) -> bool | None:
         if _ASKS_BEFORE.search(before) or "||" in behind or _ASKS_LATER.search(later):
             return True
     return False if found else None
-
-
-def _text(shell: Sequence[str]) -> str:
-    """What a shell reads: the words behind -c, or its file."""
-    folder, *words = shell
-    at = next((at for at, word in enumerate(words) if not word.startswith("-")), len(words))
-    if at == len(words):
-        return ""
-    if any(re.fullmatch(r"-\w*c", word) for word in words[:at]):
-        return words[at]
-    with suppress(OSError, ValueError):  # a binary, a file that is gone
-        return read(Path(folder, words[at]), _MOST_BYTES)
-    return ""
 
 
 def nobody_trained(outcome: Path) -> bool:
@@ -158,7 +145,7 @@ def _one(
         return replace(one, ended=end["t"], error=end["thread"] or (_fault(end) and (end["error"] or _fault(end))))
     if one.pid == pid or first.get("daemon"):  # its code is known; its parent has ended it
         return one
-    if _lives(one.pid):
+    if own_world.lives(one.pid):
         return replace(one, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
     if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
         return one
@@ -186,12 +173,6 @@ def _end(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def _lives(pid: int) -> bool:
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
-
-
 def _left_behind(life: str, pid: int) -> str:
     """A script of Python's that this life of a rank has started, and that still runs; empty if there is none."""
     mine = f"{rank_pipe.LIFE}={life}".encode()
@@ -201,7 +182,7 @@ def _left_behind(life: str, pid: int) -> str:
                 continue
             program, *words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
             script = next((word for word in words if word.endswith(".py")), "")
-            if script and "python" in Path(program).name and _lives(int(folder.name)):
+            if script and "python" in Path(program).name and own_world.lives(int(folder.name)):
                 return Path(script).name
     return ""
 

@@ -16,15 +16,13 @@ import sys
 import threading
 import time
 from _thread import get_ident
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import hooks
+from . import hooks, worlds
 from .failure import masked, words
 
-_SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "ash", "busybox"}
-_ANCESTORS, _WORDS_MOST, _WORD_MOST = 8, 40, 4000
+_WORD_MOST = 400
 
 
 class End:
@@ -56,7 +54,7 @@ class End:
         if not self._hears:
             self._hears = True
             hooks.wrap(threading, "excepthook", self._thread_ends)
-        return {"script": _script(), "shell": _shell(), "daemon": _is_daemon()}
+        return {"script": _script(), "daemon": _is_daemon(), **worlds.command_of(os.getpid())}
 
     def steps(self) -> None:
         """This thread has made a step: it trains, whatever another one has raised before."""
@@ -117,18 +115,6 @@ def _script() -> str:
     at = next((at for at, word in enumerate(argv) if at and (not word.startswith("-") or word in ("-m", "-c"))), 0)
     named = argv[at + 1] if argv[at] == "-m" and len(argv) > at + 1 else argv[at]
     return masked("python -c" if named == "-c" else named)[-_WORD_MOST:] if at else "python"
-
-
-def _shell() -> list[str]:
-    """The words of the shell that started this process, its current folder first; empty if none did."""
-    pid = os.getppid()
-    with suppress(OSError, ValueError, IndexError):
-        for _ in range(_ANCESTORS):
-            argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:_WORDS_MOST]
-            if os.path.basename(argv[0]).lstrip("-") in _SHELLS:
-                return [os.readlink(f"/proc/{pid}/cwd"), *(masked(word)[:_WORD_MOST] for word in argv[1:])]
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return []
 
 
 def _is_daemon() -> bool:

@@ -186,7 +186,7 @@ def test_the_hint_fits_the_framework_that_trains_meanwhile_and_at_the_end(tmp_pa
 
 
 def steps_of(folder):
-    return [note for note in training_alone._notes(folder) if note.get("stepped")]
+    return [note for note in training_alone.notes(folder) if note.get("stepped")]
 
 
 class Optimizer(types.ModuleType):
