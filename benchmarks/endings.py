@@ -1,6 +1,7 @@
 """Ends of trainings that the code of what was started does not tell of: is `done` said of those that went well alone?
 
-    python -m benchmarks.endings [--quick]        ONLY="tee": the cases with this word; BACKEND=docker: in containers
+    python -m benchmarks.endings [--quick]        ONLY="tee": the cases with this word; BACKEND=docker: in
+                                               containers; HAND=0: without the rival; AT_ONCE=2: so many at a time
 
 Each case is a folder with a script or a shell script, given to `fab up`. Its truth is written beside it: `done`, or
 `failed`. Two fifths are drawn: a way to end, below a way to start. The rival is the code of the same words typed by
@@ -24,7 +25,7 @@ from typing import Any
 from benchmarks.figure import Row, alone, result, say
 from benchmarks.venv import HOME
 
-AT_ONCE, SEED, DRAWN = 2, 36, 24
+AT_ONCE, SEED, DRAWN = int(os.environ.get("AT_ONCE", "2")), 36, 24
 TRAIN = """
 import ctypes, os, signal, subprocess, sys, threading, time
 if "usage" in sys.argv: raise SystemExit("train.py: no such option")
@@ -166,7 +167,16 @@ def measure(quick: bool) -> dict[str, Any]:
         said = list(threads.map(_said, cases))
     wrong = [f"{case.name}: {words}" for case, (words, _) in zip(cases, said, strict=True) if not _right(case, words)]
     hand = sum((code == 0) != case.well for case, (_, code) in zip(cases, said, strict=True))
-    rows = [Row(f"ends said wrongly, of {len(cases)}", str(len(wrong)), f"the code alone: {hand}", "", "0", not wrong)]
+    rows = [
+        Row(
+            f"ends said wrongly, of {len(cases)}",
+            str(len(wrong)),
+            f"the code alone: {hand}" if os.environ.get("HAND") != "0" else "",
+            "",
+            "0",
+            not wrong,
+        )
+    ]
     return result(rows, wrong)
 
 
@@ -199,13 +209,8 @@ def _said(case: Case) -> tuple[str, int]:
             [*line, "--script", typed], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
         )
         shutil.rmtree(folder / "runs", ignore_errors=True)
-        hand = subprocess.run(
-            ["timeout", "-s", "KILL", "100", *typed.split()],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            timeout=600,
-        )
+        by_hand = ["timeout", "-s", "KILL", "100", *typed.split()] if os.environ.get("HAND") != "0" else ["true"]
+        hand = subprocess.run(by_hand, cwd=folder, env=environment, capture_output=True, timeout=600)
     words = next((each for each in done.stderr.splitlines() if each.startswith("error")), done.stdout[-200:])
     say(
         f"{case.name}: {done.returncode} ({'well' if case.well else 'failed'}), by hand {hand.returncode}: {words[:230]}"
