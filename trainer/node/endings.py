@@ -37,7 +37,7 @@ _ASKS_LATER, _LATER_LINES = re.compile(r"\$\{?(?:\?|PIPESTATUS)"), 2
 class Trained:
     """A process that trained: from `began` to `ended` (unix seconds), and its `error` in words; empty if it ended well.
 
-    `lives`: it still runs. `shell`: the folder and the words of the shell above it.
+    `lives`: it still runs. `shell`: the folder and the words of the shell above. `timed`: `timeout` may have killed it.
     """
 
     script: str
@@ -48,6 +48,7 @@ class Trained:
     error: str = ""
     lives: bool = False
     shell: tuple[str, ...] = ()
+    timed: bool = False
 
 
 def not_made_good(trained: Sequence[Trained]) -> Trained | None:
@@ -71,12 +72,14 @@ def _is_made_good(failed: Trained, well: Iterable[Trained]) -> bool:
 def _is_expected(failed: Trained, well: Iterable[Trained]) -> bool:
     """Whether this is one of several trials that may fail: one before it went well, and its shell asks how it ended.
 
-    What a program of Python's asks cannot be seen: there a trial is the same program once more.
+    What a program of Python's asks cannot be seen: there a trial is the same program once more. `timeout` may end it.
     """
     before = [each for each in well if each.ended < failed.began and (each.stepped or not failed.stepped)]
     _, lines = own_world.shell_script(failed.shell, ()) if failed.shell else ("", [])
     asked = _asks([line for _, line in lines], failed.script)
-    return bool(before) and asked if asked is not None else any(each.script == failed.script for each in before)
+    if asked is None:
+        return any(each.script == failed.script for each in before)
+    return asked and bool(before or failed.timed)
 
 
 def _asks(lines: Sequence[str], script: str) -> bool | None:
@@ -115,7 +118,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> tuple
         return "", ""
     last = _end(outcome / f"last-{life}")
     if last and (fault := _fault(last)):
-        return f"nothing trained below it, and {last['script']} failed", last["error"] or fault
+        return f"nothing trained below it, and {last['script']} failed", fault
     if last is None and (left := _left_behind(life, pid)):
         return f"{left}, which it started, has not ended", _NOBODY_WAITS
     return "", ""
@@ -130,7 +133,9 @@ def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:
             notes.setdefault(process, []).append(note)
     begun = {process: next((each for each in own if "script" in each), None) for process, own in notes.items()}
     trained = [_one(outcome, process, notes[process], first, pid, oom) for process, first in begun.items() if first]
-    return sorted(trained, key=lambda each: each.began)
+    trained.sort(key=lambda each: each.began)
+    last = {each.pid: each for each in trained}  # a process that executes another program keeps its number
+    return [each for each in trained if last[each.pid] is each]
 
 
 def _one(
@@ -142,22 +147,27 @@ def _one(
     stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
     one = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
     if end:
-        return replace(one, ended=end["t"], error=end["thread"] or (_fault(end) and (end["error"] or _fault(end))))
-    if one.pid == pid or first.get("daemon"):  # its code is known; its parent has ended it
+        return replace(one, ended=end["t"], error=end["thread"] or _fault(end))
+    after = _end(outcome / f"last-{first['life']}")
+    if after and after["process"].partition("-")[0] == own:  # it has become another program
+        return replace(one, ended=after["t"], error=_fault(after))
+    # Its code is known, or others have ended it on purpose.
+    if one.pid == pid or first.get("managed") or (outcome / f"killed-{own}").exists():
         return one
     if own_world.lives(one.pid):
         return replace(one, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
     if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
         return one
     out_of_memory = " (out of memory: the kernel killed a process here)" if oom else ""
-    return replace(one, error=f"it was killed by a signal{out_of_memory}")
+    timed = any(Path(str(word)).name == "timeout" for word in first.get("command", ())[:1])
+    return replace(one, error=f"it was killed by a signal{out_of_memory}", timed=timed)
 
 
 def _fault(end: Mapping[str, Any]) -> str:
-    code = end["code"]
-    if code is None:
+    """The error that a process left; empty if it ended well."""
+    if end["code"] is None:
         return "it crashed as it ended"
-    return "" if code == DONE else f"it ended with code {code}"
+    return "" if end["code"] == DONE else end["error"] or f"it ended with code {end['code']}"
 
 
 def _end(path: Path) -> dict[str, Any] | None:
@@ -167,7 +177,9 @@ def _end(path: Path) -> dict[str, Any] | None:
             line, _, code = file.read(_MOST_BYTES).partition(b"\n")
         row = parse(line)
         if isinstance(row, dict) and is_number(row.get("t")):
-            words = {name: " ".join(str(row.get(name) or "").split()) for name in ("script", "error", "thread")}
+            words = {
+                name: " ".join(str(row.get(name) or "").split()) for name in ("process", "script", "error", "thread")
+            }
             words["script"] = Path(words["script"]).name
             return {"t": float(row["t"]), **words, "code": code[0] if code else None}
     return None

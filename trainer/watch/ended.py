@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from . import hooks, worlds
 from .failure import masked, words
 
 _WORD_MOST = 400
+_DEADLY = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGQUIT)
 
 
 class End:
@@ -36,6 +38,7 @@ class End:
         os.register_at_fork(after_in_child=hooks.quiet(self._forked))
         atexit.register(hooks.quiet(self._python_ends))
         hooks.wrap(os, "_exit", self._leaves)
+        hooks.wrap(os, "kill", self._kills)
 
     def _begin(self) -> None:
         self.name, self.trains = f"{os.getpid()}-{time.time_ns()}", False
@@ -54,7 +57,7 @@ class End:
         if not self._hears:
             self._hears = True
             hooks.wrap(threading, "excepthook", self._thread_ends)
-        return {"script": _script(), "daemon": _is_daemon(), **worlds.command_of(os.getpid())}
+        return {"script": _script(), "managed": _is_managed(), **worlds.command_of(os.getpid())}
 
     def steps(self) -> None:
         """This thread has made a step: it trains, whatever another one has raised before."""
@@ -75,6 +78,11 @@ class End:
         """os._exit: what multiprocessing ends a forked process with, and a script that waits for nothing more."""
         if path := self._write():
             _append(path, bytes([status & 0xFF]))
+
+    def _kills(self, pid: int, number: int) -> None:
+        """A program ends another process on purpose: multiprocessing and subprocess call this, too."""
+        if number in _DEADLY and pid not in (0, os.getpid()):
+            Path(self._outcome, f"killed-{abs(pid)}").touch()
 
     def _write(self) -> str:
         if not self.trains and not self._program:
@@ -117,7 +125,7 @@ def _script() -> str:
     return masked("python -c" if named == "-c" else named)[-_WORD_MOST:] if at else "python"
 
 
-def _is_daemon() -> bool:
-    """Whether the process that started this one with multiprocessing ends it when it ends itself."""
+def _is_managed() -> bool:
+    """Whether others end this process once they need it no more: multiprocessing a daemon, ray its workers."""
     process = getattr(sys.modules.get("multiprocessing.process"), "current_process", None)
-    return bool(process and process().daemon)
+    return "ray" in sys.modules or bool(process and process().daemon)
