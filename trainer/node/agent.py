@@ -40,6 +40,7 @@ from . import (
     arbiter,
     caches,
     claims,
+    endings,
     group,
     handover,
     meeting,
@@ -50,6 +51,7 @@ from . import (
     style,
     telemetry,
     tie,
+    torch_names,
     training_alone,
     waits,
     work,
@@ -236,9 +238,18 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, nam
     nodes = os.environ.get("PET_NNODES", "1")
     why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
-        return done(first, name, 0)
+        return dataclasses.replace(done(first, name, 0), hint=_idle(what, node))
     hint = training_alone.how_to_join(node.outcome, node.diary.lives, words)
     return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint))
+
+
+def _idle(what: str, node: Node) -> str:
+    """What to tell of several ranks of which none was seen to train; the control side knows of their files."""
+    alone = all(life.world < 2 for life in node.diary.lives)
+    unseen = torch_names.plain(os.environ) or os.environ.get("MUSTER_OBSERVE") == "0"
+    if alone or unseen or not endings.nobody_trained(node.outcome):
+        return ""
+    return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
 
 
 def _place() -> int:

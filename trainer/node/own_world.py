@@ -159,11 +159,11 @@ def _options(command: Sequence[str]) -> list[str]:
 
 def _shell_script(shell: Sequence[str], script: Sequence[str]) -> tuple[str, list[tuple[int, str]]]:
     """The shell script's name and its lines, each with its number; a continued line is one, without comments."""
-    folder, words = (shell[0], shell[2:]) if shell else (str(Path.cwd()), list(script))
+    folder, words = (shell[0], shell[1:]) if shell else (str(Path.cwd()), list(script))
     text, name = "", ""
     for at, word in enumerate(words):
         if re.fullmatch(r"-\w*c", word) and at + 1 < len(words):
-            name, text = f"{os.path.basename(shell[1]) if shell else 'bash'} -c", words[at + 1]
+            name, text = "sh -c", words[at + 1]
             break
         if not word.startswith("-") and not word.endswith(".py") and (word.endswith(".sh") or shell):
             with suppress(OSError, ValueError):

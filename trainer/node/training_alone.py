@@ -215,20 +215,21 @@ def _key(life: Life) -> tuple[int, int]:
 def _notes_of(outcome: Path, lives: Sequence[Life]) -> list[dict[str, Any]]:
     """What the present lives have noted."""
     present = {_key(life) for life in lives}
-    return [note for note in _notes(outcome) if (note.get("rank"), note.get("attempt")) in present]
+    return [note for note in notes(outcome) if (note.get("rank"), note.get("attempt")) in present]
 
 
 def _are_words(values: Iterable[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _notes(outcome: Path) -> list[dict[str, Any]]:
-    notes = []
+def notes(outcome: Path) -> list[dict[str, Any]]:
+    """What the processes of this node have noted."""
+    noted = []
     with suppress(OSError):
         for line in (outcome / _NAME).read_text().splitlines():
             note = object_of(line)
             known = {name: kind for name, kind in _KINDS.items() if name in note}
             names = note.get("loaded", ())
             if all(isinstance(note[name], kind) for name, kind in known.items()) and _are_words(names):
-                notes.append(note)
-    return notes
+                noted.append(note)
+    return noted

@@ -98,7 +98,7 @@ class Losses:
         """How often an LBFGS asked for the loss in this step; 0 for other optimizers, which ask once."""
         if type(optimizer).__name__ != "LBFGS":
             return 0
-        state = optimizer.state[optimizer._params[0]]
+        state = optimizer.state.get(optimizer._params[0], {})  # to index it would make an entry
         before, now = self._evaluations.get(id(optimizer), 0), int(state.get("func_evals", 0))
         self._evaluations[id(optimizer)] = now
         return now - before
@@ -157,6 +157,8 @@ def _unreadable(torch: Any, many: tuple[Any, ...], plain: bool) -> str:
             return f"a loss on {root.device.type} is not read: that would wait for the device"
     if torch._C._len_torch_dispatch_stack():
         return "the script runs under a dispatch mode of torch"
+    if torch.autograd._profiler_enabled():
+        return "the script profiles its steps, and would find ours among its own operations"
     if any(root.device.type == "cuda" for root in many) and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph replays the steps"
     return ""

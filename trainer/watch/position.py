@@ -46,7 +46,7 @@ class Position:
             self._take(int(number) - count)
         elif type(number) is not torch.Tensor or number.numel() != 1:
             self.off = True
-        elif torch._C._len_torch_dispatch_stack():
+        elif torch._C._len_torch_dispatch_stack() or torch.autograd._profiler_enabled():
             return
         elif number.device.type == "cpu":
             self._take(int(number) - count)

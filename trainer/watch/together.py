@@ -15,7 +15,7 @@ import time
 from types import ModuleType
 from typing import Any
 
-from . import hooks, worlds
+from . import ended, hooks, worlds
 
 _NAME, _DISTRIBUTED = "together.jsonl", "torch.distributed.distributed_c10d"
 # NCCL counts what one rank sends to another apart: there it is unknown whether anything was sent.
@@ -33,7 +33,19 @@ def patches() -> dict[str, hooks.Patch]:
     return {_DISTRIBUTED: _groups, "torch.optim.optimizer": _steps, "torch.distributed.launcher.api": _launches}
 
 
+# How this process ends (ended.py): begin.py puts it here.
+ends = list[ended.End]()
+
+
 def _note(**fields: Any) -> None:
+    for end in ends:
+        # A group of one rank is of a helper, say; whoever steps, or has peers, trains.
+        fields |= (
+            {**end.begins(), "shell": worlds.command_of(os.getpid())["shell"]}
+            if fields.get("stepped") or fields.get("size", 0) > 1
+            else {}
+        )
+        fields |= {"life": end.life, "process": end.name}
     line = json.dumps({"t": time.time(), **worlds.slot(os.environ), **fields}) + "\n"
     path = os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -77,6 +89,8 @@ def _steps(module: ModuleType) -> None:
     noted = list[float]()
 
     def stepped(*_: Any) -> None:
+        for end in ends:
+            end.steps()
         if not noted:  # the hook stays: to take it away here breaks torch's loop over all such hooks
             noted.append(time.monotonic())
             _note_stepped()
@@ -87,6 +101,7 @@ def _steps(module: ModuleType) -> None:
             _note_sent()
 
     module.register_optimizer_step_post_hook(hooks.quiet(stepped))
+    os.register_at_fork(after_in_child=noted.clear)
 
 
 def _note_stepped(**more: Any) -> None:

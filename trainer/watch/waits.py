@@ -10,6 +10,8 @@ import sys
 from time import perf_counter
 from typing import Any
 
+from . import hooks
+
 
 class Wait:
     """The waiting of one step, over all its calls of `backward`."""
@@ -17,6 +19,7 @@ class Wait:
     def __init__(self, torch: Any) -> None:
         self._torch, self._seconds, self.known = torch, 0.0, True
         self._computed: Any = None
+        self._handle: Any = None
         self._on_gpu = False
         self._events: list[tuple[Any, Any]] = []
 
@@ -30,10 +33,16 @@ class Wait:
         queue = self._torch.autograd.Variable._execution_engine.queue_callback
 
         def began(_: Any) -> None:
-            handle.remove()
-            queue(self._ready)
+            self._let_go()
+            queue(hooks.quiet(self._ready))
 
-        handle = root.register_hook(began)
+        self._handle = root.register_hook(hooks.quiet(began))
+
+    def _let_go(self) -> None:
+        """Leave nothing on the script's tensor, which it may save, or begin from again."""
+        if self._handle:
+            self._handle.remove()
+        self._handle = None
 
     def _ready(self) -> None:
         self._computed = self._mark()
@@ -48,7 +57,8 @@ class Wait:
         return event
 
     def end(self) -> None:
-        """`backward` has returned."""
+        """`backward` has returned, or failed."""
+        self._let_go()
         now = self._mark() if self._computed is not None else None
         if now is None:
             self.known = False
