@@ -30,7 +30,8 @@ _OPTIONS = (
     *("--main-process-port", "--same-network", "--num-nodes", "--hostfile", "--include"),
 )
 _LAUNCHERS = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed)\b")
-_SETS = re.compile(r"\bMASTER_(?:ADDR|PORT)[\"']?\]?\s*=")
+# A value that a shell takes only where there is none is no harm.
+_SETS = re.compile(r"\bMASTER_(?:ADDR|PORT)=(?!\"?\$\{?MASTER_)")
 _CLEARS = re.compile(
     r"\benv\s+(?:-\w*i|-\s|--ignore-env)|\bunset\b.*\b(?:PET_|MASTER_|NNODES|NODE_RANK)|\bsudo\b|\bssh\b"
 )
@@ -73,9 +74,10 @@ def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
 
 
 def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: float) -> tuple[float, bool]:
-    """For how many seconds the one who wrote `note` has waited at an address of its own, and whether nobody can come.
+    """For how many seconds the one who wrote `note` has waited at an address of its own, and whether that is in vain.
 
-    Nothing where it does not wait, or where the run's own nodes meet. `noted`: all that its rank has noted.
+    Nothing where it does not wait, or where the run's own nodes meet. `noted`: all that its rank has noted. In vain
+    waits a launcher that no other node can reach, and that has not met anybody here either.
     """
     others, meets, given = (
         note.get("launch", [0])[0] or note.get("joins", 0),
@@ -88,18 +90,18 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
     if any("size" in each and each.get("t", 0.0) >= begun for each in noted):
         return 0.0, False
     nobody = "launch" in note and is_local(meets) and (meets.endswith(":0") or not is_local(given))
-    # A launcher that has started its ranks has met the others.
-    if "launch" in note and not nobody and _has_children(note["pid"]):
-        return 0.0, False
-    return max(0.0, now - begun), nobody
+    # A launcher that has started its ranks has met the others, or is the first of them.
+    met = "launch" in note and _has_children(note["pid"])
+    return (0.0 if met and not nobody else max(0.0, now - begun)), nobody and not met
 
 
 def note_unseen(path: Path, lives: Sequence[Life], noted: Sequence[Mapping[str, Any]]) -> None:
     """Add to the record the processes below `lives` that have torch loaded, and not the run's variables to note it.
 
-    Nothing where something was noted of a group or a step, or where their own variables lead to others.
+    Only below a launcher; nothing where something was noted of a group or a step, or where their own variables lead to
+    others.
     """
-    if any("size" in note or "stepped" in note for note in noted):
+    if not os.environ.get("MUSTER_LAUNCHER_RANKS") or any("size" in note or "stepped" in note for note in noted):
         return
     sessions, known = {life.pid: life for life in lives}, {note.get("pid") for note in noted if "unseen" in note}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -160,11 +162,11 @@ def _options(command: Sequence[str]) -> list[str]:
 
 def shell_script(shell: Sequence[str], script: Sequence[str]) -> tuple[str, list[tuple[int, str]]]:
     """The shell script's name and its lines, each with its number; a continued line is one, without comments."""
-    folder, words = (shell[0], shell[2:]) if shell else (str(Path.cwd()), list(script))
+    folder, words = (shell[0], shell[1:]) if shell else (str(Path.cwd()), list(script))
     text, name = "", ""
     for at, word in enumerate(words):
         if re.fullmatch(r"-\w*c", word) and at + 1 < len(words):
-            name, text = f"{os.path.basename(shell[1]) if shell else 'bash'} -c", words[at + 1]
+            name, text = "sh -c", words[at + 1]
             break
         if not word.startswith("-") and not word.endswith(".py") and (word.endswith(".sh") or shell):
             with suppress(OSError, ValueError):

@@ -21,7 +21,7 @@ _NAME = "together.jsonl"
 SITE = Path(__file__).parent / "site"
 _EVERY_SECONDS = 1.0
 # A group that joins nobody is told of after so long, as are ranks that wait where nobody comes; then these are ended.
-_GROUP_SECONDS, _WAIT_SECONDS, _HOPELESS_SECONDS = 3.0, 6.0, 45.0
+_GROUP_SECONDS, _VAIN_SECONDS, _WAIT_SECONDS, _HOPELESS_SECONDS = 3.0, 6.0, 10.0, 45.0
 # What a note may have: a script may write to the file as well.
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("rank", "attempt", "size", "member", "pid"), int),
@@ -77,9 +77,9 @@ class Watch:
             return []
         self._next = now + _EVERY_SECONDS
         living = [life for life in lives if life.code is None]
-        if _world(lives) > 1 and living:
-            own_world.note_unseen(self._outcome / _NAME, living, _notes_of(self._outcome, lives))
         noted, at = _notes_of(self._outcome, lives), time.time()
+        if _world(lives) > 1:
+            own_world.note_unseen(self._outcome / _NAME, living, noted)
         news = list[tuple[int, dict[str, Any]]]()
         found = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
         self.hopeless = next((of for of in found.values() if of.hopeless), None)
@@ -97,12 +97,12 @@ def _alone(
     """How the rank of this life is alone by now; None while nothing shows that it is."""
     own = [note for note in noted if (note["rank"], note["attempt"]) == _key(life)]
     for note in reversed(own if _hosts(lives) > 1 else ()):
-        waited, nobody = own_world.waits(note, own, now)
-        if waited >= _WAIT_SECONDS:
+        waited, in_vain = own_world.waits(note, own, now)
+        if waited >= (_VAIN_SECONDS if in_vain else _WAIT_SECONDS):
             where, fix = own_world.blame(note, script)
             why = f"it meets at {note['meets']}, and the run's nodes meet at {note['given']}"
             fix = f"{fix}; where each node shall train alone: --nnodes=1 there, and --separate" if fix else _TORCH
-            return Alone(f"{where}: {why}" if where else why, fix, True, nobody and waited >= _HOPELESS_SECONDS)
+            return Alone(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
     if not (why := _unjoined(noted, lives, _hosts(lives))):
         return None
     of_world = any("launch" in note or note.get("size", 0) > 1 for note in own)

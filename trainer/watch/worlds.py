@@ -17,7 +17,7 @@ from .failure import masked
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash", "busybox")
 _OF_NODE = ".elastic.torchrun"  # the process that starts the ranks of a node: what stands above it is Muster's
-_ANCESTORS, _WORDS_MOST, _WORD_MOST = 8, 60, 400
+_ANCESTORS, _WORDS_MOST, _WORD_MOST = 8, 40, 4000
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _OTHERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", os.path.dirname(os.__file__) + os.sep)
 
@@ -57,7 +57,7 @@ def whose() -> dict[str, Any]:
 
 
 def command_of(pid: int) -> dict[str, list[str]]:
-    """The words of the command that led to a process, and those of the shell that started it, its folder first.
+    """The words of the command that led to a process, and those behind the shell that started it, its folder first.
 
     Without a shell the command is the topmost one of its rank, and the shell is empty.
     """
@@ -66,7 +66,7 @@ def command_of(pid: int) -> dict[str, list[str]]:
         for _ in range(_ANCESTORS):
             words = _words(pid)
             if words[0].lstrip("-").rpartition("/")[2] in _SHELLS:
-                return {"command": command, "shell": [os.readlink(f"/proc/{pid}/cwd"), *words]}
+                return {"command": command, "shell": [os.readlink(f"/proc/{pid}/cwd"), *words[1:]]}
             if any(word.endswith(_OF_NODE) for word in words):
                 break
             command = words

@@ -8,7 +8,7 @@ import pytest
 from trainer.node.own_world import blame, is_local, waits
 
 
-def said(tmp_path, script, *command, shell=("bash", "run.sh"), **note):
+def said(tmp_path, script, *command, shell=("run.sh",), **note):
     (tmp_path / "run.sh").write_text(script)
     return blame({"launch": [1, 1, 2], "command": [*command], "shell": [str(tmp_path), *shell], **note}, ())
 
@@ -32,14 +32,22 @@ PYTHON = "/usr/bin/python3"
             "--nnodes",
         ),
         (
-            "python -m torch.distributed.launch \\\n  --nnodes=1 --node_rank=0 \\\n  --master_addr=localhost a.py --nnodes 3",
+            "python -m torch.distributed.launch \\\n  --nnodes=1 --node_rank=0 \\\n  --master_addr=localhost a.py",
             ("-m", "torch.distributed.launch", "--nnodes=1", "--node_rank=0", "--master_addr=localhost", "a.py"),
             "run.sh:1: python -m torch.distributed.launch --nnodes=1 --node_rank=0 --master_addr=localhost a.py",
             "--nnodes, --node_rank and --master_addr",
         ),
         (
             "accelerate launch --num_machines 1 --num_processes 2 train.py",
-            ("/opt/bin/accelerate", "launch", "--num_machines=2", "--machine_rank=1", "--num_machines", "1", "train.py"),
+            (
+                "/opt/bin/accelerate",
+                "launch",
+                "--num_machines=2",
+                "--machine_rank=1",
+                "--num_machines",
+                "1",
+                "train.py",
+            ),
             "run.sh:1: accelerate launch --num_machines 1",
             "--num_machines",
         ),
@@ -52,7 +60,9 @@ def test_the_line_of_a_shell_script_and_the_options_to_leave_out_are_named(tmp_p
 
 
 def test_options_behind_the_script_are_its_own(tmp_path):
-    where, fix = said(tmp_path, "torchrun train.py --nnodes 1", PYTHON, "/opt/bin/torchrun", "train.py", "--nnodes", "1")
+    where, fix = said(
+        tmp_path, "torchrun train.py --nnodes 1", PYTHON, "/opt/bin/torchrun", "train.py", "--nnodes", "1"
+    )
     assert (where, fix) == ("run.sh:1: torchrun train.py --nnodes 1", "")
     module = ("/opt/bin/torchrun", "-m", "train", "--num-nodes", "1")
     assert said(tmp_path, "torchrun -m train --num-nodes 1", PYTHON, *module)[1] == ""
@@ -76,7 +86,7 @@ def test_variables_that_a_script_sets_or_takes_away_are_named(tmp_path):
 
 
 def test_a_note_that_a_script_has_written_itself_breaks_nothing(tmp_path):
-    assert blame({"command": [1, None], "shell": ["nowhere", "bash", "\0"]}, ()) == ("", "")
+    assert blame({"command": [1, None], "shell": ["nowhere", "\0"]}, ()) == ("", "")
     assert blame({"launch": [], "command": "torchrun"}, ()) == ("", "")
 
 
