@@ -27,6 +27,8 @@ from .peer_errors import lost_a_peer
 
 _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
+# Python ends so where it could not write the rest of its output, as in `train.py | grep -m1 loss`: it had done its work.
+_READER_LEFT = 120
 _NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
 # What makes a shell's line one that expects a failure: the words before the program, and those behind it.
 _ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
@@ -167,7 +169,7 @@ def _fault(end: Mapping[str, Any]) -> str:
     """The error that a process left; empty if it ended well."""
     if end["code"] is None:
         return "it crashed as it ended"
-    return "" if end["code"] == DONE else end["error"] or f"it ended with code {end['code']}"
+    return "" if end["code"] in (DONE, _READER_LEFT) else end["error"] or f"it ended with code {end['code']}"
 
 
 def _end(path: Path) -> dict[str, Any] | None:
