@@ -27,7 +27,7 @@ from .peer_errors import lost_a_peer
 
 _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
-# Python ends so where it could not write the rest of its output, as in `train.py | grep -m1 loss`: it had done its work.
+# Python ends so where nobody read the rest of its output, as in `train.py | grep -m1 loss`: its work was done.
 _READER_LEFT = 120
 _NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
 # What makes a shell's line one that expects a failure: the words before the program, and those behind it.
