@@ -91,7 +91,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "moves": (_OF_RANK, {}),
     "links": ({**_OF_RANK, "unanswered": _PAIRS, "crowded": _PAIRS}, {"silent": _PAIRS, "answering": _PAIRS}),
     "throttled": ({**_OF_RANK, "percent": real(0.0, 100.0), "cpus": real(0.0, 1e5)}, {}),
-    "alone": ({**_OF_RANK, "why": words(300)}, {"hint": words(500), "world": _STEP}),
+    "alone": ({**_OF_RANK, "why": words(500)}, {"hint": words(500), "world": _STEP, "waits": flag}),
     "weights": ({**_OF_RANK, "step": _STEP, "digest": text(40, "[0-9a-f]+")}, {}),
     "waits": ({**_OF_RANK, "why": words(500)}, {"since": real(0.0, 1e11)}),
     "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),

@@ -64,11 +64,15 @@ class Throttled:
 
 @dataclass(frozen=True)
 class Alone:
-    """A rank that trains alone, as its agent told at `t`: `why` nothing joins it to the others, and a `hint`."""
+    """A rank that trains alone, as its agent told at `t`: `why` nothing joins it to the others, and a `hint`.
+
+    `waits`: it does not train, but waits for others where none of them comes.
+    """
 
     t: float
     why: str
     hint: str
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -232,7 +236,7 @@ class Evidence:
             del self.throttled[event["rank"]]
 
     def _on_alone(self, event: Event, t: float) -> None:
-        self.alone[event["rank"]] = Alone(t, event["why"], event.get("hint", ""))
+        self.alone[event["rank"]] = Alone(t, event["why"], event.get("hint", ""), event.get("waits", False))
         if not event["why"]:
             del self.alone[event["rank"]]
 

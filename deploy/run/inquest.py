@@ -64,7 +64,7 @@ def cause_of_words(message: str) -> Cause:
         return cause_of_end(End(0, "", -1, 0.0, message))
     if "something between them, reset it" in message:
         return Cause.CUT_OFF
-    if " trained alone: " in message:
+    if " trained alone: " in message or " wait alone: " in message:
         return Cause.ALONE
     if "left with code 0" in message or "left early" in message:
         return Cause.LEFT_EARLY

@@ -132,7 +132,9 @@ def final(state: State) -> Result:
             return _failed(
                 state, node.node, f"{state.name(node.node)} {ended_how(node.code)}", f"see logs/{node.node}.log"
             )
-    return result
+    # A node says that its ranks were not seen to train: true of the run if all nodes do, and nobody wrote a file.
+    idle = all(verdict.get("hint") for verdict in state.verdicts) and not may_have_written(state) and not state.step
+    return result if idle else replace(result, hint="")
 
 
 def concluded(result: Result, finding: Finding | None) -> Result:

@@ -18,9 +18,14 @@ _SETTLE_S = 5.0
 def alone(evidence: Evidence, now: float) -> list[Finding]:
     """A finding that ranks train alone, once several do. The run continues: it may be intended, or they join later."""
     loners = {rank: of for rank, of in sorted(evidence.alone.items()) if rank in evidence.living}
-    if len(loners) < _LEAST or now - max(of.t for of in loners.values()) < _SETTLE_S:
+    all_told = len(loners) == len(evidence.living)
+    if len(loners) < _LEAST or (not all_told and now - max(of.t for of in loners.values()) < _SETTLE_S):
         return []
     of = next(iter(loners.values()))
     hint = f". {of.hint}" if of.hint else ""
-    text = f"{ranks_in_words(loners)} train alone so far, and such a run ends as failed: {of.why}{hint}"
+    who, waits = ranks_in_words(loners), all(each.waits for each in loners.values())
+    if waits and not all_told:
+        return []  # a rank that has joined nobody yet may be on its way to them
+    does = "wait for others where none of them comes" if waits else "train alone so far, and such a run ends as failed"
+    text = f"{who} {does}: {of.why}{hint}"
     return [Finding(Cause.ALONE, text, t=min(of.t for of in loners.values()), lasting=True)]

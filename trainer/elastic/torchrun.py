@@ -20,7 +20,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +32,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from muster.errors import TrainError
 
 from .. import NAME
-from ..node import ends, group, meeting, rank_pipe, share, style, torch_names
+from ..node import endings, ends, group, meeting, rank_pipe, share, style, torch_names
 from ..verdict import failed, publish
 from . import epochs, forkserver, rendezvous
 
@@ -94,14 +93,17 @@ def _report(fault: Exception) -> int:
 def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
     """Make torchrun ask the server for its ranks, and give each rank the pipe that the agent reads, if there is one.
 
-    torch itself starts a rank whose output goes to a file (--redirects, --tee).
+    torch itself starts a rank whose output goes to a file (--redirects, --tee). A rank's code is the one that counts.
     """
     start: Callable[..., Any] | None = getattr(handler, "_popen", None)
     if not start:
         return
 
+    def started(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
+        env = {**env, **style.variables(env), rank_pipe.LIFE: rank_pipe.new_life(env)}
+        return endings.judged(forked(self, args, env), env)
+
     def forked(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-        env = {**env, **style.variables(env), rank_pipe.LIFE: str(time.time_ns())}
         if self._stdout is not None or self._stderr is not None:
             return start(self, args, env)
         pipe = rank_pipe.claim(env)
@@ -111,7 +113,7 @@ def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
             self._stdout = self._stderr = pipe.open("wb", buffering=0)
         return start(self, args, env)
 
-    handler._popen = forked
+    handler._popen = started
 
 
 def pause(nodes: str) -> float:

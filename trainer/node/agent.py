@@ -40,6 +40,7 @@ from . import (
     arbiter,
     caches,
     claims,
+    endings,
     group,
     handover,
     meeting,
@@ -50,6 +51,7 @@ from . import (
     style,
     telemetry,
     tie,
+    torch_names,
     training_alone,
     waits,
     work,
@@ -221,7 +223,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
     first = _first_rank()
     what = script.name_of(arguments)
     if code == DONE:
-        return _verdict_on_end(what, node, first, name)
+        return _verdict_on_end(what, arguments, node, first, name)
     if code == STOPPED:
         return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "was asked to stop")
     culprit = None if node.leaves else node.diary.culprit
@@ -231,14 +233,23 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
     return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library)
 
 
-def _verdict_on_end(what: str, node: Node, first: int, name: str) -> Verdict:
+def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, name: str) -> Verdict:
     """Judge a script that ended well by whether its ranks trained with the others."""
     nodes = os.environ.get("PET_NNODES", "1")
-    why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1)
+    why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
-        return done(first, name, 0)
-    hint = training_alone.how_to_join(node.outcome, node.diary.lives)
+        return dataclasses.replace(done(first, name, 0), hint=_idle(what, node))
+    hint = training_alone.how_to_join(node.outcome, node.diary.lives, words)
     return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint))
+
+
+def _idle(what: str, node: Node) -> str:
+    """What to tell of several ranks of which none was seen to train; the control side knows of their files."""
+    alone = all(life.world < 2 for life in node.diary.lives)
+    unseen = torch_names.plain(os.environ) or os.environ.get("MUSTER_OBSERVE") == "0"
+    if alone or unseen or not endings.nobody_trained(node.outcome):
+        return ""
+    return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
 
 
 def _place() -> int:

@@ -15,7 +15,7 @@ from muster.files import read_object
 
 from ..run_dir import RankFolder
 from ..watch.mask import Mask
-from . import script, stacks, stillness, work
+from . import endings, script, stacks, stillness, work
 from .ends import Ends, Life, Memory, ended_how
 from .members import Epoch
 
@@ -80,11 +80,17 @@ class Diary:
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             how = self._expected.pop(life.pid, "") if life.code == -signal.SIGKILL else ""
-            how = how or ended_how(life.code, oom, self._memory.of_host()) + self._crash_place(life)
+            how = how or self._how(life, oom)
             last_words = self._last_words(words, life) if life.failed else script.LastWords()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how)
             self._tell_end(life, life.code, how, last_words)
+
+    def _how(self, life: Life, oom: bool | None) -> str:
+        why, _ = endings.crash_of(self._outcome, life.local_rank, life.pid)
+        if why:
+            return self._shown(f"ended with code 0, but {why}")
+        return ended_how(life.code or 0, oom, self._memory.of_host()) + self._crash_place(life)
 
     def _tell_end(self, life: Life, code: int, how: str, last_words: script.LastWords) -> None:
         if folder := self._folder(life.rank):
@@ -183,6 +189,9 @@ class Diary:
             return script.LastWords((), lost, victim=True)
         launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
         heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, launcher)
+        if below := endings.crash_of(self._outcome, life.local_rank, life.pid)[1]:
+            error = self._shown(below)[: script.LINE_MOST]
+            return script.or_noted(replace(heard, error="", victim=False), error)
         return heard if launcher else script.or_noted(heard, self._noted(life))
 
     def _noted(self, life: Life) -> str:

@@ -137,7 +137,7 @@ class Node:
         kill_at, asked = float("inf"), False
         folder = self.diary.run_folder
         still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
-        throttle, alone = Throttle(), training_alone.Watch(self.outcome, self._may_be_alone())
+        throttle, alone = Throttle(), training_alone.Watch(self.outcome, self._may_be_alone(), self._command)
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
@@ -154,6 +154,8 @@ class Node:
                 self.diary.tell_throttled(rank, held)
             for rank, why in alone.look(self.diary.lives):
                 self.diary.tell_alone(rank, why)
+            if alone.hopeless and not self._verdicts():
+                self._give_up(alone.hopeless)
             now = time.monotonic()
             if self.limit.look():
                 with suppress(OSError):
@@ -170,6 +172,13 @@ class Node:
                 self._killed = True
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
+
+    def _give_up(self, of: training_alone.Alone) -> None:
+        """End the run: its ranks wait for others where none of them can come."""
+        first = min((life.rank for life in self.diary.lives), default=0)
+        fault = TrainError(f"the run's ranks wait alone: {of.why}", of.hint)
+        verdict = failed(first, self.diary.node, 0, fault)
+        publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
 
     def _mend(self, still: Stillness) -> None:
         """End the ranks that stand still for good: torchrun then starts all ranks again."""

@@ -10,14 +10,21 @@ import array
 import fcntl
 import os
 import termios
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-# Another one at each start of a rank. torchrun's own count stays where ranks restart for the fault of another node.
+# Another one at each start of a rank: `RANK-ATTEMPT-T`, which a launcher below it does not change. torchrun's own count
+# stays where ranks restart for the fault of another node.
 LIFE = "MUSTER_LIFE"
 _SIZE = 1 << 20
 _SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux
+
+
+def new_life(environment: Mapping[str, str]) -> str:
+    """The value of LIFE for a rank that torchrun starts with `environment`."""
+    return f"{environment.get('RANK', '')}-{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}-{time.time_ns()}"
 
 
 def label(outcome: Path, local_rank: int) -> Path:

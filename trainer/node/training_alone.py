@@ -8,19 +8,32 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from muster.files import object_of
 
-from . import torch_names
+from . import own_world, torch_names
 from .ends import Life
 
 _NAME = "together.jsonl"
 SITE = Path(__file__).parent / "site"
-_EVERY_SECONDS = 2.0
+_EVERY_SECONDS = 1.0
+# A group that joins nobody is told of after so long, as are ranks that wait where nobody comes; then these are ended.
+_GROUP_SECONDS, _VAIN_SECONDS, _WAIT_SECONDS, _HOPELESS_SECONDS = 3.0, 6.0, 10.0, 45.0
 # What a note may have: a script may write to the file as well.
-_KINDS = {"rank": int, "attempt": int, "size": int, "member": int, "loaded": list}
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("rank", "attempt", "size", "member", "pid"), int),
+    **dict.fromkeys(("store", "meets", "given", "at"), str),
+    **dict.fromkeys(("loaded", "launch", "command", "shell"), list),
+    "t": (int, float),
+}
+
+_TORCH = (
+    "the script must call torch.distributed.init_process_group(), without an address, a rank or a world size of its "
+    "own: torchrun's variables say them"
+)
 
 
 def observed(environment: Mapping[str, str]) -> dict[str, str]:
@@ -33,38 +46,77 @@ def observed(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": ":".join(filter(None, (environment.get("PYTHONPATH"), str(SITE))))}
 
 
-class Watch:
-    """Looks every 2 s whether the ranks of a node train alone. `separate`: they may, and nothing is told.
+@dataclass(frozen=True)
+class Alone:
+    """Why a rank is alone, and what to change. `waits`: it trains not, but waits; `hopeless`: for long, for nobody."""
 
-    What counts is a rank whose optimizer still steps a while after its first step.
+    why: str
+    hint: str
+    waits: bool = False
+    hopeless: bool = False
+
+
+class Watch:
+    """Looks every second whether the ranks of a node train alone, or wait where no other node comes.
+
+    `separate`: they may, and nothing is told. `script`: the words of the run's command. What counts is a rank whose
+    optimizer still steps a while after its first step, or one that stepped in a group that joins nobody.
     """
 
-    def __init__(self, outcome: Path, separate: bool = False) -> None:
-        self._outcome, self._separate = outcome, separate
+    def __init__(self, outcome: Path, separate: bool = False, script: Sequence[str] = ()) -> None:
+        self._outcome, self._separate, self._script = outcome, separate, script
         self._next = 0.0
-        self._reported: set[tuple[int, int]] = set()
+        self._reported: dict[tuple[int, int], bool] = {}
+        self.hopeless: Alone | None = None
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any]]]:
-        """Ranks that by now train alone, each with `why` and a `hint`; with an empty `why` those that have joined."""
+        """Ranks that by now train or wait alone, each with `why`, `hint` and `waits`; with an empty `why` those that
+        have joined."""
         now = time.monotonic()
         if self._separate or now < self._next:
             return []
         self._next = now + _EVERY_SECONDS
-        noted = _notes_of(self._outcome, lives)
-        why, living = _unjoined(noted, lives, _hosts(lives)), {_key(life) for life in lives if life.code is None}
-        alone = {(note["rank"], note["attempt"]) for note in noted if why and note.get("lasting")} & living
-        begun, over = sorted(alone - self._reported), sorted(self._reported & living - alone)
-        self._reported = alone
-        hint = _hint(noted, lives) if begun else ""
-        about = {"why": why, "hint": hint, "world": _world(lives)}
-        return [*((rank, about) for rank, _ in begun), *((rank, {"why": ""}) for rank, _ in over)]
+        living = [life for life in lives if life.code is None]
+        noted, at = _notes_of(self._outcome, lives), time.time()
+        if _world(lives) > 1:
+            own_world.note_unseen(self._outcome / _NAME, living, noted)
+        news = list[tuple[int, dict[str, Any]]]()
+        found = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
+        self.hopeless = next((of for of in found.values() if of.hopeless), None)
+        for key, of in sorted(found.items()):
+            if self._reported.get(key) != of.waits:
+                news.append((key[0], {"why": of.why, "hint": of.hint, "world": _world(lives), "waits": of.waits}))
+        over = sorted(self._reported.keys() & {_key(life) for life in living} - found.keys())
+        self._reported = {key: of.waits for key, of in found.items()}
+        return [*news, *((rank, {"why": ""}) for rank, _ in over)]
 
 
-def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int) -> str:
+def _alone(
+    noted: Sequence[Mapping[str, Any]], life: Life, lives: Sequence[Life], now: float, script: Sequence[str]
+) -> Alone | None:
+    """How the rank of this life is alone by now; None while nothing shows that it is."""
+    own = [note for note in noted if (note["rank"], note["attempt"]) == _key(life)]
+    for note in reversed(own if _hosts(lives) > 1 else ()):
+        waited, in_vain = own_world.waits(note, own, now)
+        if waited >= (_VAIN_SECONDS if in_vain else _WAIT_SECONDS):
+            where, fix = own_world.blame(note, script)
+            why = f"it meets at {note['meets']}, and the run's nodes meet at {note['given']}"
+            fix = f"{fix}; where each node shall train alone: --nnodes=1 there, and --separate" if fix else _TORCH
+            return Alone(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
+    if not (why := _unjoined(noted, lives, _hosts(lives))):
+        return None
+    of_world = any("launch" in note or note.get("size", 0) > 1 for note in own)
+    since = [note.get("t", now) for note in own if "unseen" in note or (of_world and note.get("stepped"))]
+    if not any(note.get("lasting") for note in own) and now - min(since, default=now) < _GROUP_SECONDS:
+        return None
+    return Alone(f"{why}{_whose(noted, script)}", _hint(noted, lives, script))
+
+
+def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequence[str] = ()) -> str:
     """Return why the ranks on this node did not train together; empty if they did, or if it is unknown."""
     noted = _notes_of(outcome, lives)
     if why := _unjoined(noted, lives, nodes):
-        return why
+        return why + _whose(noted, script)
     # Only the end shows this: ranks may work for long before they send each other anything.
     sizes = [note["size"] for note in noted if "size" in note]
     silent = any(note.get("stepped") for note in noted) and not any(note.get("sent") for note in noted)
@@ -73,34 +125,59 @@ def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int) -> str:
     return ""
 
 
-def how_to_join(outcome: Path, lives: Sequence[Life]) -> str:
+def how_to_join(outcome: Path, lives: Sequence[Life], script: Sequence[str] = ()) -> str:
     """What a user may change so that the ranks of a script train together, in the words of its framework."""
-    return _hint(_notes_of(outcome, lives), lives)
+    return _hint(_notes_of(outcome, lives), lives, script)
 
 
 def _unjoined(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], nodes: int) -> str:
     """Why the process groups that were formed do not join the ranks.
 
-    Of several groups the largest counts. One whose ranks are all on this node is this node's alone.
+    Of several groups the largest counts. One whose ranks are all on this node is this node's alone. A group of one rank
+    in which nobody stepped, and no launcher's, says nothing: a helper or an evaluation has such a group.
     """
-    world = _world(lives)
-    sizes = [note["size"] for note in noted if "size" in note]
+    world, groups = _world(lives), dict[tuple[int, str], set[int]]()
     if world < 2 or not noted or _otherwise(noted):
         return ""
-    if not sizes:
+    for note in noted:
+        if "size" in note:
+            groups.setdefault((note["size"], note.get("store", "")), set()).add(note["member"])
+    stepped = any(note.get("stepped") for note in noted)
+    largest = max((size for size, _ in groups), default=0)
+    if not groups and stepped:
         return f"its optimizer stepped, but no process group was formed ({world} ranks were to train together)"
-    members = {note["member"] for note in noted if note.get("size") == max(sizes)}
-    if max(sizes) < world:
-        return f"its largest process group was of {_count(max(sizes))}, and {world} were to train together"
-    if nodes > 1 and len(members) == max(sizes):
-        return (
-            f"all {max(sizes)} ranks of its process group were on this host, and {nodes} hosts were to train together"
-        )
+    if not groups:
+        has_unseen = any("unseen" in note for note in noted)
+        return "what works below it has none of the run's variables, and joins no other node" if has_unseen else ""
+    if largest == 1 and not stepped and not any("launch" in note for note in noted):
+        return ""
+    own = [len(members) == size for (size, _), members in groups.items() if size == largest]
+    if nodes > 1 and largest > 1 and all(own):
+        return f"all {largest} ranks of its process group were on this host, and {nodes} hosts were to train together"
+    if largest < world:
+        return f"its largest process group was of {_count(largest)}, and {world} were to train together"
     return ""
 
 
-def _hint(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life]) -> str:
+def _whose(noted: Sequence[Mapping[str, Any]], script: Sequence[str]) -> str:
+    """Which line of a script brought the group that joins nobody, behind a colon."""
+    where, _ = own_world.blame(_bringer(noted), script)
+    return f": {where}" if where else ""
+
+
+def _bringer(noted: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The note of whoever brought the largest group: a launcher, else the rank that formed it, or what is unseen."""
+    of_launch = [note for note in noted if "launch" in note]
+    groups = sorted((note for note in noted if "size" in note), key=lambda note: note["size"])
+    unseen = [note for note in noted if "unseen" in note]
+    return next(reversed([*unseen, *groups, *of_launch]), {})
+
+
+def _hint(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], script: Sequence[str]) -> str:
     loaded = {name for note in noted for name in note.get("loaded", ())}
+    _, what = own_world.blame(_bringer(noted), script)
+    if what:
+        return f"{what}; where each node shall train alone: --separate"
     if loaded & {"lightning", "pytorch_lightning", "lightning_fabric"}:
         how = f"num_nodes={_hosts(lives)}, devices={len(lives)}"
         what = f"Lightning joins the ranks with Trainer({how}, ...), or Fabric({how}, ...)"
@@ -110,10 +187,7 @@ def _hint(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life]) -> str:
             "ACCELERATE_USE_CPU=true)"
         )
     else:
-        what = (
-            "the script must call torch.distributed.init_process_group(), without an address, a rank or a world size "
-            "of its own: torchrun's variables say them"
-        )
+        what = _TORCH
     return f"{what}; where each rank shall train alone: --separate"
 
 
@@ -141,20 +215,21 @@ def _key(life: Life) -> tuple[int, int]:
 def _notes_of(outcome: Path, lives: Sequence[Life]) -> list[dict[str, Any]]:
     """What the present lives have noted."""
     present = {_key(life) for life in lives}
-    return [note for note in _notes(outcome) if (note.get("rank"), note.get("attempt")) in present]
+    return [note for note in notes(outcome) if (note.get("rank"), note.get("attempt")) in present]
 
 
 def _are_words(values: Iterable[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _notes(outcome: Path) -> list[dict[str, Any]]:
-    notes = []
+def notes(outcome: Path) -> list[dict[str, Any]]:
+    """What the processes of this node have noted."""
+    noted = []
     with suppress(OSError):
         for line in (outcome / _NAME).read_text().splitlines():
             note = object_of(line)
             known = {name: kind for name, kind in _KINDS.items() if name in note}
             names = note.get("loaded", ())
             if all(isinstance(note[name], kind) for name, kind in known.items()) and _are_words(names):
-                notes.append(note)
-    return notes
+                noted.append(note)
+    return noted

@@ -6,7 +6,7 @@ import os
 import sys
 from types import ModuleType
 
-from . import failure, hooks, together
+from . import ended, failure, hooks, together
 from .doors import patches
 from .place import Place
 from .watcher import Watcher
@@ -20,6 +20,7 @@ def watch() -> None:
     first = not child and place.claim(f"first-{place.local}")
     if first:
         failure.arm(place.outcome, place.local)
+    together.ends.append(ended.End(place.outcome, place.life))
     many: dict[str, list[hooks.Patch]] = {"torch._dynamo.trace_rules": [_leave_out]}
     for some in (together.patches(), patches(Watcher(place, first))):
         for name, patch in some.items():

@@ -25,7 +25,7 @@ class Place:
         self.outcome, self.run = env["MUSTER_OUTCOME_DIR"], env.get("MUSTER_RUN_DIR", "")
         self.rank, self.local = int(env["RANK"]), int(env.get("LOCAL_RANK", "0"))
         self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        self._life = env.get("MUSTER_LIFE", str(self.attempt))
+        self.life = env.get("MUSTER_LIFE", str(self.attempt))
         self.node = env.get("MUSTER_NODE", "")
         self.pid = os.getpid()
 
@@ -40,7 +40,7 @@ class Place:
 
     def claim(self, what: str) -> bool:
         """Whether this process is the first in its rank's life to be `what`."""
-        path = os.path.join(self.outcome, f".{what}.{self._life}")
+        path = os.path.join(self.outcome, f".{what}.{self.life}")
         try:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except OSError:

@@ -426,6 +426,16 @@ def test_ranks_that_train_alone_are_told_once_while_they_do_with_what_to_change(
     assert state.finding is None, "the run goes on"
 
 
+def test_ranks_that_wait_where_nobody_comes_are_told_at_once_if_all_of_them_do() -> None:
+    why = "run.sh:1: torchrun --standalone train.py: it meets at localhost:0"
+    waiting = [{**alone(number, 100.0, why), "waits": True} for number in range(3)]
+    (finding,) = [each for each in inquest.findings(run_of(*waiting), 100.5) if each.cause == Cause.ALONE]
+    assert finding.message.startswith(f"ranks 0-2 wait for others where none of them comes: {why}")
+    assert finding.lasting
+    # One that has not told may be on its way to them.
+    assert [each for each in inquest.findings(run_of(*waiting[:2]), 200.0) if each.cause == Cause.ALONE] == []
+
+
 def test_a_rank_that_fails_later_still_explains_the_restart() -> None:
     state = State(tuple(ADDRESSES), script=True)
     for event in (*(rank("began", number, 1.0) for number in range(3)), alone(0), alone(1)):
@@ -452,6 +462,7 @@ def test_too_few_ranks_that_train_alone_or_ranks_that_have_joined_are_no_finding
 
 def test_a_run_that_trained_alone_to_its_end_has_that_cause() -> None:
     assert cause_of_words("train.py trained alone: its optimizer stepped") == Cause.ALONE
+    assert cause_of_words("the run's ranks wait alone: run.sh:1: torchrun --standalone train.py") == Cause.ALONE
 
 
 def test_ranks_that_nobody_observes_raise_no_alarm_however_long_they_are_silent() -> None:

@@ -1,7 +1,9 @@
 """A script whose ranks each trained alone does not end in `done`, and one whose ranks trained together does."""
 
 import json
+import os
 import sys
+import time
 import types
 
 import pytest
@@ -100,6 +102,34 @@ def test_a_group_that_is_whole_on_one_of_several_hosts_is_that_hosts_alone(tmp_p
     assert trained_alone(tmp_path, lives(0, 1, 2, 3), 1) == ""
 
 
+def member(number, size, store, **more):
+    return {"rank": 0, "size": size, "member": number, "store": store, **more}
+
+
+def test_a_world_of_one_host_beside_one_of_all_hosts_is_no_harm(tmp_path):
+    local = [member(number, 2, "127.0.0.1:1") for number in range(2)]
+    noted(tmp_path, *local, {"rank": 0, "stepped": True})
+    assert "on this host" in trained_alone(tmp_path, lives(0, world=2), 2)
+    noted(tmp_path, *local, member(0, 2, "10.0.0.1:2"), {"rank": 0, "stepped": True, "sent": True})
+    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+
+
+def test_a_group_of_one_in_which_nothing_trains_is_nobodys_fault_but_a_launcher_of_one_node_is(tmp_path):
+    noted(tmp_path, member(0, 1, "HashStore"))
+    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+    noted(tmp_path, member(0, 1, "HashStore"), {"rank": 0, "stepped": True})
+    assert "largest process group was of 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+    noted(tmp_path, {"rank": 0, "launch": [1, 1, 1]}, member(0, 1, "127.0.0.1:1"))
+    assert "largest process group was of 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+
+
+def test_what_has_none_of_the_runs_variables_joins_nobody_unless_others_were_joined(tmp_path):
+    noted(tmp_path, {"rank": 0, "unseen": True, "command": ["python", "train.py"]})
+    assert "none of the run's variables" in trained_alone(tmp_path, lives(0, world=2), 2)
+    noted(tmp_path, {"rank": 0, "unseen": True}, member(0, 2, "10.0.0.1:2"))
+    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+
+
 def test_what_an_earlier_attempt_formed_proves_nothing(tmp_path):
     noted(tmp_path, {"rank": 0, "attempt": 0, "size": 4, "member": 0}, {"rank": 0, "attempt": 1, "stepped": True})
     assert "no process group" in trained_alone(tmp_path, lives(0, attempt=1), 4)
@@ -145,6 +175,42 @@ def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, tol
     assert told(watch, lasting(0), lasting(1)) == []
 
 
+STANDALONE = {"command": ["python", "/bin/torchrun", "--standalone", "train.py"], "given": "127.0.0.1:29500"}
+
+
+def launch(nodes, seconds, meets="localhost:0"):
+    return {
+        "rank": 0,
+        "launch": [nodes, nodes, 2],
+        "pid": os.getpid(),
+        "t": time.time() - seconds,
+        "meets": meets,
+    } | STANDALONE
+
+
+def test_a_launcher_that_waits_for_nobody_is_told_soon_and_is_hopeless_later(tmp_path, told):
+    watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
+    assert told(watch, launch(2, 1.0), of=of) == []
+    ((rank, why, hint),) = told(watch, launch(2, 10.0), of=of)
+    assert (rank, why.startswith("`torchrun --standalone train.py`: it meets at localhost:0")) == (0, True)
+    assert hint.startswith("leave --standalone out there")
+    assert watch.hopeless is None
+    assert told(watch, launch(2, 60.0), of=of) == []
+    assert watch.hopeless
+    assert told(watch, launch(2, 60.0), member(0, 4, "10.0.0.1:2", t=time.time()), of=of) == [(0, "", "")]
+    assert watch.hopeless is None
+
+
+def test_ranks_that_step_in_a_launchers_own_world_are_told_within_seconds(tmp_path, told):
+    watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
+    world = [launch(1, 20.0), *(member(number, 2, "localhost:1", t=time.time() - 15) for number in range(2))]
+    assert told(watch, *world, of=of) == []  # it may evaluate
+    assert told(watch, *world, {"rank": 0, "stepped": True, "t": time.time()}, of=of) == []
+    ((_, why, hint),) = told(watch, *world, {"rank": 0, "stepped": True, "t": time.time() - 5}, of=of)
+    assert "all 2 ranks of its process group were on this host" in why
+    assert "--standalone" in hint
+
+
 def test_a_group_that_comes_late_is_told_too(tmp_path, told):
     watch = training_alone.Watch(tmp_path)
     assert told(watch, lasting(0))
@@ -186,7 +252,7 @@ def test_the_hint_fits_the_framework_that_trains_meanwhile_and_at_the_end(tmp_pa
 
 
 def steps_of(folder):
-    return [note for note in training_alone._notes(folder) if note.get("stepped")]
+    return [note for note in training_alone.notes(folder) if note.get("stepped")]
 
 
 class Optimizer(types.ModuleType):

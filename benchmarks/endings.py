@@ -1,0 +1,222 @@
+"""Ends of trainings that the code of what was started does not tell of: is `done` said of those that went well alone?
+
+    python -m benchmarks.endings [--quick]        ONLY="tee": the cases with this word; BACKEND=docker: in
+                                               containers; HAND=0: without the rival; AT_ONCE=2: so many at a time
+
+Each case is a folder with a script or a shell script, given to `fab up`. Its truth is written beside it: `done`, or
+`failed`. Two fifths are drawn: a way to end, below a way to start. The rival is the code of the same words typed by
+hand, which is what a shell or torchrun alone says.
+"""
+
+# ruff: noqa: E501 (a script of several lines stands on one)
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figure import Row, alone, result, say
+from benchmarks.venv import HOME
+
+AT_ONCE, SEED, DRAWN = int(os.environ.get("AT_ONCE", "2")), 36, 24
+TRAIN = """
+import ctypes, os, signal, subprocess, sys, threading, time
+if "usage" in sys.argv: raise SystemExit("train.py: no such option")
+import torch, torch.distributed as dist
+def train(how="", steps=4):
+    model = torch.nn.Linear(4, 1)
+    if dist.is_initialized(): model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for step in range(steps):
+        optimizer.zero_grad(); model(torch.randn(8, 4)).square().mean().backward(); optimizer.step()
+        if step == 2 and os.environ.get("RANK", "0") == os.environ.get("AT", "0"): end(how)
+def end(how):
+    if how == "raise": raise ValueError("bad sample 7")
+    if how == "code": sys.exit(3)
+    if how == "words": raise SystemExit("no data left")
+    if how == "hard": os._exit(5)
+    if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
+    if how == "term": os.kill(os.getpid(), signal.SIGTERM)
+    if how == "abort": os.abort()
+    if how == "segv": ctypes.string_at(0)
+    if how == "ctrl-c": raise KeyboardInterrupt
+    if how == "early": sys.exit(0)
+    if how == "early hard": os._exit(0)
+if __name__ == "__main__":
+    if "early at once" in sys.argv: sys.exit(0)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1: dist.init_process_group("gloo")
+    if "load" in sys.argv: open("no/such/data")
+    train(*sys.argv[1:2])
+    if "saved" in sys.argv: open("out.pt", "w").write("x")
+    print("trained", flush=True)
+"""
+# How a training ends, and whether that is well.
+ENDS = {"": True, "early": True, "early hard": True, "raise": False, "code": False, "words": False, "hard": False,
+        "kill": False, "term": False, "abort": False, "segv": False, "ctrl-c": False, "load": False}  # fmt: skip
+# Ways in which a shell starts one, and hears nothing of its code.
+STARTS = (
+    "{} 2>&1 | tee out.log", "{} > out.log 2>&1; echo over", "{} &\nwait", "nohup {} > out.log 2>&1 &\nwait",
+    "( {} ) | cat", "set +e\n{}\necho over", "timeout 60 {} | cat", "{} |& grep -v warning; true", "X=1 {} | tail -n 5",
+    "trap 'exit 0' EXIT\n{}", "bash -c '{} | cat'", "cd . && {} | sed s/a/a/", "f() {{ {}; }}\nf | cat",
+)  # fmt: skip
+TORCHRUN = "torchrun --standalone --nproc-per-node 2 train.py {} 2>&1 | tee out.log"
+PY, HEAD = "python train.py {}", "import subprocess, sys, os, multiprocessing as mp, threading, torch\nimport train\n"
+MAIN = HEAD + "if __name__ == '__main__':\n    "
+
+
+@dataclass(frozen=True)
+class Case:
+    """`shell` is run.sh, or `python` train-all.py; `well`: its truth."""
+
+    name: str
+    well: bool
+    shell: str = ""
+    python: str = ""
+
+
+def _shell(name: str, well: bool, text: str) -> Case:
+    return Case(name, well, shell=text)
+
+
+BY_HAND = (
+    _shell("probe fails, handled, then trains", True, "python -c 'raise ValueError(1)' || true\npython train.py"),
+    _shell("probe that trains fails, then trains", True, "python train.py raise || true\npython train.py | tee out.log"),
+    _shell("tries again till it works", True, "for how in raise kill ''; do python train.py $how && break; done"),
+    _shell("tries three times in vain", False, "for i in 1 2 3; do python train.py raise && break; done\necho over"),
+    _shell("a search whose second trial fails", True,
+           "for how in '' raise ''; do python train.py $how | tee out.log; done"),
+    _shell("a search whose last trial fails, asked for", True,
+           "for how in '' '' raise; do python train.py $how || echo failed; done"),
+    _shell("a second stage fails in a pipe", False,
+           "python train.py | tee a.log\ncp train.py tune.py\npython tune.py raise | tee b.log"),
+    _shell("the only training fails, and || true", False, "python train.py raise || true"),
+    _shell("trains, and then a plot fails", True, "python train.py\npython -c 'raise ValueError(1)' || true"),
+    _shell("fails, and then an evaluation goes well", False,
+           "python train.py raise | tee out.log\npython -c 'import torch' | cat"),
+    _shell("pipefail, well", True, "set -eo pipefail\npython train.py | tee out.log"),
+    _shell("pipefail, failed", False, "set -eo pipefail\npython train.py raise | tee out.log"),
+    _shell("exec, well", True, "exec python train.py"),
+    _shell("no such option, in a pipe", False, "python -c pass\npython train.py usage 2>&1 | tee out.log"),
+    _shell("no such module, in a pipe", False, "echo 'import no_such' > other.py\npython other.py | tee out.log"),
+    _shell("nobody waits", False, "echo 'import time, train; time.sleep(5); train.train(steps=10**7)' > long.py\n"
+           "nohup python long.py > out.log 2>&1 &"),
+    _shell("nobody waits while it trains", False, "echo 'import train; train.train(steps=10**7)' > long.py\n"
+           "nohup python long.py > out.log 2>&1 &\nsleep 8"),
+    _shell("two at once, one fails", False, "python train.py &\npython train.py raise &\nwait"),
+    _shell("two at once, well", True, "python train.py &\npython train.py &\nwait"),
+    _shell("a monitor is ended", True,
+           "python -c 'import time, torch; time.sleep(99)' &\npython train.py\nkill $!\nwait"),
+    _shell("torchrun in a pipe, well", True, TORCHRUN.format("")),
+    _shell("torchrun in a pipe, rank 1 fails", False, "export AT=1\n" + TORCHRUN.format("raise")),
+    _shell("torchrun in a pipe, rank 1 is killed", False, "export AT=1\n" + TORCHRUN.format("kill")),
+    _shell("torchrun restarts its ranks", True, "cat > twice.py <<'E'\nimport os, sys, train\n"
+           "train.dist.init_process_group('gloo')\n"
+           "train.train('raise' if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else '')\nE\n"
+           "torchrun --standalone --max-restarts 1 --nproc-per-node 2 twice.py | tee out.log"),
+    Case("a thread that trains raises", False,
+         python=MAIN + "t = threading.Thread(target=train.train, args=('raise',)); t.start(); t.join()\n"),
+    Case("a thread that trains, well", True,
+         python=MAIN + "t = threading.Thread(target=train.train); t.start(); t.join()\n"),
+    Case("a thread raises that does not train", True,
+         python=MAIN + "t = threading.Thread(target=train.end, args=('raise',)); t.start(); train.train(); t.join()\n"),
+    Case("a child's failure is not asked for", False,
+         python=MAIN + "p = mp.get_context('spawn').Process(target=train.train, args=('raise',)); p.start(); p.join()\n"),
+    Case("a forked child's failure is not asked for", False,
+         python=MAIN + "p = mp.get_context('fork').Process(target=train.train, args=('raise',)); p.start(); p.join()\n"),
+    Case("a forked child, well", True,
+         python=MAIN + "p = mp.get_context('fork').Process(target=train.train); p.start(); p.join()\n"),
+    Case("mp.spawn fails", False, python=HEAD + "def go(rank, how): train.train(how)\n" + "if __name__ == '__main__':\n"
+         "    torch.multiprocessing.spawn(go, ('raise',), nprocs=2)\n"),
+    Case("a script's subprocess trains and fails", False,
+         python=MAIN + "subprocess.run([sys.executable, 'train.py', 'raise'])\n"),
+    Case("a search of subprocesses", True,
+         python=MAIN + "[subprocess.run([sys.executable, 'train.py', how]) for how in ('', 'raise', 'kill')]\n"),
+    Case("a pool's trials fail and are counted", True, python=HEAD + "def go(how):\n    try: return train.train(how)\n"
+         "    except ValueError: return 1\nif __name__ == '__main__':\n    mp.Pool(2).map(go, ['raise', '', 'raise'])\n"),
+    Case("preparation fails, handled", True,
+         python=MAIN + "subprocess.run([sys.executable, '-c', 'raise ValueError(1)'])\n    train.train()\n"),
+    Case("DataLoader workers", True, python=HEAD + "from torch.utils.data import DataLoader\nif __name__ == '__main__':\n"
+         "    list(DataLoader(list(range(20)), num_workers=2)); train.train()\n"
+         "    list(DataLoader(list(range(20)), num_workers=2, persistent_workers=True))\n"),
+)  # fmt: skip
+
+
+def drawn(count: int, seed: int = SEED) -> list[Case]:
+    """So many cases, each a way to end below a way to start, no two the same."""
+    pick = random.Random(seed)
+    pairs = pick.sample([(how, start) for how in ENDS for start in STARTS], count)
+    return [
+        Case(f"{how or 'well'}: {start.format('...')!r}", ENDS[how], start.format(PY.format(f'"{how}"')))
+        for how, start in pairs
+    ]
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """How many ends are said as they are; by hand the code alone."""
+    cases = [*BY_HAND, *drawn(DRAWN)]
+    only = os.environ.get("ONLY", "")
+    cases = [case for case in (cases[::6] if quick else cases) if only in case.name]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        said = list(threads.map(_said, cases))
+    wrong = [f"{case.name}: {words}" for case, (words, _) in zip(cases, said, strict=True) if not _right(case, words)]
+    hand = sum((code == 0) != case.well for case, (_, code) in zip(cases, said, strict=True))
+    rows = [
+        Row(
+            f"ends said wrongly, of {len(cases)}",
+            str(len(wrong)),
+            f"the code alone: {hand}" if os.environ.get("HAND") != "0" else "",
+            "",
+            "0",
+            not wrong,
+        )
+    ]
+    return result(rows, wrong)
+
+
+def _right(case: Case, words: str) -> bool:
+    return words.startswith("0") == case.well
+
+
+def _said(case: Case) -> tuple[str, int]:
+    """Code and first words of `fab up`, and the code of the same words by hand."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        folder = Path(name)
+        (folder / "train.py").write_text(TRAIN)
+        (folder / "run.sh").write_text(case.shell)
+        (folder / "all.py").write_text(case.python)
+        typed = "bash run.sh" if case.shell else "python all.py"
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path}
+        backend = os.environ.get("BACKEND", "processes")
+        line = [
+            HOME / ".venv" / "bin" / "fab",
+            "--search-root",
+            HOME,
+            "up",
+            "--backend",
+            backend,
+            "--requirements",
+            "no",
+        ]
+        done = subprocess.run(
+            [*line, "--script", typed], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+        )
+        shutil.rmtree(folder / "runs", ignore_errors=True)
+        by_hand = ["timeout", "-s", "KILL", "100", *typed.split()] if os.environ.get("HAND") != "0" else ["true"]
+        hand = subprocess.run(by_hand, cwd=folder, env=environment, capture_output=True, timeout=600)
+    words = next((each for each in done.stderr.splitlines() if each.startswith("error")), done.stdout[-200:])
+    say(
+        f"{case.name}: {done.returncode} ({'well' if case.well else 'failed'}), by hand {hand.returncode}: {words[:230]}"
+    )
+    return f"{done.returncode} {words}", hand.returncode
+
+
+if __name__ == "__main__":
+    alone(measure, __doc__)

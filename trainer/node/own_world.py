@@ -1,0 +1,222 @@
+"""Which words make a node's ranks a world of their own, and what to do about them: a line of a script, and a fix.
+
+The ranks and their launchers note where they meet, and whose command they are (trainer/watch/worlds.py). The command is
+looked for in the shell script that started it. A process whose command took the run's variables away notes nothing:
+it is met in /proc. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from muster.files import read
+
+from ..watch import worlds
+from .ends import Life
+
+_MOST_BYTES, _SHOWN = 1 << 18, 110
+# What launchers call the nodes, and where these meet; each is written with dashes here.
+_OPTIONS = (
+    *("--standalone", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--rdzv-backend", "--rdzv-endpoint"),
+    *("--rdzv-id", "--rdzv-conf", "--local-addr", "--num-machines", "--machine-rank", "--main-process-ip"),
+    *("--main-process-port", "--same-network", "--num-nodes", "--hostfile", "--include"),
+)
+_LAUNCHERS = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed)\b")
+# A value that a shell takes only where there is none is no harm.
+_SETS = re.compile(r"\bMASTER_(?:ADDR|PORT)=(?!\"?\$\{?MASTER_)")
+_CLEARS = re.compile(
+    r"\benv\s+(?:-\w*i|-\s|--ignore-env)|\bunset\b.*\b(?:PET_|MASTER_|NNODES|NODE_RANK)|\bsudo\b|\bssh\b"
+)
+_ADDRESS = re.compile(r"tcp://([^\s/?]+)|--(?:master[-_]addr|rdzv[-_]endpoint)=(\S+)")
+_ADDRESS_OPTION = re.compile(r"--(?:master[-_]addr|rdzv[-_]endpoint)")
+_GIVEN = "PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT"
+
+
+def is_local(address: str) -> bool:
+    """Whether no other machine reaches this `host:port`: a loopback, a port that is chosen only later, or a file."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback or port == "0"
+    return host == "localhost" or port == "0" or address.startswith("/")
+
+
+def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
+    """Who says that the ranks of `note` are a world of their own, with the line, and the fix; both may be empty.
+
+    `script`: the words of the run's command, for a shell that has become its last command.
+    """
+    command, at = _strings(note.get("command")), str(note.get("at", ""))
+    name, lines = shell_script(_strings(note.get("shell")), script)
+    options = [option for option in _options(command) if not lines or any(option in line for _, line in lines)]
+    launcher = bool(_LAUNCHERS.search(" ".join(command[:4])))
+    if launcher and options:
+        fix = f"leave {_list(options)} out there: without, the launcher takes the run's own, from {_GIVEN}"
+        return _show(name, _line_of(lines, command, options), _short(command)), fix
+    cleared = next((at for at, line in lines if _CLEARS.search(line)), 0)
+    if (launcher or "unseen" in note) and cleared:
+        fix = f"let the command keep its variables: {_GIVEN}, MUSTER_OUTCOME_DIR and PYTHONPATH say the run's place"
+        return _show(name, _at(lines, cleared), ""), fix
+    setting = next((at for at, line in lines if _SETS.search(line)), 0)
+    if setting:
+        return _show(name, _at(lines, setting), ""), "leave that out: MASTER_ADDR and MASTER_PORT of the run are set"
+    if launcher or "unseen" in note:
+        return _show(name, _line_of(lines, command, ()), _short(command)), ""
+    return at, ""
+
+
+def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: float) -> tuple[float, bool]:
+    """For how many seconds the one who wrote `note` has waited at an address of its own, and whether that is in vain.
+
+    Nothing where it does not wait, or where the run's own nodes meet. `noted`: all that its rank has noted. In vain
+    waits a launcher that no other node can reach, and that has not met anybody here either.
+    """
+    others, meets, given = (
+        note.get("launch", [0])[0] or note.get("joins", 0),
+        note.get("meets", ""),
+        note.get("given", ""),
+    )
+    begun = note.get("t", now)
+    if meets in ("", given) or others < 2 or not lives(note.get("pid", 0)):
+        return 0.0, False
+    if any("size" in each and each.get("t", 0.0) >= begun for each in noted):
+        return 0.0, False
+    nobody = "launch" in note and is_local(meets) and (meets.endswith(":0") or not is_local(given))
+    # A launcher that has started its ranks has met the others, or is the first of them.
+    met = "launch" in note and _has_children(note["pid"])
+    return (0.0 if met and not nobody else max(0.0, now - begun)), nobody and not met
+
+
+def note_unseen(path: Path, lives: Sequence[Life], noted: Sequence[Mapping[str, Any]]) -> None:
+    """Add to the record the processes below `lives` that have torch loaded, and not the run's variables to note it.
+
+    Only below a launcher; nothing where something was noted of a group or a step, or where their own variables lead to
+    others.
+    """
+    if not os.environ.get("MUSTER_LAUNCHER_RANKS") or any("size" in note or "stepped" in note for note in noted):
+        return
+    sessions, known = {life.pid: life for life in lives}, {note.get("pid") for note in noted if "unseen" in note}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            session = int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+            if session not in sessions or int(folder.name) in known or not _is_unseen(folder):
+                continue
+            life, about = sessions[session], worlds.command_of(int(folder.name))
+            line = {"rank": life.rank, "attempt": life.attempt, "t": time.time(), "pid": int(folder.name)}
+            with path.open("a") as file:
+                file.write(json.dumps({**line, "unseen": True, **about}) + "\n")
+
+
+def _is_unseen(process: Path) -> bool:
+    variables = (process / "environ").read_bytes().decode(errors="replace").split("\0")
+    if not variables or any(each.startswith("MUSTER_OUTCOME_DIR=") for each in variables):
+        return False
+    words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    if "python" not in os.path.basename(words[0]) or "libtorch" not in (process / "maps").read_text(errors="replace"):
+        return False
+    addresses = [each.partition("=")[2] for each in variables if each.startswith("MASTER_ADDR=")]
+    addresses += [one or other for each in words for one, other in _ADDRESS.findall(each)]
+    addresses += [words[at + 1] for at, word in enumerate(words[:-1]) if _ADDRESS_OPTION.fullmatch(word)]
+    return all(is_local(address if ":" in address else f"{address}:") for address in addresses)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process has not ended yet; one that only waits for its parent has."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def _has_children(pid: int) -> bool:
+    """Whether a process has children; True where the kernel does not say."""
+    try:
+        return any(each.read_text().strip() for each in Path(f"/proc/{pid}/task").glob("*/children"))
+    except OSError:
+        return True
+
+
+def _strings(value: object) -> list[str]:
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
+
+
+def _options(command: Sequence[str]) -> list[str]:
+    """The options of a launcher that name the nodes, as they are written: those before its script."""
+    named = []
+    for at, word in enumerate(command[1:], 1):
+        option = word.partition("=")[0]
+        is_script = word.endswith(".py") and not word.startswith("-")
+        if is_script or (word in ("-m", "--module") and not _LAUNCHERS.search(" ".join(command[at : at + 2]))):
+            break
+        if "--" + option.lstrip("-").replace("_", "-") in _OPTIONS and option.startswith("-"):
+            named.append(option)
+    return list(dict.fromkeys(named))
+
+
+def shell_script(shell: Sequence[str], script: Sequence[str]) -> tuple[str, list[tuple[int, str]]]:
+    """The shell script's name and its lines, each with its number; a continued line is one, without comments."""
+    folder, words = (shell[0], shell[1:]) if shell else (str(Path.cwd()), list(script))
+    text, name = "", ""
+    for at, word in enumerate(words):
+        if re.fullmatch(r"-\w*c", word) and at + 1 < len(words):
+            name, text = "sh -c", words[at + 1]
+            break
+        if not word.startswith("-") and not word.endswith(".py") and (word.endswith(".sh") or shell):
+            with suppress(OSError, ValueError):
+                text, name = (
+                    read(Path(folder, word), _MOST_BYTES),
+                    word if not word.startswith("/") else os.path.basename(word),
+                )
+                break
+    return name, _joined(text)
+
+
+def _joined(text: str) -> list[tuple[int, str]]:
+    lines, begun = list[tuple[int, str]](), False
+    for number, line in enumerate(text.splitlines(), 1):
+        if begun:
+            lines[-1] = (lines[-1][0], f"{lines[-1][1]} {line.strip().removesuffix(chr(92))}")
+        elif not line.lstrip().startswith("#"):
+            lines.append((number, line.strip().removesuffix(chr(92))))
+        else:
+            continue
+        begun = line.endswith("\\")
+    return lines
+
+
+def _line_of(lines: Sequence[tuple[int, str]], command: Sequence[str], options: Sequence[str]) -> tuple[int, str]:
+    """The line that starts the command, if it has one of the options or there are none; else the line that has one."""
+    own = {word for word in command[1:] if len(word) > 2}
+    starts = [(sum(word in line for word in own), -number, line) for number, line in lines if _LAUNCHERS.search(line)]
+    starts = starts or [(sum(word in line for word in own), -number, line) for number, line in lines]
+    score, number, line = max(starts, default=(0, 0, ""))
+    if options and not any(option in line for option in options):
+        return next(((at, text) for at, text in lines if any(option in text for option in options)), (-number, line))
+    return (-number, line) if score or _LAUNCHERS.search(line) else (0, "")
+
+
+def _at(lines: Sequence[tuple[int, str]], number: int) -> tuple[int, str]:
+    return next((at, line) for at, line in lines if at == number)
+
+
+def _show(name: str, line: tuple[int, str], otherwise: str) -> str:
+    number, text = line
+    if not number:
+        return f"`{otherwise}`" if otherwise else ""
+    return f"{name}:{number}: {' '.join(text.split())[:_SHOWN]}"
+
+
+def _short(command: Sequence[str]) -> str:
+    words = [os.path.basename(word) if "/bin/" in word else word for word in command]
+    return " ".join(words[1:] if words[1:] and _LAUNCHERS.search(words[1]) else words)[:_SHOWN]
+
+
+def _list(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
