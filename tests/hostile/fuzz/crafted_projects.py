@@ -403,7 +403,10 @@ def offered(random):
     count = random.choice((1, 30, 1500))
     text = "lock-version = '1.0'\n" + "".join(row.replace("{0}", str(number)) for number in range(count))
     odd = random.choice(
-        ("7", "[]", "{}", '"x"', "nan", "[7]", "[" * 40 + "]" * 40, '"' + "x" * 90_000 + '"', "[{}]", "{ sha256 = [] }")
+        (
+            *("7", "[]", "{}", '"x"', "nan", "[7]", "[" * 40 + "]" * 40, '"' + "x" * 90_000 + '"', "[{}]"),
+            *("{ sha256 = [] }", "{ sha256 = 7 }", '"https://["', '"https://h:99999/a.whl"', "[{ url = 7 }]"),
+        )
     )
     old = random.choice(
         (
@@ -421,6 +424,7 @@ def offered(random):
     digests = "".join(f" \\\n    {_HASH}" for _ in range(random.choice((1, 3, 400))))
     lines = "".join(f"a{number}==1.0{digests if number < 30 else ''}\n" for number in range(count))
     lines = random.choice((lines, lines, f"a0=={'1.' * 90_000}x\n", "a0 @ file:///x\n", "a" + "[x]" * 90_000 + "==1\n",
-                           "\\\n" * 90_000,
+                           "\\\n" * 90_000, "a\n" * 3_000_000, "aa==1\n" * 190_000,
+                           "\x0c" * 3_000_000, f"a0==1.0{digests}\n" * 1000,
                            mutate.mutated(lines.encode()[: 1 << 18], random).decode(errors="replace")))  # fmt: skip
     return {"pylock.toml": text.encode(errors="replace"), "lock.txt": lines.encode(errors="replace")}
