@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..core import toml_text
 from ..core.errors import BadAnswer, DeployError
-from ..core.fields import array, default, record, text
+from ..core.fields import array, record, text
 from .inside.tools import normal
 from .store import NAME
 
@@ -50,7 +50,7 @@ class Offer:
 def read(content: str, check: Callable[[str, str], None]) -> list[Offer]:
     """The packages of a pylock.toml. `check(name, address)` may refuse where a file is. Raises DeployError."""
     try:
-        rows = default(_ROWS, [])(toml_text.loads(content).get("packages"), "packages")
+        rows = _ROWS(toml_text.loads(content).get("packages") or [], "packages")
     except (ValueError, BadAnswer) as fault:
         raise DeployError(f"what the index offers, as uv wrote it down: {fault}", HINT) from fault
     offers = [

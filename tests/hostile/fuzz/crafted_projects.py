@@ -139,6 +139,11 @@ def needs(random):
     name = random.choice(("requirements.txt", "requirements.txt", "pyproject.toml", "uv.lock"))
     files = {"a.whl": b"x", "p/setup.py": b"x", "requirements.txt": _needs(random)}
     if name == "requirements.txt":
+        if random.random() < 0.1:
+            files |= {f"r{n}.txt": b"-r r%d.txt\n" % (n + 1) + b"-r requirements.txt\n" * 50_000 for n in range(14)}
+            files["r14.txt"] = files["requirements.txt"] = b"-r r0.txt\n./big.tar.gz\n"
+            files["big.tar.gz"] = bytes(random.choice((0, 5 << 20, 40 << 20)))
+            return files
         if random.random() < 0.3:
             count = random.choice((40, 3000))
             files |= {f"r{n}.txt": b"-r r%d.txt\n-r r%d.txt\n" % (n + 1, n * 2 % count) for n in range(count)}
