@@ -11,7 +11,7 @@ from ..core import toml_text
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import array, record, text
 from .inside.tools import normal
-from .store import NAME
+from .store import MOST_LINES, NAME
 
 HINT = "pip config list names the index; requirements may name another"
 
@@ -27,7 +27,7 @@ def _address(value: object, what: str) -> str:
 
 
 _FILE = record({}, {"hashes": record({}, {"sha256": text(64, "[0-9a-f]{64}")}), "url": _address, "path": _address})
-_ROWS = array(record({"name": text(200, NAME)}, {"wheels": array(_FILE), "sdist": _FILE, "archive": _FILE}), 5000)
+_ROWS = array(record({"name": text(200, NAME)}, {"wheels": array(_FILE), "sdist": _FILE, "archive": _FILE}), MOST_LINES)
 
 
 @dataclass(frozen=True)

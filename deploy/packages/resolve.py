@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 
 from ..core import plain_file
 from ..core.errors import DeployError, UsageError
-from . import addresses, offers, project_file, sources, stubs
+from . import addresses, offers, project_file, sources, store, stubs
 from .archives import Wheel
 from .base import Base
 from .inside.tools import FROM_BASE, NAME, comes_along, normal, read_name
@@ -184,7 +185,10 @@ class Resolving:
         options += ["--overrides", str(overrides)] if overrides.stat().st_size else []
         options += ["--output-file", str(out), *more]
         self._uv.run(["pip", "compile", *self._options(), *options, str(wanted)], self._source)
-        return list(logical(_written(out)))
+        lines = list(islice(logical(_written(out)), store.MOST_LINES + 1))
+        if len(lines) > store.MOST_LINES:
+            raise UsageError(f"more than {store.MOST_LINES:,} packages", "ask for fewer")
+        return lines
 
     def _has_all(self) -> bool:
         """Whether the base has all that is asked: such an image needs no index."""

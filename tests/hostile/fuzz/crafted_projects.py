@@ -404,7 +404,8 @@ def installed(random):
 def offered(random):
     """What uv wrote of an index: a lock, and a pylock.toml."""
     row = ('[[packages]]\nname = "a{0}"\nversion = "1.0"\nsdist = { url = "https://h/a.tar.gz", hashes = '
-           '{ sha256 = "00" } }\nwheels = [{ url = "https://h/a.whl", hashes = { sha256 = "00" } }]\n')  # fmt: skip
+           '{ sha256 = "{1}" } }\nwheels = [{ url = "https://h/a.whl", hashes = { sha256 = "{1}" } }]\n').replace(
+        "{1}", "0" * 64)  # fmt: skip
     count = random.choice((1, 30, 1500))
     text = "lock-version = '1.0'\n" + "".join(row.replace("{0}", str(number)) for number in range(count))
     odd = random.choice(
@@ -415,12 +416,12 @@ def offered(random):
     )
     old = random.choice(
         (
-            '"00"',
-            '{ sha256 = "00" }',
+            '"' + "0" * 64 + '"',
+            '{ sha256 = "' + "0" * 64 + '" }',
             '"https://h/a.whl"',
             '"1.0"',
             '"a0"',
-            '[{ url = "https://h/a.whl", hashes = { sha256 = "00" } }]',
+            '[{ url = "https://h/a.whl", hashes = { sha256 = "' + "0" * 64 + '" } }]',
         )
     )
     text = random.choice(
