@@ -162,7 +162,7 @@ class _Work:
             addresses.check_reached(address)
         of_git = git.fetch_all(needs.git, tell)
         remote = archives.fetch_all(needs, asked.settings, tell)
-        wheels = archives.wheels([*needs.files, *remote.items()])
+        wheels = archives.wheels([*needs.archives, *remote.items()])
         to_build = {word: content for word, content in remote.items() if word not in wheels}
         fetched, far = {**of_git, **to_build}, [*sources.of_git(of_git), *sources.of_archives(to_build)]
         self._fetched = {source.place: content for source, content in zip(far, fetched.values(), strict=True)}
@@ -277,7 +277,7 @@ class _Work:
 
     def _own_wheels(self, lock: Lock) -> Files:
         """The wheels of the folder, and those that were fetched by their address: no index has them."""
-        named = [*self._asked.requirements.files, *lock.fetched.items()]
+        named = [*self._asked.requirements.archives, *lock.fetched.items()]
         return {f"wheels/{archives.file_of(word)}": data for word, data in named if archives.is_wheel(word)}
 
     def _wheels(self, lock: Lock, own: Files) -> Files:

@@ -6,9 +6,12 @@ know is refused here, by file and line; and nothing names a place of this machin
 
 from __future__ import annotations
 
+import mmap
+import os
 import posixpath
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..core import plain_file
 from ..core.errors import UsageError
+from ..core.text import amount
 from . import addresses
 from .settings import without_logins
 
@@ -137,13 +141,22 @@ class Origins:
 
     def read(self, path: str, most: int) -> bytes:
         """A file of the folder; a link to another one that is sent is followed. Raises UsageError."""
-        try:
-            real = plain_file.inside(self.folder / path, self.folder)
-            if real.relative_to(self.folder.resolve()).as_posix() not in self.sent:
-                raise UsageError(f"{path}: it is a link to {real}, which is not sent", "name that file itself")
-            return plain_file.read(real, most)
-        except OSError as fault:
-            raise UsageError(f"{path}: cannot be read: {fault.strerror}", "--requirements no") from fault
+        with _told(path):
+            return plain_file.read(self._real(path), most)
+
+    def map(self, path: str, most: int) -> mmap.mmap:
+        """A file of the folder, as `read` takes it, left on the disk. Raises UsageError, also for an empty one."""
+        with _told(path), os.fdopen(plain_file.open_plain(self._real(path)), "rb") as file:
+            if not 0 < os.fstat(file.fileno()).st_size <= most:
+                raise UsageError(f"{path}: it is empty, or has more than {amount(most)}", "take it out of the file")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _real(self, path: str) -> Path:
+        """The file at that path. Raises OSError, or UsageError for a link to one that is not sent."""
+        real = plain_file.inside(self.folder / path, self.folder)
+        if real.relative_to(self._top).as_posix() not in self.sent:
+            raise UsageError(f"{path}: it is a link to {real}, which is not sent", "name that file itself")
+        return real
 
     def _address(self, text: str, here: str, where: str, editable: bool, pins: Collection[str]) -> None:
         if re.match(r"[a-z]+\+", text):
@@ -175,6 +188,15 @@ class Origins:
             ) from fault
         self._inside.add(normal)
         return normal
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """An OSError as a UsageError."""
+    try:
+        yield
+    except OSError as fault:
+        raise UsageError(f"{path}: cannot be read: {fault.strerror}", "--requirements no") from fault
 
 
 _PROJECTS = ("pyproject.toml", "setup.py")

@@ -53,6 +53,8 @@ _FACTS = shaped(
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
 )
+_MOST_STORY = 20_000  # lines
+_CUT = f"timeline.jsonl is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
 _LINE = shaped({"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag})
 _OUTCOME = shaped(
     {},
@@ -259,13 +261,19 @@ def keep_story(run_dir: Path, story: Story) -> None:
 
 
 def story_since(run_dir: Path, since: float) -> list[Happening]:
-    """The lines of the story in timeline.jsonl since then, of its first 20,000; other lines are left out."""
-    lines, content = list[Happening](), b""
-    with suppress(OSError):
-        content = own_files.read(run_dir / "timeline.jsonl", MOST_DOCUMENT)
-    for row in content.decode(errors="replace").splitlines()[:20_000]:
+    """The lines of the story in timeline.jsonl since then. Of a very long one these are the last, after one that says
+    so: whoever follows or explains a run needs its end."""
+    lines, rows, is_cut = list[Happening](), [b""], False
+    with suppress(OSError), own_files.open_inside(run_dir, "timeline.jsonl") as file:
+        about = os.fstat(file.fileno())
+        before = file.seek(max(0, about.st_size - MOST_DOCUMENT))
+        rows = file.read(MOST_DOCUMENT).rsplit(b"\n", _MOST_STORY)
+        is_cut = before > 0 or b"\n" in rows[0]
+    for row in rows[is_cut:]:
         with suppress(BadAnswer):
             lines.append(Happening(**_LINE(document(row, "timeline.jsonl"), "timeline.jsonl")))
+    if is_cut:
+        lines.insert(0, Happening(lines[0].t if lines else about.st_mtime, _CUT, grave=True))
     return [line for line in lines if line.t >= since]
 
 
