@@ -23,6 +23,7 @@ def planned(
     ranks = asked.asked_ranks(nproc)
     count = environment.asked_restarts(asked.asked_restarts(restarts), bool(script))
     own = {"PET_NPROC_PER_NODE": _number(ranks)} if ranks not in ("", "auto") else {}
+    own |= {environment.BARE_RANK: "1"} if asked.bare and not nproc else {}
     own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}
     own |= {environment.MAX_HOURS: hours} if (hours := environment.asked_hours(max_hours)) else {}
     if run_id := RunId(asked_run("--run", run)):

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..config import secrets as secret_settings
 from ..config.inventory import Cluster
+from ..config.script import ScriptCommand
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
@@ -28,7 +29,7 @@ from ..image.push import Pushed
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import alone, code, environment, folders, record
+from ..run import alone, code, environment, folders, record, resumable
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
 from ..run.span import CLOCKS_DIFFER_S
@@ -51,10 +52,13 @@ _OWN_FILES = (
 def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
+        resumes = bool(options.resume)
         options, script_run = resume.script_run(options.filled())
         options, command = options.plain()
         for note in command.notes:
             console.note(note)
+        if script_run and (other := resumable.other_than(record.path_of(script_run), command.words, options.folder)):
+            console.warn(other)
         cluster, ranks = options.load(), shown_ranks(options.rank)
         command.refuse_nodes(len(cluster.hosts), "leave it out: the run has one node a host")
         deploy_push.refuse_mixed(cluster)
@@ -78,13 +82,16 @@ def deploy(options: Options, console: Console) -> int:
             observe.refuse_missing(sessions, cluster.job)
             base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
             tag = deploy_options.tag_of(base, folder)
-            resumption = resume.choose(options.resume, sessions, facts) if options.resume else None
+            resumption = None
             if script_run:
-                resumption = resume.continue_script(script_run, facts, console.warn)
+                resumption = resume.continue_script(script_run, facts, resumes, console.warn)
+            elif options.resume:
+                resumption = resume.choose(options.resume, sessions, facts, work.arguments)
             if resumption:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
-            work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe)
+            bare = command.bare and not options.processes
+            work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe, bare=bare)
             work = replace(work, ports=group.choose_ports(list(facts.values())) if work.least else ())
             request = DeployRequest(
                 cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs, options.wait
@@ -101,6 +108,7 @@ def deploy(options: Options, console: Console) -> int:
             resumed_dir = record.folder_of(folders.RUNS, resumption.run) if resumption else None
             resume_fields = {
                 **resume.resume_fields(options),
+                **_typed(options, command),
                 "foreign": ["arguments"] if resumption and resumption.foreign else [],
             }
             running = name or (resumption.run if resumption else environment.script_name(work.script))
@@ -118,6 +126,13 @@ def deploy(options: Options, console: Console) -> int:
                 return DONE
             sent = (folder, choice) if folder else None
             return attach.follow_until_done(backend, console, interrupts, ranks, sent)
+
+
+def _typed(options: Options, command: ScriptCommand) -> dict[str, Any]:
+    """For record.json: where the script lies, and whether it was typed for one rank."""
+    return (
+        {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare} if command.words else {}
+    )
 
 
 def _overlaid(request: DeployRequest) -> DeployRequest:
@@ -230,7 +245,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
     script = options.script_words()
     if options.resume and (script or options.run):
         if script:
-            raise UsageError(f"--resume {options.resume}: it names no run of a script here", f"{FAB} runs lists them")
+            raise UsageError(f"--resume {options.resume}: it names no run of a script", f"{FAB} runs lists them")
         raise UsageError("--resume continues a run of Muster's trainer and cannot take --run", "leave out --run")
     arguments = () if script else options.trainer_arguments()
     variables = deploy_options.environment_of(options)

@@ -28,6 +28,7 @@ from ..report.console import Console
 from ..run import folders, own_files, record
 from ..run.backend import Backend
 from ..run.environment import (
+    BARE_RANK,
     IMAGE_USER,
     KEEP,
     LAUNCHER_RANKS,
@@ -265,6 +266,7 @@ class ComposeBackend(LocalBackend):
             MAX_HOURS: shared.get(MAX_HOURS, ""),
             "MUSTER_OBSERVE": shared.get(OBSERVE, ""),
             STYLE: shared.get(STYLE, ""),
+            BARE_RANK: shared.get(BARE_RANK, ""),
             SECRETS: ",".join(own.secrets),
             SECRET_FILES: ",".join(own.secret_files),
             "MUSTER_MOUNT": str(self._spec.run_dir),

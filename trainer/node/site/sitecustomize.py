@@ -56,7 +56,8 @@ def _load_watcher() -> None:
 
 
 def _note(**fields: Any) -> None:
-    place = {"rank": int(os.environ["RANK"]), "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))}
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or os.environ.get("MUSTER_ATTEMPT", "0")
+    place = {"rank": int(os.environ.get("RANK", "0")), "attempt": int(attempt)}
     line = json.dumps({**place, **fields}) + "\n"
     path = os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -186,6 +187,6 @@ def _others() -> None:
 
 
 if __name__ == "sitecustomize":
-    if "MUSTER_OUTCOME_DIR" in os.environ and "RANK" in os.environ:
+    if "MUSTER_OUTCOME_DIR" in os.environ and os.environ.keys() & {"RANK", "MUSTER_LIFE"}:
         _try(watch)
     _others()
