@@ -75,7 +75,8 @@ def deploy(given: Mapping[str, Any], console: Console) -> int:
     options = Options(script=once_a_node(given["each"], given["script"]), folder=folder, arguments=given["args"])
     options = Options(**{**vars(options), "environment": tuple(given["env"] or ()), "processes": given["nproc"]})
     deploy_options.refuse_open_secrets(options, {})
-    words, own = planned(options.script, given["args"], given["nproc"], given["restarts"], given["max_hours"], "")
+    limits = (given["nproc"], given["restarts"], given["max_hours"])
+    words, own = planned(options.script, given["args"], *limits, "", folder)
     own = {**own, **environment.asked_style(given["style"], bool(options.script)), **_variables(given)}
     own |= deploy_options.environment_of(options)
     plain, command = options.plain()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..config import script_file
 from ..config import secrets as secret_settings
 from ..config.inventory import Cluster
 from ..config.script import ScriptCommand
@@ -53,7 +54,10 @@ def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
         resumes = bool(options.resume)
-        options, script_run = resume.script_run(options.filled())
+        options = options.filled()
+        if not (options.script or options.arguments or options.resume):
+            script_file.refuse_no_script(options.folder)
+        options, script_run = resume.script_run(options)
         options, command = options.plain()
         for note in command.notes:
             console.note(note)

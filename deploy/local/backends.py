@@ -156,6 +156,7 @@ class ProcessBackend(LocalBackend):
             _refuse_without_torch()
         else:
             plan.check_processes(machine.machine())
+            script.refuse_arguments(self._spec.arguments, folders.RUNS.parent)
 
     def start(self) -> None:
         """Start the master first: the others connect to it."""
@@ -242,6 +243,8 @@ class ComposeBackend(LocalBackend):
 
     def check(self) -> None:
         """Bring the image up to date with the code. A first build takes minutes, which do not count as the run's."""
+        if not self._spec.script:
+            script.refuse_arguments(self._spec.arguments, Path.cwd())
         prepare_image(folders.CHECKOUT)
 
     def prepare(self) -> None:

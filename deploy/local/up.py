@@ -227,6 +227,9 @@ def _completed(own: environment.Script, asked: _Request) -> environment.Script:
 def _read(options: Options) -> tuple[Options, _Request]:
     """The options as numbers and paths, and with the folder of a recorded script. Raises UsageError."""
     command = typed.read(options.script, Path(options.folder or "."))
+    # In the checkout, `make up` alone shows Muster's own trainer.
+    if not (options.script or options.arguments or options.resume or (folders.IN_CHECKOUT and not options.folder)):
+        script_file.refuse_no_script(options.folder)
     choice = _choice(options, command)
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))

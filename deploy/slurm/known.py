@@ -91,9 +91,18 @@ def _flag(run: str) -> str:
 
 
 def open_start(
-    run_dir: Path, words: tuple[str, ...], script: bool, login: Host, shared: str, again: str, folder: Path | None = None
+    run_dir: Path,
+    words: tuple[str, ...],
+    script: bool,
+    login: Host,
+    shared: str,
+    again: str,
+    folder: Path | None = None,
 ) -> dict[str, bytes]:
-    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs."""
+    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs.
+
+    `folder`: what is sent with its script.
+    """
     choice = record.Choice(None, words, script=script)
     why = f"Slurm, through {login.destination}"
     earlier = record.open_start(run_dir, choice, record.SLURM, why, (), time.time())
