@@ -73,7 +73,8 @@ def refuse_no_script(folder: str) -> NoReturn:
     place = Path(folder or ".")
     first, *others = scripts_in(place) or [""]
     beside = f" ({', '.join(others[:_MOST_SHOWN])} {'lie' if len(others) > 1 else 'lies'} beside it)" * bool(others)
-    hint = f"did you mean `{_typed_again('-- ' + shlex.quote(first))}`?{beside}"
+    command = f"-- {'bash ' * first.endswith('.sh')}{shlex.quote(first)}"
+    hint = f"did you mean `{_typed_again(command)}`?{beside}"
     if not first:
         hint = f"{place.resolve()} has none: type it in the folder of your script, with {_typed_again('-- train.py')}"
     raise UsageError(f"{COMMAND}: no script is named", f"{hint}; Muster's own trainer: `{_typed_again(DEMO)}`")
