@@ -190,6 +190,11 @@ def once_a_node(each: str, script: str) -> str:
     return f"{PER_NODE} {each}" if each else script
 
 
+def as_given(words: Sequence[str], bare: bool) -> list[str]:
+    """A read command as it can be read again; `bare`: as ScriptCommand has it."""
+    return [*["python"] * (bare and words[:1] not in ([PER_NODE], (PER_NODE,))), *words]
+
+
 def as_option(words: list[str]) -> list[str]:
     """The option that gives a read command again: --each where it runs once a node, else --script."""
     return ["--each" if words[:1] == [PER_NODE] else "--script", as_typed(words)]

@@ -54,19 +54,11 @@ def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
         resumes = bool(options.resume)
-        options = options.filled()
-        if not (options.script or options.arguments or options.resume):
-            script_file.refuse_no_script(options.folder)
-        options, script_run = resume.script_run(options)
-        options, command = options.plain()
-        for note in command.notes:
-            console.note(note)
-        if script_run and (other := resumable.other_than(record.path_of(script_run), command.words, options.folder)):
-            console.warn(other)
+        options, command, script_run = _what_to_run(options, console)
         cluster, ranks = options.load(), shown_ranks(options.rank)
         command.refuse_nodes(len(cluster.hosts), "leave it out: the run has one node a host")
         deploy_push.refuse_mixed(cluster)
-        work, folder = _work(options, cluster), options.code(cluster)
+        work, folder = replace(_work(options, cluster), bare=command.bare), options.code(cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
         name = asked_run("--run", options.run)
         first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
@@ -94,8 +86,7 @@ def deploy(options: Options, console: Console) -> int:
             if resumption:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
-            bare = command.bare and not options.processes
-            work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe, bare=bare)
+            work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe)
             work = replace(work, ports=group.choose_ports(list(facts.values())) if work.least else ())
             request = DeployRequest(
                 cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs, options.wait
@@ -130,6 +121,23 @@ def deploy(options: Options, console: Console) -> int:
                 return DONE
             sent = (folder, choice) if folder else None
             return attach.follow_until_done(backend, console, interrupts, ranks, sent)
+
+
+def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCommand, RunId | None]:
+    """The options with the script to run, its command, and the recorded run of a script that goes on, if one does.
+
+    Raises UsageError, and says what is not used of the command, and what is another one than before.
+    """
+    options = options.filled()
+    if not (options.script or options.arguments or options.resume):
+        script_file.refuse_no_script(options.folder)
+    options, script_run = resume.script_run(options)
+    options, command = options.plain()
+    for note in command.notes:
+        console.note(note)
+    if script_run and (other := resumable.other_than(record.path_of(script_run), command.words, options.folder)):
+        console.warn(other)
+    return options, command, script_run
 
 
 def _typed(options: Options, command: ScriptCommand) -> dict[str, Any]:

@@ -177,10 +177,10 @@ def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, Hos
     if not own:
         resumable.refuse_unknown(run, folders.RUNS, _flag, frozenset[str]().union(*(f.runs for f in facts.values())))
     hosts = [str(host) for host in own.get("hosts", ())]
-    there = f"it ran on {', '.join(hosts)}: {FAB} deploy --hosts {','.join(hosts)} --resume {run}; or " if hosts else ""
+    again = f"it ran on {', '.join(hosts)}: {FAB} deploy --hosts {','.join(hosts)} --resume {run}; or " if hosts else ""
     raise UsageError(
         f"--resume {run}: {', '.join(facts)} {'has' if len(facts) == 1 else 'have'} no files of it",
-        f"{there}leave out --resume to start a new run",
+        f"{again}leave out --resume to start a new run",
     )
 
 

@@ -80,7 +80,7 @@ def name_of(words: Sequence[str]) -> str:
 def command_of(run_dir: Path) -> str:
     """The recorded command of a script, as `--script` takes it."""
     known = record.own(run_dir)
-    return shlex.join([*["python"] * bool(known.get("bare")), *known.get("arguments", ())])
+    return shlex.join(typed.as_given(known.get("arguments", ()), bool(known.get("bare"))))
 
 
 def newest(runs: Path, backend: str, wanted: Asked) -> Path | None:

@@ -27,8 +27,8 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     """The variables of a rank that torchrun starts with `given`; its attempt stays for those who watch it."""
     if given.get(RANK) != "1" or given.get("WORLD_SIZE") != "1" or given.get("MUSTER_LAUNCHER_RANKS"):
         return dict(given)
-    kept = {name: value for name, value in given.items() if not _TORCHRUNS.fullmatch(name)}
-    return {**kept, ATTEMPT: given.get("TORCHELASTIC_RESTART_COUNT", "0")}
+    own = {name: value for name, value in given.items() if not _TORCHRUNS.fullmatch(name)}
+    return {**own, ATTEMPT: given.get("TORCHELASTIC_RESTART_COUNT", "0")}
 
 
 def remedy(error: str) -> str:
