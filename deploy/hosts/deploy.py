@@ -97,13 +97,10 @@ def deploy(options: Options, console: Console) -> int:
             if options.dry_run:
                 _dry_run(request, console)
                 return DONE
-            for host, made in observe.make_folders(sessions, facts, cluster.job, bool(work.script)).all().items():
-                for path in made:
-                    console.note(f"{host}: made {path}")
+            _make_folders(request, console)
             resumed_dir = record.folder_of(folders.RUNS, resumption.run) if resumption else None
             resume_fields = {
-                **resume.resume_fields(options),
-                **_typed(options, command),
+                **_for_the_record(options, command),
                 "foreign": ["arguments"] if resumption and resumption.foreign else [],
             }
             running = name or (resumption.run if resumption else environment.script_name(work.script))
@@ -140,11 +137,20 @@ def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCom
     return options, command, script_run
 
 
-def _typed(options: Options, command: ScriptCommand) -> dict[str, Any]:
-    """For record.json: where the script lies, and whether it was typed for one rank."""
-    return (
-        {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare} if command.words else {}
-    )
+def _for_the_record(options: Options, command: ScriptCommand) -> dict[str, Any]:
+    """For record.json: what a resume repeats, where the script lies, and whether its command asks for no torchrun."""
+    fields: dict[str, Any] = dict(resume.resume_fields(options))
+    if command.words:
+        fields |= {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare}
+    return fields
+
+
+def _make_folders(request: DeployRequest, console: Console) -> None:
+    """Make the folders that the hosts lack, and name them."""
+    work, job = request.work, request.cluster.job
+    for host, made in observe.make_folders(request.sessions, request.facts, job, bool(work.script)).all().items():
+        for path in made:
+            console.note(f"{host}: made {path}")
 
 
 def _overlaid(request: DeployRequest) -> DeployRequest:
