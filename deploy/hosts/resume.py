@@ -66,12 +66,15 @@ def choose(
 
     Raises DeployError if the run still runs, UsageError if it has no checkpoint here.
     """
+    known = frozenset[RunId]().union(*(fact.runs for fact in facts.values()))
     if wanted != "latest":
-        refuse_going(asked("--resume", wanted, run_id), facts)
+        refuse_going(run := asked("--resume", wanted, run_id), facts)
+        if run not in known and not record.path_of(run).exists():
+            resumable.refuse_unknown(run, folders.RUNS, _flag, known)
     checkpoints = on_all(sessions, _checkpoints).all()
     if wanted == "latest":
         checkpoints = {host: _meant(by_run, arguments) for host, by_run in checkpoints.items()}
-    run = pick(wanted, checkpoints, frozenset[RunId]().union(*(fact.runs for fact in facts.values())))
+    run = pick(wanted, checkpoints, known)
     refuse_going(run, facts)
     run_dir = record.folder_of(folders.RUNS, run)
     own = record.own(run_dir)
