@@ -30,7 +30,7 @@ SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSE
 SENT_DIGEST = "MUSTER_SENT_DIGEST"
 LAUNCHER_RANKS, MAX_HOURS, ON_END = "MUSTER_LAUNCHER_RANKS", "MUSTER_MAX_HOURS", "MUSTER_ON_END"
 SHARE_KEY = "MUSTER_SHARE_KEY"
-STYLE, STYLES = "MUSTER_STYLE", ("slurm", "mpi")
+STYLE, STYLES, BARE_RANK = "MUSTER_STYLE", ("slurm", "mpi"), "MUSTER_BARE_RANK"
 CLAIM, WAIT, GROUP = "MUSTER_CLAIM", "MUSTER_WAIT", "MUSTER_GROUP"
 OVERLAY = "MUSTER_OVERLAY"
 MUSTER_NAMES = (
@@ -53,6 +53,7 @@ MUSTER_NAMES = (
     ON_END,
     SHARE_KEY,
     STYLE,
+    BARE_RANK,
     CLAIM,
     WAIT,
     GROUP,
@@ -129,7 +130,8 @@ class Script:
     often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder. `uuids`:
     of these GPUs, if they are not all of the machine's. `packages`: what was installed for it.
     `secrets`: variables that are secret; those in `secret_files` are files of /run/secrets instead. `cache`: the folder
-    of this machine where its containers keep downloads. `own`: more variables of its nodes.
+    of this machine where its containers keep downloads. `own`: more variables of its nodes. `bare`: typed so that its
+    only rank has none of torchrun's variables.
     """
 
     sent: str
@@ -145,6 +147,7 @@ class Script:
     secret_files: tuple[str, ...] = ()
     cache: str = ""
     own: Mapping[str, str] = field(default_factory=dict, hash=False)
+    bare: bool = False
 
     @property
     def ranks(self) -> int:
@@ -233,6 +236,7 @@ def local_spec(
         variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
         variables |= script.variables(rank, len(names)) if script else {}
         variables |= {LAUNCHER_RANKS: str(ranks)} if per_node else {}
+        variables |= bare_rank(bool(script and script.bare), len(names), placement.processes)
         variables |= script.packages.variables if script and script.packages else {}
         nodes.append(NodeSpec(name, rank, variables))
     words = ("--script", *arguments) if script else arguments
@@ -265,6 +269,11 @@ def node_environment(
         RUN_DIR: run_dir,
         NODE: node.name,
     }
+
+
+def bare_rank(typed: bool, nodes: int, processes: int) -> dict[str, str]:
+    """What makes the only rank of a run start as it does by hand; `typed`: its command asks for no torchrun."""
+    return {BARE_RANK: "1"} if typed and nodes == processes == 1 else {}
 
 
 def group_variable(

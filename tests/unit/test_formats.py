@@ -15,7 +15,7 @@ from deploy.host import facts
 from deploy.image import model
 from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
-from deploy.run import code, events, record
+from deploy.run import code, events, record, resumable
 from lab.answers import answers
 from muster import checkpoint
 from muster.checkpoint.manifest import FORMAT
@@ -87,7 +87,7 @@ def test_a_run_folder_of_a_newer_muster_is_refused_and_listed_as_such(run):
     for use in (
         lambda: record.find(run.parent, run.name),
         lambda: record.folder_of(run.parent, run.name),
-        lambda: record.choose(run.parent, str(run), ()),
+        lambda: resumable.choose(run.parent, str(run), resumable.Asked()),
     ):
         with pytest.raises(UsageError, match=re.escape(str(run))) as refused:
             use()

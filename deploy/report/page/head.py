@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ...config.script import as_option, as_typed
+from ...config.script import as_given, as_option, as_typed
 from ...core.program import FAB, MAKE, option
 from ...run.onward import options as onward_options
 from ...run.record import SLURM, backend_of
@@ -121,20 +121,20 @@ def again(record: Fields) -> str:
         return ""
     if backend_of(record) == SLURM:
         return f"{FAB} {record.get('again') or ''}"
+    given = as_given([str(word) for word in given], record.get("bare") is True)
     if hosts := record.get("hosts"):
-        words = [str(word) for word in given]
-        what = as_option(words) if record.get("script") else ["--args", shlex.join(words)]
-        return _deploy(record, hosts, what if words else [])
+        what = as_option(given) if record.get("script") else ["--args", shlex.join(given)]
+        return _deploy(record, hosts, what if given else [])
     workers = number(record.get("workers"))
     backend = backend_of(record)
     if record.get("script"):
         where = ["--backend", str(backend)] if backend else []
         where += ["--workers", f"{workers:.0f}"] if workers else []
-        command = shlex.join([FAB, "up", *where, *as_option([str(word) for word in given])])
+        command = shlex.join([FAB, "up", *where, *as_option(given)])
         return " ".join(filter(None, [command, str(record.get("again") or "")]))
     parts = [option("BACKEND", shlex.quote(str(backend)))] if backend else []
     parts += [] if workers is None else [option("WORKERS", f"{workers:.0f}")]
-    parts += [option("ARGS", shlex.quote(shlex.join(map(str, given))))] if given else []
+    parts += [option("ARGS", shlex.quote(shlex.join(given)))] if given else []
     return " ".join([f"{MAKE} up", *parts])
 
 
