@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from ..core import plain_file
 from ..core.errors import UsageError
-from ..core.near import near_file
+from ..core.near import near_file, near_path
 from .script import PER_NODE
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
@@ -42,6 +43,13 @@ def refuse_alone(path: str, folder: Path) -> None:
         why = "it meets no other node, and waits forever or trains alone"
         hint = f"take the option out of {path}: torchrun has the nodes, and where they meet, from the run's variables"
         raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
+
+
+def refuse_no_folder(asked: str | Path) -> NoReturn:
+    """Raise UsageError for a --folder that is none."""
+    meant = near_path(str(asked), folder=True)
+    hint = f"--folder {shlex.quote(meant)}" if meant else "leave out --folder: the folder that you are in is sent"
+    raise UsageError(f"--folder {asked}: {'a file' if os.path.isfile(asked) else 'no such folder'}", hint)
 
 
 def refuse_missing(path: str, folder: Path, hint: str = "give its path relative to --folder") -> NoReturn:

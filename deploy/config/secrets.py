@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from ..core.errors import UsageError
+from ..core.near import near_path
 from . import env_file, values
 from .values import Secret
 
@@ -66,12 +68,15 @@ def read(secrets: Iterable[Secret]) -> dict[str, str]:
     return known
 
 
+def is_likely(name: str, value: str) -> bool:
+    """Whether a variable's name sounds like a secret's, or its value has a password in it."""
+    return bool(SOUNDS.search(name) or _PASSWORD.search(value))
+
+
 def telling(secrets: Iterable[Secret], known: Mapping[str, str]) -> dict[str, str]:
     """The values that may stand nowhere else: a setting of .env, such as a model's name, may be in the code too."""
     open_ones = {
-        secret.name
-        for secret in secrets
-        if secret.in_list and not SOUNDS.search(secret.name) and not _PASSWORD.search(known.get(secret.name, ""))
+        secret.name for secret in secrets if secret.in_list and not is_likely(secret.name, known.get(secret.name, ""))
     }
     return {name: value for name, value in known.items() if name not in open_ones}
 
@@ -112,5 +117,7 @@ def _secret_file(text: str) -> Secret:
 def _env_file(text: str) -> Path:
     path = Path(os.path.expanduser(text))
     if not path.is_file():
-        raise UsageError(f"--env-file {text}: no such file", "--env-file .env")
+        meant = near_path(text, (".env",))
+        hint = f"--env-file {shlex.quote(meant)}" if meant else f"write it: echo NAME=VALUE > {shlex.quote(text)}"
+        raise UsageError(f"--env-file {text}: {'a folder' if path.is_dir() else 'no such file'}", hint)
     return path

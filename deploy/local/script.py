@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from ..config import secrets
 from ..config import values as values
-from ..config.script_file import file_of, refuse_missing, refuse_outside
+from ..config.script_file import file_of, refuse_missing, refuse_no_folder, refuse_outside
 from ..config.values import Secret
 from ..core.errors import DeployError, UsageError
 from ..image import code_layer
@@ -61,7 +61,7 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
     """
     path = Path(folder or ".")
     if not path.is_dir():
-        raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
+        refuse_no_folder(folder)
     first = file_of(script)
     if first:
         refuse_outside(first, path)

@@ -93,7 +93,7 @@ def _with_library(library: str, backend: str, again: object) -> str:
         if "--dockerfile" in given:
             how = f"in {given['--dockerfile']}: {run}"
         else:
-            image = given.get("--image", official.USUAL.tag)
+            image = given.get("--image", f"pytorch/pytorch:{official.USUAL.tag}")
             how = f"printf 'FROM {image}\\nUSER root\\n{run}\\n' > Dockerfile; then: --dockerfile Dockerfile"
     return "; ".join(filter(None, (of_system, headless, how)))
 

@@ -323,7 +323,8 @@ def asked_least(
         raise UsageError(f"--arbiter: {why}", "leave it out")
     majority = nodes // 2 + (not arbiter)
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
-        raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", f"--min-nodes {majority}")
+        hint = f"--min-nodes {majority}" if majority < nodes > 2 else "leave out --min-nodes: all nodes are needed then"
+        raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", hint)
     if nodes < 3 and not arbiter:
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
@@ -332,7 +333,7 @@ def asked_least(
         )
     if int(text) == nodes and not spares:
         raise UsageError(
-            f"--min-nodes {text}: none of {nodes} nodes could be lost", "leave it out: all are needed then"
+            f"--min-nodes {text}: none of {nodes} nodes could be lost", "leave out --min-nodes: all are needed then"
         )
     if int(text) < majority:
         raise UsageError(
