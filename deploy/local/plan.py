@@ -100,7 +100,8 @@ def how_many(asked: values.Gpus, present: int) -> int:
     number = asked if isinstance(asked, int) else len(asked)
     if number > present:
         raise UsageError(
-            f"--gpus: {text.several(number, 'GPU')} asked for, this machine has {text.several(present, 'GPU')}", ""
+            f"--gpus: {text.several(number, 'GPU')} asked for, this machine has {text.several(present, 'GPU')}",
+            f"--gpus {present}" if present else "leave out --gpus: it trains on the CPU",
         )
     return number
 
