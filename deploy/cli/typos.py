@@ -37,20 +37,20 @@ def refusal(
     """
     match = _UNKNOWN.fullmatch(message)
     if not match:
-        return UsageError(message, f"{FAB} --list, {FAB} --help {task or 'TASK'}")
+        return UsageError(message, f"{FAB} --help {task}" if task else f"{FAB} --list")
     word = _bare(match["word"])
     before = typed[typed.index(word) - 1] if word in typed[1:] else ""
     name, equals, value = word.partition("=")
     if (task, name) == ("up", "--env"):
         return UsageError("up has no option --env", f"the script has this shell's variables: {_in_front(typed)}")
     if name.startswith("-"):
-        meant = near(name, options)
+        of_script = "--" in typed and word in typed and task in _WITH_SCRIPT
+        meant = near(name, options, 0.85 if of_script else 0.7)
         help = f"{FAB} --help {task}" if task else f"{FAB} --list"
         where = f"{task} has no option {name}" if task else f"no option {name}"
-        hint = f"did you mean {meant}{equals}{value}? {help}" if meant else help
-        if "--" in typed and word in typed and task in _WITH_SCRIPT:
-            hint += f"; an option of the script stands behind it: {_behind(word, typed)}"
-        return UsageError(where, hint)
+        if of_script and not meant:
+            return UsageError(where, f"an option of the script stands behind it: {_behind(word, typed)}; or {help}")
+        return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
     if before.endswith(","):
         return UsageError(f"{word}: not an option of {task}", f"no blank after a comma: {before}{word}")
     if task in _WITH_SCRIPT and _SCRIPT.fullmatch(word):

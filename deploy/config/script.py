@@ -125,14 +125,14 @@ class ScriptCommand:
         """The text of --nproc, or what torchrun's own option says. Raises UsageError if the two differ."""
         own = str(self.processes or "")
         if own and option not in ("", own):
-            raise UsageError(f"--nproc {option}: the script's command says {own}", "give one of the two")
+            raise UsageError(f"--nproc {option}: the script's command says {own}", "leave out --nproc")
         return option or own
 
     def asked_restarts(self, option: str) -> str:
         """The text of --restarts, or what torchrun's own option says. Raises UsageError if the two differ."""
         own = "" if self.restarts is None else str(self.restarts)
         if own and option not in ("", own):
-            raise UsageError(f"--restarts {option}: the script's command says {own}", "give one of the two")
+            raise UsageError(f"--restarts {option}: the script's command says {own}", "leave out --restarts")
         return option or own
 
     def refuse_nodes(self, nodes: int, hint: str) -> None:

@@ -12,6 +12,7 @@ from typing import NoReturn
 from ..core import plain_file
 from ..core.errors import UsageError
 from ..core.near import near_file, near_path
+from ..core.program import SCRIPT
 from .script import PER_NODE
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
@@ -55,7 +56,13 @@ def refuse_no_folder(asked: str | Path) -> NoReturn:
 def refuse_missing(path: str, folder: Path, hint: str = "give its path relative to --folder") -> NoReturn:
     """Raise UsageError for a script that is not in the folder."""
     meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
-    raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}? {hint}" if meant else hint)
+    if not meant and " " in path.strip():
+        hint = (
+            f"without the quotes: -- {path}"
+            if SCRIPT == "--"
+            else f"with one pair of quotes: {SCRIPT} {shlex.quote(path)}"
+        )
+    raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}?" if meant else hint)
 
 
 def refuse_outside(path: str, folder: Path) -> None:

@@ -100,7 +100,7 @@ def _secret(text: str) -> Secret:
     if equals and not os.path.isfile(os.path.expanduser(file)):
         raise UsageError(
             f"--secret {name}=...: the text after = is not a file; never put a value there",
-            f"export {name}=... in this shell, then: --secret {name}",
+            f"export {name}=...; then: --secret {name}",
         )
     return Secret(name, Path(os.path.expanduser(file)) if equals else None)
 
@@ -118,6 +118,8 @@ def _env_file(text: str) -> Path:
     path = Path(os.path.expanduser(text))
     if not path.is_file():
         meant = near_path(text, (".env",))
-        hint = f"--env-file {shlex.quote(meant)}" if meant else f"write it: echo NAME=VALUE > {shlex.quote(text)}"
+        new = shlex.quote(str(path / ".env" if path.is_dir() else text))
+        hint = f"--env-file {shlex.quote(meant or new)}"
+        hint = hint if meant else f"write it: echo NAME=VALUE > {new}; then: {hint}"
         raise UsageError(f"--env-file {text}: {'a folder' if path.is_dir() else 'no such file'}", hint)
     return path

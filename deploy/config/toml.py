@@ -101,7 +101,11 @@ def read(path: Path) -> Table:
         data = toml_text.loads(text.decode("utf-8-sig"))
     except OSError as fault:
         meant = near_path(str(path), ("cluster.toml",))
-        hint = f"--cluster {shlex.quote(meant)}" if meant.endswith(".toml") else "name the hosts instead: --hosts a,b"
+        hint = (
+            f"--cluster {shlex.quote(meant)}"
+            if meant.endswith(".toml")
+            else "leave out --cluster, and name the hosts by --hosts"
+        )
         raise UsageError(f"{path}: cannot be read: {fault.strerror}", hint) from fault
     except UnicodeDecodeError as fault:
         raise UsageError(f"{path}: not UTF-8 text (byte {fault.start})", "save it as UTF-8") from fault

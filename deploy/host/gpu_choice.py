@@ -99,9 +99,9 @@ def _refuse_missing(asked: Asked, here: Gpus) -> None:
     if missing or (isinstance(asked, int) and asked > len(have)):
         raise UsageError(
             f"--gpus: {ask_for(asked)} asked for, the host has {several(len(have), 'GPU') if have else 'none'}",
-            f"--gpus {len(have)}"
+            f"--gpus {len(have)}; {FAB} gpus --hosts ... shows them"
             if have
-            else f"leave out --gpus: it trains on the CPU; {FAB} gpus --hosts ... shows them",
+            else "leave out --gpus: it trains on the CPU",
         )
 
 

@@ -279,7 +279,7 @@ def _refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None
         if secrets.NAMES.search(name) and len(value) >= _SECRET_LEAST:
             raise UsageError(
                 f"{where} {name}: everybody who may use a host's engine could read it",
-                f'export {name}=... in this shell, then: --secret {name} (cluster.toml: secrets = ["{name}"])',
+                f'export {name}=...; then: --secret {name} (cluster.toml: secrets = ["{name}"])',
             )
 
 
@@ -305,7 +305,10 @@ def _refuse_ours(name: str, where: str) -> None:
 def _inside(text: str) -> str:
     if path := values.inside(text):
         return path
-    raise UsageError(f"--include {text}: not a path in the folder", "relative to the folder: --include data/val.bin")
+    raise UsageError(
+        f"--include {text}: not a path in the folder",
+        "leave it out, or copy it into the folder: only what is in there is sent",
+    )
 
 
 def _refuse_module(name: str, folder: Path) -> None:
@@ -346,7 +349,8 @@ def _processes(text: str) -> Literal["auto"] | int:
     count = values.processes(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
     if count is None:
         raise UsageError(
-            f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto: one rank for each GPU, or one rank"
+            f"--nproc {text}: neither auto nor a number from 1 to 1024",
+            "--nproc auto: one rank for each GPU, or one rank",
         )
     return count
 
@@ -354,7 +358,7 @@ def _processes(text: str) -> Literal["auto"] | int:
 def _wait_lost(text: str) -> float | None:
     seconds = values.wait(text) if text else None
     if text and seconds is None:
-        raise UsageError(f"--wait-lost {text}: not a time with its unit", "--wait-lost 90s, 10m or 1h")
+        raise UsageError(f"--wait-lost {text}: not a time with its unit", "--wait-lost 90s (or 10m, 1h)")
     return seconds
 
 
@@ -362,7 +366,7 @@ def _gpus(text: str) -> values.Gpus:
     asked = values.gpus_flag(text)
     if asked is None:
         raise UsageError(
-            f"--gpus {text}: neither auto, how many, nor which", "--gpus 2, --gpus 0,3, or --gpus 3, for one"
+            f"--gpus {text}: neither auto, how many, nor which", "--gpus 2 (any two), or --gpus 0,3 (these two)"
         )
     return asked
 

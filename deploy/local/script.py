@@ -45,9 +45,7 @@ def choice_of(
     paths = {text: values.inside(text) for text in include}
     for text, path in paths.items():
         if path is None:
-            raise UsageError(
-                f"--include {text}: not a path in the folder", "relative to the folder: --include data/val.bin"
-            )
+            raise UsageError(f"--include {text}: not a path in the folder", "leave it out, or copy it into the folder")
     if (most := values.size(folder_limit or "256m")) is None:
         raise UsageError(f"--folder-limit {folder_limit}: not a size", "--folder-limit 4g")
     sources = {secret.name: secret.file for secret in named if secret.file}

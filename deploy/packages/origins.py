@@ -185,10 +185,8 @@ class Origins:
             return f"copy it into the folder, and name it there: ./{posixpath.basename(text.rstrip('/')) or 'PATH'}"
         above = posixpath.normpath(posixpath.join(self.folder.as_posix(), *[".."] * text.count("..")))
         seen = posixpath.relpath(self._top.as_posix(), posixpath.realpath(above))
-        return (
-            f"send the folder above both, as --folder {shlex.quote(above)} --requirements {shlex.quote(f'{seen}/{file}')}, "
-            f"and name the script as seen from there: {seen}/SCRIPT"
-        )
+        both = f"--folder {shlex.quote(above)} --requirements {shlex.quote(f'{seen}/{file}')}"
+        return f"send the folder above both: {both} -- {seen}/SCRIPT"
 
 
 _PROJECTS = ("pyproject.toml", "setup.py")

@@ -306,6 +306,9 @@ def asked_style(text: str, script: bool) -> dict[str, str]:
     return {STYLE: text} if text else {}
 
 
+_VOTES = "; a spare has no vote"
+
+
 def asked_least(
     text: str, nodes: int, arguments: Sequence[str], script: bool, spares: bool = False, arbiter: bool = False
 ) -> int:
@@ -329,7 +332,7 @@ def asked_least(
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
             "lost or trains on by itself",
-            f"three nodes can lose one, two can with --arbiter HOST{'; a spare has no vote' if spares else ''}",
+            f"leave out --min-nodes: of three nodes one can be lost, of two with an arbiter{_VOTES if spares else ''}",
         )
     if int(text) == nodes and not spares:
         raise UsageError(
