@@ -1,7 +1,8 @@
 """Type what a hint says: each command in it, to the letter, in the folder of the case.
 
-A command stands in backquotes, or begins with `muster` or another program. A piece of one (`--env-file x`, `-- train.py`)
-is for the line that was typed: it takes the place of the same option there, and `leave out --x` takes that one away.
+A command stands in backquotes, or begins with `muster` or another program. A piece of one (`--env-file x`,
+`-- train.py`) is for the line that was typed: it takes the place of the same option there, and `leave out --x` takes
+that one away.
 """
 
 import json
@@ -57,7 +58,8 @@ class Typist:
     def __init__(self) -> None:
         self._server = subprocess.Popen(
             [sys.executable, "-c", "from tests import typed; typed.serve()"],
-            cwd="/", env={**os.environ, "PYTHONPATH": str(HOME)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd="/", env={**os.environ, "PYTHONPATH": str(HOME)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def __call__(self, line: str, folder: Path) -> Said:
@@ -149,7 +151,7 @@ def commands(answer: Said, typed: list[str]) -> list[str]:
 
 
 def _line(part: str, answer: Said, typed: list[str]) -> str:
-    if meant := re.search(r"did you mean (?:-m )?([^?=]+)[^?]*\?", part):
+    if meant := re.search(r"did you mean (?:-m |-- )?([^?=]+)[^?]*\?", part):
         wrong = re.search(r"no option (--[\w-]+)", answer.error) or re.search(
             r"error: (?:-m )?([\w./-]+)", answer.error
         )
@@ -165,7 +167,7 @@ def _line(part: str, answer: Said, typed: list[str]) -> str:
     end = None if text.startswith(("printf", "sed", "echo")) else _ENDS.search(text)
     text = text[: end.start()] if end else text
     if text.startswith("--"):
-        words = [re.sub(r"\bFILE$", "train.py", word) for word in shlex.split(text)]
+        words = [re.sub(r"\bFILE$", "key.txt", word) for word in shlex.split(text)]
         return shlex.join(["muster", *_with(typed, words)])
     hosts = typed[typed.index("--hosts") + 1] if "--hosts" in typed else NOWHERE
     text = re.sub(r"--hosts (?:\.\.\.|a,b)", f"--hosts {hosts}", text)

@@ -39,7 +39,8 @@ def near_path(typed: str, usual: Iterable[str] = (), folder: bool = False) -> st
     with suppress(OSError, ValueError):
         names = [entry.name for entry in sorted(os.scandir(place), key=lambda entry: entry.name)[:1000]
                  if (entry.is_dir() if folder else entry.is_file())]  # fmt: skip
-        meant = near(path.name, names, 0.6) or next((name for name in usual if name in names), "")
+        alike = {Path(name).stem: name for name in names if Path(name).suffix == path.suffix}
+        meant = alike.get(near(path.stem, alike, 0.6)) or next((name for name in usual if name in names), "")
         return str(place / meant) if meant else ""
     return ""
 

@@ -307,7 +307,7 @@ def _inside(text: str) -> str:
         return path
     raise UsageError(
         f"--include {text}: not a path in the folder",
-        "leave it out, or copy it into the folder: only what is in there is sent",
+        "leave it out, or copy it into the folder",
     )
 
 
@@ -350,7 +350,7 @@ def _processes(text: str) -> Literal["auto"] | int:
     if count is None:
         raise UsageError(
             f"--nproc {text}: neither auto nor a number from 1 to 1024",
-            "--nproc auto: one rank for each GPU, or one rank",
+            "--nproc auto",
         )
     return count
 

@@ -74,9 +74,7 @@ def ranks_of(given: str) -> int | None:
     """--nproc as a number; None where it is not given, or is auto. Raises UsageError for other text."""
     count = values.processes(int(given) if re.fullmatch(r"[0-9]{1,4}", given) else given or "auto")
     if count is None:
-        raise UsageError(
-            f"--nproc {given}: neither auto nor a number from 1 to 1024", "--nproc auto: one rank a GPU, or one"
-        )
+        raise UsageError(f"--nproc {given}: neither auto nor a number from 1 to 1024", "--nproc auto")
     return None if count == "auto" else count
 
 
@@ -104,7 +102,7 @@ def how_many(asked: values.Gpus, present: int) -> int:
     if number > present:
         raise UsageError(
             f"--gpus: {text.several(number, 'GPU')} asked for, this machine has {text.several(present, 'GPU')}",
-            f"--gpus {present}" if present else "leave out --gpus: it trains on the CPU",
+            f"--gpus {present}" if present else "leave out --gpus, for the CPU",
         )
     return number
 

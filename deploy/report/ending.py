@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,12 +22,18 @@ from ..run.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
 from ..run.rank_view import RankView
-from . import file_on_other_host
+from . import file_on_other_host, packages
 from .console import Console
 from .page import run as page
 
 # Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
 _OPEN = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
+
+
+# What a script says that was written for another Python.
+_OF_OTHER_PYTHON = re.compile(
+    r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
+)
 
 
 def end(
@@ -76,6 +83,10 @@ def _hint(
     own = node_paths.get(result.node) if fetch else _here(run_dir, named_paths.all_of(words, run))
     if how := missed.hint(words, folder, choice, needs, run, own, open_end, likely and _with(likely, result)):
         return how
+    if open_end and _OF_OTHER_PYTHON.search(words):
+        python = str(record.read_json(run_dir / "environment.json").get("python") or "")
+        if re.fullmatch(r"3(?:\.[0-9]{1,3}){2}", python) and (other := packages.other_python(folder, python)):
+            return other
     return missed.of_hosts(words, str(record.own(run_dir).get("again") or "")) if fetch else ""
 
 

@@ -6,8 +6,9 @@ from tests.typed import NOWHERE, Typist
 
 HOST = f"--hosts {NOWHERE}"
 PYPROJECT = '[project]\nname = "demo"\nversion = "1"\ndependencies = []\n[project.scripts]\nmytrain = "demo:main"\n'
-FILES = {"train.py": "print(1)\n", "run.sh": "python train.py\n", "sub/other.py": "", "sub/Dockerfile": "FROM x\n",
-         "pyproject.toml": PYPROJECT, "pkg/train.py": "", "pkg/__init__.py": ""}  # fmt: skip
+FILES = {"train.py": "print(1)\n", "run.sh": "python train.py\n", "key.txt": "x",
+         "sub/other.py": "", "sub/Dockerfile": "FROM x\n", "pyproject.toml": PYPROJECT,
+         "pkg/train.py": "", "pkg/__init__.py": ""}  # fmt: skip
 TYPED = [
     f"delpoy {HOST} -- train.py",
     f"statsu {HOST}",
