@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,8 +22,9 @@ from typing import Literal, NoReturn
 from ..core import plain_file, text
 from ..core.errors import UsageError
 from ..core.near import near, near_program
-from ..core.program import SCRIPT
+from ..core.program import COMMAND, FAB, SCRIPT
 from . import runners, values
+from .secrets import is_likely
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
@@ -54,7 +56,7 @@ _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "
 _MOST_SCRIPT = 1 << 20  # bytes of a script that is read
 # torchrun starts Python unbuffered, and -B only keeps Python from writing .pyc files.
 _NO_MATTER = ("-u", "-B", "-uB", "-Bu")
-_PYTHON_OPTIONS = {"-O": "PYTHONOPTIMIZE=1", "-OO": "PYTHONOPTIMIZE=2", "-W": "PYTHONWARNINGS=...", "-X": ""}
+_PYTHON_OPTIONS = {"-OO": "PYTHONOPTIMIZE=2", "-O": "PYTHONOPTIMIZE=1", "-W": "PYTHONWARNINGS=", "-X": ""}
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 # What torch.distributed.launch gives a script; torchrun puts the number in.
 _LOCAL_RANK, _UNDERSCORE = "--local-rank=${local_rank}", "--local_rank=${local_rank}"
@@ -132,14 +134,14 @@ class ScriptCommand:
         """The text of --nproc, or what torchrun's own option says. Raises UsageError if the two differ."""
         own = str(self.processes or "")
         if own and option not in ("", own):
-            raise UsageError(f"--nproc {option}: the script's command says {own}", "give one of the two")
+            raise UsageError(f"--nproc {option}: the script's command says {own}", "leave out --nproc")
         return option or own
 
     def asked_restarts(self, option: str) -> str:
         """The text of --restarts, or what torchrun's own option says. Raises UsageError if the two differ."""
         own = "" if self.restarts is None else str(self.restarts)
         if own and option not in ("", own):
-            raise UsageError(f"--restarts {option}: the script's command says {own}", "give one of the two")
+            raise UsageError(f"--restarts {option}: the script's command says {own}", "leave out --restarts")
         return option or own
 
     def refuse_nodes(self, nodes: int, hint: str) -> None:
@@ -237,14 +239,9 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     first = words[0] if words else ""
     name = first.rpartition("/")[2]
     if _VARIABLE.match(first):
-        names = [word.partition("=")[0] for word in takewhile(_VARIABLE.match, words)]  # a value may be a secret
-        yours = [name for name in names if name not in _GIVEN]
-        hint = " ".join([*(f"--env {name}=..." for name in yours), _again(words[len(names) :], option)])
-        refuse(
-            names[0],
-            "a variable stands before the command",
-            f"{hint}; a secret: --secret {yours[0]}" if yours else hint,
-        )
+        _refuse_variables(words, "a variable stands before the command", option)
+    if name == "env" and words[1:] and _VARIABLE.match(words[1]):
+        _refuse_variables(words[1:], "variables are given to the run", option)
     if name in runners.RUNNERS:
         inner = _inner(words[1:], name)
         options, note = runners.instead(name, words[1 : len(words) - len(inner)])
@@ -270,6 +267,30 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     return ScriptCommand(words)
 
 
+def _refuse_variables(words: Sequence[str], why: str, option: str) -> NoReturn:
+    """Raise UsageError for variables in front of a script's command."""
+    given = [word for word in takewhile(_VARIABLE.match, words) if word.partition("=")[0] not in _GIVEN]
+    rest = words[len(list(takewhile(_VARIABLE.match, words))) :]
+    _refusal(option)(words[0].partition("=")[0], why, _with_variables(given, rest, option))
+
+
+def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> str:
+    """What gives the ranks these `NAME=VALUE`: options of a deploy; in front of other commands, which have the shell's.
+
+    It repeats no value that may be a secret.
+    """
+    pairs = [word.partition("=")[::2] for word in given]
+    hidden = [name for name, value in pairs if is_likely(name, value)]
+    shown = [f"{name}={'...' if name in hidden else shlex.quote(value)}" for name, value in pairs]
+    again = _again(words, option)
+    if COMMAND in ("up", "agent"):
+        own = sys.argv[1 : sys.argv.index("--")] if option == "--" else [COMMAND]
+        return " ".join([*shown, FAB, shlex.join(own), again])
+    options = [f"--env {word}" for word in shown if word.partition("=")[0] not in hidden]
+    typed = " ".join([*options, *(f"--secret {name}" for name in hidden), again])
+    return f"export {' '.join(f'{name}=...' for name in hidden)}; then: {typed}" if hidden else typed
+
+
 def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
     """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
     launcher = words[0].rpartition("/")[2]
@@ -288,9 +309,11 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
         rest.pop(0)
     first = rest[0] if rest else ""
     if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
-        variable = _PYTHON_OPTIONS[known]
-        given = f"--env {variable} " if variable else ""
-        refuse(first, "options of Python are not passed on", given + _again(_after(rest, first == known), option))
+        takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
+        value = "".join(rest[1:2]) if takes_value else first.removeprefix(known)
+        given, words = [variable + value * (known == "-W")], _after(rest, takes_value)
+        again = _with_variables(given, words, option) if variable else _again(words, option)
+        refuse(first, "options of Python are not passed on", again)
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
         refuse(shlex.join([python, *rest[:1]]), "no script is named", _typed("train.py --lr 3e-4", option))
     if first == "-m" and rest[1:2] and (launcher := _LAUNCHER_MODULES.get(rest[1])):

@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from ..core import plain_file
 from ..core.errors import UsageError
-from ..core.near import near_file
-from ..core.program import COMMAND, FAB
+from ..core.near import near_file, near_path
+from ..core.program import COMMAND, FAB, SCRIPT
 from .script import PER_NODE
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
@@ -52,10 +52,23 @@ def refuse_alone(path: str, folder: Path) -> None:
         raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
 
 
+def refuse_no_folder(asked: str | Path) -> NoReturn:
+    """Raise UsageError for a --folder that is none."""
+    meant = near_path(str(asked), folder=True)
+    hint = f"--folder {shlex.quote(meant)}" if meant else "leave out --folder: the folder that you are in is sent"
+    raise UsageError(f"--folder {asked}: {'a file' if os.path.isfile(asked) else 'no such folder'}", hint)
+
+
 def refuse_missing(path: str, folder: Path, hint: str = "give its path relative to --folder") -> NoReturn:
     """Raise UsageError for a script that is not in the folder."""
     meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
-    raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}? {hint}" if meant else hint)
+    if not meant and " " in path.strip():
+        hint = (
+            f"without the quotes: -- {path}"
+            if SCRIPT == "--"
+            else f"with one pair of quotes: {SCRIPT} {shlex.quote(path)}"
+        )
+    raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}?" if meant else hint)
 
 
 def refuse_outside(path: str, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core import docker_faults
+from . import libraries
 from .signs_kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, several, sign
 
 GPU = (
@@ -101,6 +102,8 @@ GPU = (
     several(r"Command '\['ninja'|Error building extension|torch_extensions/\S{1,200}\.so: cannot open shared",
             "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
             "exception", "compiler-missing", "library-mismatch", "gpu-arch"),
+    sign("library-missing", libraries.PATTERN, "the system, or the image, does not have the library {0}",
+         "apt-get update && apt-get install -y PACKAGE", "library-mismatch"),
     sign("library-mismatch", r"undefined symbol: (\S{1,60})|version `(GLIBC\w*_[\d.]+)' not found|"
          r"cannot open shared object file|with link time reference|"
          r"detected that PyTorch and torch\w+ were compiled with different CUDA|operator torchvision::nms does not "

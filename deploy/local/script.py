@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from ..config import secrets
 from ..config import values as values
-from ..config.script_file import file_of, refuse_missing, refuse_outside
+from ..config.script_file import file_of, refuse_missing, refuse_no_folder, refuse_outside
 from ..config.values import Secret
 from ..core.errors import USAGE, DeployError, UsageError
 from ..image import code_layer, commands
@@ -45,9 +45,7 @@ def choice_of(
     paths = {text: values.inside(text) for text in include}
     for text, path in paths.items():
         if path is None:
-            raise UsageError(
-                f"--include {text}: not a path in the folder", "relative to the folder: --include data/val.bin"
-            )
+            raise UsageError(f"--include {text}: not a path in the folder", "leave it out, or copy it into the folder")
     if (most := values.size(folder_limit or "256m")) is None:
         raise UsageError(f"--folder-limit {folder_limit}: not a size", "--folder-limit 4g")
     sources = {secret.name: secret.file for secret in named if secret.file}
@@ -61,7 +59,7 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
     """
     path = Path(folder or ".")
     if not path.is_dir():
-        raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
+        refuse_no_folder(folder)
     first = file_of(script)
     if first:
         refuse_outside(first, path)

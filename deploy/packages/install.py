@@ -35,6 +35,8 @@ from .store import Lock, Source
 
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
+# What helps where a project asks for another Python than the run has.
+OTHER_PYTHON = "activate an environment with such a Python and torch; in containers: --image NAME, or --dockerfile FILE"
 _BEFORE = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 _BUILT = record(
@@ -70,6 +72,7 @@ class Installed:
     """The packages of a run at all its places. `environments` by place, empty if the base has all that is needed.
 
     `variables`: of each place's base. `size`: bytes, 0 if they were there before. `sent`: bytes that went through here.
+    `python`: the version that all of them run.
     """
 
     lock: Lock
@@ -77,6 +80,7 @@ class Installed:
     variables: Mapping[str, Mapping[str, str]]
     size: int = 0
     sent: int = 0
+    python: str = ""
 
 
 def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
@@ -127,7 +131,7 @@ class _Work:
             store.keep(key, replace(lock, files=files), folder)
         size = max((answer["size"] for answer in done.values()), default=0)
         variables = {name: has.variables for name, has in self._has.items()}
-        return Installed(lock, names, variables, size, self._sent)
+        return Installed(lock, names, variables, size, self._sent, self._base.python)
 
     def clean(self) -> None:
         """Remove the built wheels that no install has removed."""
@@ -352,6 +356,8 @@ def hint(words: str) -> str:
     low = words.lower()
     if "excludes" in low and "of the base image" in low:
         return "loosen that line, or name a base with that version and Python 3.11: --image pytorch/pytorch:TAG"
+    if "does not satisfy python" in low or "requires-python" in low:
+        return f"{OTHER_PYTHON}; or without the packages: --requirements no"
     if "name an image with torchvision" in low:
         return f"--image pytorch/pytorch:{official.USUAL.tag}, or another that has torch and torchvision"
     if docker_faults.disk_is_full(words):

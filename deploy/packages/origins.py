@@ -10,6 +10,7 @@ import mmap
 import os
 import posixpath
 import re
+import shlex
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -172,10 +173,7 @@ class Origins:
         path = posixpath.relpath(text, top.as_posix()) if posixpath.isabs(text) else posixpath.join(here, text)
         normal = posixpath.normpath(path)
         if "\0" in text or normal.split("/")[0] == ".." or text.startswith("~"):
-            hint = "send the folder above both: --folder .."
-            if posixpath.isabs(text):
-                hint = "a path of another machine: take `@ file://...` away, or write pip list --format=freeze"
-            raise UsageError(f"{where}: it is outside the folder that is sent ({top})", hint)
+            raise UsageError(f"{where}: it is outside the folder that is sent ({top})", self._from_outside(text, where))
         if normal in self._inside:
             return normal
         try:
@@ -188,6 +186,20 @@ class Origins:
             ) from fault
         self._inside.add(normal)
         return normal
+
+    def _from_outside(self, text: str, where: str) -> str:
+        """What helps with a path outside of the folder: another machine's, or one beside the folder."""
+        file = shlex.quote(where.partition(":")[0])
+        if " @ file:" in where and ".toml" not in file:
+            # Of conda: where it built the package, which exists nowhere now. sed leaves the name, and any version does.
+            gone = "a path of the machine that built it, which is nowhere now"
+            return f"{gone}: sed -i 's/ @ file:.*//' {file}; or with versions: pip list --format=freeze > {file}"
+        if posixpath.isabs(text) or text.startswith("~"):
+            return f"copy it into the folder, and name it there: ./{posixpath.basename(text.rstrip('/')) or 'PATH'}"
+        above = posixpath.normpath(posixpath.join(self.folder.as_posix(), *[".."] * text.count("..")))
+        seen = posixpath.relpath(self._top.as_posix(), posixpath.realpath(above))
+        both = f"--folder {shlex.quote(above)} --requirements {shlex.quote(f'{seen}/{file}')}"
+        return f"send the folder above both: {both} -- {seen}/SCRIPT"
 
 
 @contextmanager

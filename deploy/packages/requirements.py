@@ -9,6 +9,7 @@ import mmap
 import os
 import posixpath
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,6 +18,7 @@ from pathlib import Path
 from ..config.wishes import Wish
 from ..core import plain_file
 from ..core.errors import UsageError
+from ..core.near import near_path
 from ..core.text import amount
 from . import project_file, requirement_lines
 from .origins import Origins
@@ -95,9 +97,12 @@ def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
         )
         if path not in sent:
             why = "Muster does not send it" if (folder / path).is_file() else f"no such file in {folder.resolve()}"
-            raise UsageError(
-                f"--requirements {asked}: {why}", "name it as seen from --folder: --requirements requirements.txt"
+            meant = near_path(str(folder / path), [name for name in DEFAULT_FILES if name in sent])
+            meant = posixpath.relpath(meant, folder) if meant else ""
+            named = (
+                f"--requirements {shlex.quote(meant)}" if meant in sent else f"without packages: --requirements {NO}"
             )
+            raise UsageError(f"--requirements {asked}: {why}", named)
         return path, False
     for name in DEFAULT_FILES:
         if name in sent and (name != "pyproject.toml" or project_file.has_needs(Origins(folder, sent), name)):

@@ -315,6 +315,9 @@ def asked_style(text: str, script: bool) -> dict[str, str]:
     return {STYLE: text} if text else {}
 
 
+_VOTES = "; a spare has no vote"
+
+
 def asked_least(
     text: str, nodes: int, arguments: Sequence[str], script: bool, spares: bool = False, arbiter: bool = False
 ) -> int:
@@ -332,16 +335,17 @@ def asked_least(
         raise UsageError(f"--arbiter: {why}", "leave it out")
     majority = nodes // 2 + (not arbiter)
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
-        raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", f"--min-nodes {majority}")
+        hint = f"--min-nodes {majority}" if majority < nodes > 2 else "leave out --min-nodes: all nodes are needed then"
+        raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", hint)
     if nodes < 3 and not arbiter:
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
             "lost or trains on by itself",
-            f"three nodes can lose one, two can with --arbiter HOST{'; a spare has no vote' if spares else ''}",
+            f"leave out --min-nodes: of three nodes one can be lost, of two with an arbiter{_VOTES if spares else ''}",
         )
     if int(text) == nodes and not spares:
         raise UsageError(
-            f"--min-nodes {text}: none of {nodes} nodes could be lost", "leave it out: all are needed then"
+            f"--min-nodes {text}: none of {nodes} nodes could be lost", "leave out --min-nodes: all are needed then"
         )
     if int(text) < majority:
         raise UsageError(

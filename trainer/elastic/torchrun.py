@@ -32,11 +32,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from muster.errors import TrainError
 
 from .. import NAME
-<<<<<<< HEAD
-from ..node import endings, ends, group, meeting, rank_pipe, share, style, torch_names
-=======
-from ..node import bare, ends, group, meeting, rank_pipe, share, style, torch_names
->>>>>>> runs
+from ..node import bare, endings, ends, group, meeting, rank_pipe, share, style, torch_names
 from ..verdict import failed, publish
 from . import epochs, forkserver, rendezvous
 
