@@ -35,7 +35,7 @@ class Place:
         torch = sys.modules.get(_DISTRIBUTED)
         if torch and torch.is_available() and torch.is_initialized():
             self.rank = int(torch.get_rank())
-            return int(torch.get_world_size()), str(torch.get_backend())
+            return int(torch.get_world_size()), _backend(torch)
         self.rank = int(os.environ.get("RANK", "0"))  # a script that starts ranks itself sets it later
         return int(os.environ.get("WORLD_SIZE", "1")), ""
 
@@ -67,6 +67,15 @@ class Place:
         """Append an event of this rank, as docs/contract.md has it. Raises OSError."""
         line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self.rank, "node": self.node}
         append(self._events(), line)
+
+
+def _backend(torch: Any) -> str:
+    """The backend of the group of all, as its user knows it. One that nobody named is one for each kind of device."""
+    name = str(torch.get_backend())
+    if name != "undefined":
+        return name
+    config = str(torch.get_backend_config())  # `cpu:gloo,cuda:nccl`
+    return ", ".join(dict.fromkeys(part.partition(":")[2] for part in config.split(",")))
 
 
 def append(path: str, line: dict[str, Any]) -> int:
