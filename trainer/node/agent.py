@@ -228,7 +228,10 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
         return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "was asked to stop")
     culprit = None if node.leaves else node.diary.culprit
     if not culprit:
-        return None
+        # Its own ranks may have ended well, in a world of their own that others came too late for.
+        well = bool(node.diary.lives) and all(life.code == DONE for life in node.diary.lives)
+        verdict = _verdict_on_end(what, arguments, node, first, name) if well else None
+        return verdict if verdict and verdict.code != DONE else None
     own_library = script.own_library(arguments)
     return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library)
 
