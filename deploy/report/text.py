@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
@@ -148,16 +150,26 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     left = {node: (files, size) for node, (files, size) in state.files_left.items() if files}
     # On hosts, each node has files of its own; on this machine they share a folder.
     unsaid = untold(state) if fetch else []
+    more = _downloads(state.downloads) if fetch else ""
     if not left:
         none = state.files_left and not unsaid
         wrote = "it wrote no files" if none else f"what it wrote: {fetch or f'{folder}/work'}"
-        return f"logs in {folder}/; {wrote}"
+        return f"logs in {folder}/; {wrote}{more}"
     if not fetch:
         files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))
-        return f"{several(files, 'file')}, {amount(size)} in {folder}/work; logs in {folder}/"
+        return f"{several(files, 'file')}, {amount(size)} in {folder}/work; logs in {folder}/{more}"
     parts = [f"{several(files, 'file')}, {amount(size)} on {node}" for node, (files, size) in left.items()]
     parts += [f"more may be on {', '.join(unsaid)}"] if unsaid else []
-    return f"{'; '.join(parts)}: {fetch}"
+    return f"{'; '.join(parts)}: {fetch}{more}"
+
+
+def _downloads(by_node: Mapping[str, tuple[int, str]]) -> str:
+    """What a fetch leaves on the hosts: the bytes, and the option that brings them."""
+    stay = {node: size for node, (size, _) in by_node.items() if size}
+    if not stay:
+        return ""
+    only = next(shlex.quote(glob.escape(place or "*")) for size, place in by_node.values() if size)
+    return f"; {amount(sum(stay.values()))} of downloads stays on {', '.join(stay)}: add --only {only}"
 
 
 def error_lines(fault: DeployError) -> list[str]:

@@ -242,6 +242,7 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
             if state.files_left
             else {}
         ),
+        **({"downloads": state.downloads} if any(size for size, _ in state.downloads.values()) else {}),
         **({"unread": state.unread} if state.unread else {}),
         **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
     }

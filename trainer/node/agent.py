@@ -204,11 +204,9 @@ def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
     try:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
-        left = work.written(folder)
+        diary.tell_kept(work.written(folder))
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
-        return
-    diary.tell_kept(left.files, left.bytes)
 
 
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str, began: float) -> Verdict | None:

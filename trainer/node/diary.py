@@ -158,11 +158,11 @@ class Diary:
             if life.code is None and (folder := self._folder(life.rank)):
                 folder.event("ended", attempt=life.attempt, world=life.world, pid=life.pid, code=code, how=how)
 
-    def tell_kept(self, files: int, size: int) -> None:
-        """Tell how many files, and bytes, the node's script has left in its folder and its home."""
+    def tell_kept(self, left: work.FileTotals) -> None:
+        """Tell how much the node's script has left in its folder and its home."""
         first = min((life.rank for life in self.lives), default=None)
         if first is not None and (folder := self._folder(first)):
-            folder.event("kept", files=files, bytes=size)
+            folder.event("kept", files=left.files, bytes=left.bytes, downloads=left.downloads, place=left.place)
 
     def _crash_place(self, life: Life) -> str:
         """Where in the script a rank was that crashed."""
