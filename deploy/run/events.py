@@ -112,6 +112,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {**_OF_RANK, "files": _STEP, "bytes": _STEP},
         {"downloads": default(_STEP, 0), "place": default(words(200), "")},
     ),
+    "outside": ({**_OF_RANK, "paths": array(words(200), 20), "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (
         {**_OF_RANK, "code": whole(-255, 255)},

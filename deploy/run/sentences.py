@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 from ..core.text import amount, several
+from .environment import CACHE
 from .events import Event
 
 
@@ -29,7 +32,20 @@ def _own_library(event: Event) -> tuple[str, bool]:
     return f"`import muster` gives the script its own {event['path']}, not Muster's library", False
 
 
+def _outside(event: Event) -> tuple[str, bool]:
+    """Files that lie where a run keeps none."""
+    first = next(iter(event["paths"]), "")
+    more = f" and {several(event['files'] - 1, 'other file')}" if event["files"] > 1 else ""
+    what = f"{event['node']}: {first}{more}, {amount(event['bytes'])} in all,"
+    if first.startswith(f"{CACHE}/"):
+        where = "which all runs share: no fetch brings it, and `clean --caches` removes it (docs/caches.md)"
+        return f"{what} lies in {CACHE}, {where}", True
+    keep = shlex.quote(first.rpartition("/")[0] or "/")
+    return f"{what} is outside what is kept, and goes with the container: `--keep {keep}` keeps it", True
+
+
 _KINDS = {
+    "outside": _outside,
     "checkpoint_failed": _checkpoint_failed,
     "checkpoint_damaged": _checkpoint_damaged,
     "shared": _shared,

@@ -43,6 +43,7 @@ from . import (
     group,
     handover,
     meeting,
+    outside,
     program,
     reached,
     script,
@@ -204,7 +205,8 @@ def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
     try:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
-        diary.tell_kept(work.written(folder))
+        contained = folder.is_mount()  # else a path is one of this machine, where it stays
+        diary.tell_kept(work.written(folder), outside.look(began) if contained else outside.Outside())
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
 

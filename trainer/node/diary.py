@@ -15,7 +15,7 @@ from muster.files import read_object
 
 from ..run_dir import RankFolder
 from ..watch.mask import Mask
-from . import script, stacks, stillness, work
+from . import outside, script, stacks, stillness, work
 from .ends import Ends, Life, Memory, ended_how
 from .members import Epoch
 
@@ -158,11 +158,13 @@ class Diary:
             if life.code is None and (folder := self._folder(life.rank)):
                 folder.event("ended", attempt=life.attempt, world=life.world, pid=life.pid, code=code, how=how)
 
-    def tell_kept(self, left: work.FileTotals) -> None:
-        """Tell how much the node's script has left in its folder and its home."""
+    def tell_kept(self, left: work.FileTotals, lost: outside.Outside) -> None:
+        """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept."""
         first = min((life.rank for life in self.lives), default=None)
         if first is not None and (folder := self._folder(first)):
             folder.event("kept", files=left.files, bytes=left.bytes, downloads=left.downloads, place=left.place)
+            if lost.count:
+                folder.event("outside", paths=lost.paths, files=lost.count, bytes=lost.bytes)
 
     def _crash_place(self, life: Life) -> str:
         """Where in the script a rank was that crashed."""
