@@ -399,7 +399,7 @@ class State:
 
     def _on_kept(self, event: Event) -> None:
         self.files_left[event["node"]] = (event["files"], event["bytes"])
-        self.downloads[event["node"]] = (event["downloads"], event["place"])
+        self.downloads[event["node"]] = (event.get("downloads", 0), event.get("place", ""))
 
     def _on_telemetry(self, event: Event) -> None:
         """No sign of life: a node whose ranks hang still has a temperature."""

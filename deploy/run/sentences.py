@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from ..core.text import amount, several
-from .environment import CACHE
+from .environment import CACHE, RUNS_IN_CONTAINER
 from .events import Event
 
 
@@ -33,15 +33,16 @@ def _own_library(event: Event) -> tuple[str, bool]:
 
 
 def _outside(event: Event) -> tuple[str, bool]:
-    """Files that lie where a run keeps none."""
+    """Files that lie where a run keeps none, or shares none."""
     first = next(iter(event["paths"]), "")
     more = f" and {several(event['files'] - 1, 'other file')}" if event["files"] > 1 else ""
-    what = f"{event['node']}: {first}{more}, {amount(event['bytes'])} in all,"
+    wrote = f"{event['node']}: the script wrote {first}{more} ({amount(event['bytes'])})"
     if first.startswith(f"{CACHE}/"):
-        where = "which all runs share: no fetch brings it, and `clean --caches` removes it (docs/caches.md)"
-        return f"{what} lies in {CACHE}, {where}", True
+        return f"{wrote} among the downloads of all runs: a fetch leaves it there (docs/caches.md says where)", True
+    if first.startswith(RUNS_IN_CONTAINER.removesuffix("s")):
+        return f"{wrote} beside its folder: at a restart no other host gets it", False
     keep = shlex.quote(first.rpartition("/")[0] or "/")
-    return f"{what} is outside what is kept, and goes with the container: `--keep {keep}` keeps it", True
+    return f"{wrote} where nothing is kept: it goes with the container; `--keep {keep}` keeps it", True
 
 
 _KINDS = {

@@ -1,6 +1,6 @@
-"""What a script in a container wrote where nothing is kept: it goes with the container, or lies among downloads.
+"""What a script in a container wrote elsewhere than into its folder, its home and the kept paths.
 
-Standard library only.
+It goes with the container, lies among the downloads of all runs, or beside the script's folder. Standard library only.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import caches, replaceable
 
-# Of the image and the kernel: a user of a container writes no results there.
-_SYSTEM = frozenset(["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "usr"])
+# Of the image and the kernel; of Muster, in a run's folder.
+_SYSTEM = r"bin|boot|dev|etc|lib|lib32|lib64|proc|run|sbin|sys|usr"
+_OURS = (
+    r"\..*|work|home|keep|sent|torn|nodes|outcome|telemetry|scalars|logs|ranks|checkpoints|tensorboard|"
+    r"(?:sent|copies|config|environment|record|outcome|preflight|code)\.json|"
+    r"(?:metrics.*|timeline)\.jsonl|report\.html|code\.diff"
+)
 # What tempfile, torch and multiprocessing call what they throw away themselves.
 _PASSING = re.compile(r"tmp[a-z0-9_]{8}|torchelastic_.*|torchinductor_.*|pymp-.*")
 # Of torch.hub: the name has the beginning of the content's digest.
@@ -23,29 +28,33 @@ _DIGEST = re.compile(r".*-([0-9a-f]{8,64})\.\w+")
 _MOST_ENTRIES, _NAMED = 200_000, 3
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outside:
-    """Files outside what is kept: how many, their bytes, and the paths of the largest ones."""
+    """Files in one place: the paths of the largest, how many there are, and their bytes."""
 
-    count: int = 0
-    bytes: int = 0
-    paths: list[str] = field(default_factory=list)
-
-
-def look(since: float, root: Path = Path("/"), shared: Path = caches.FOLDER) -> Outside:
-    """Find what has been written since then on the container's own disk, and among the downloads of all runs."""
-    new = []
-    for top in (root, *([shared] if os.path.ismount(shared) else [])):
-        for path, status in _files(top):
-            inside, written = str(path.relative_to(top)), max(status.st_ctime, status.st_mtime)
-            if written > since and not replaceable.kind_of(inside, status.st_size) and not _is_of_torch_hub(path):
-                new.append((status.st_size, str(path)))
-    largest = [path for _, path in sorted(new, reverse=True)[:_NAMED]]
-    return Outside(len(new), sum(size for size, _ in new), largest)
+    paths: list[str]
+    files: int
+    bytes: int
 
 
-def _files(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The plain files on the disk of `top`, as far as a user of the container may write them."""
+def look(since: float, run_folder: Path, root: Path = Path("/"), shared: Path = caches.FOLDER) -> Iterator[Outside]:
+    """Yield what has been written since then on the container's own disk, among the downloads, and beside `work/`."""
+    places = {root: _SYSTEM, **({shared: ""} if shared.is_mount() else {}), run_folder: _OURS}
+    for top, ours in places.items():
+        new = [
+            (status.st_size, str(path))
+            for path, status in _files(top, re.compile(ours))
+            if max(status.st_ctime, status.st_mtime) > since
+            and not replaceable.kind_of(str(path.relative_to(top)), status.st_size)
+            and not _is_of_torch_hub(path)
+        ]
+        if new:
+            largest = [path for _, path in sorted(new, reverse=True)[:_NAMED]]
+            yield Outside(largest, len(new), sum(size for size, _ in new))
+
+
+def _files(top: Path, ours: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
+    """The plain files on the disk of `top` that a user of the container has written; not below what is ours there."""
     disk, folders, seen = top.stat().st_dev, [top], 0
     while folders and seen < _MOST_ENTRIES:
         folder = folders.pop()
@@ -55,7 +64,7 @@ def _files(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
             continue
         seen += len(entries)
         for entry in entries:
-            if _PASSING.fullmatch(entry.name) or (folder.parent == folder and entry.name in _SYSTEM):
+            if _PASSING.fullmatch(entry.name) or (folder == top and ours.fullmatch(entry.name)):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
