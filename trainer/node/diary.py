@@ -162,7 +162,7 @@ class Diary:
         """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept."""
         first = min((life.rank for life in self.lives), default=None)
         if first is not None and (folder := self._folder(first)):
-            folder.event("kept", files=left.files, bytes=left.bytes, downloads=left.downloads, place=left.place)
+            folder.event("kept", **asdict(left))
             for place in elsewhere:
                 folder.event("outside", **asdict(place))
 

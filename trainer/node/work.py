@@ -40,11 +40,13 @@ _AT_ONCE, _PIECE = 8, 1 << 20
 class FileTotals:
     """What a script left in its folder and its home: how many files, and their bytes.
 
-    `downloads`: the bytes of those that can be had again, which are not among them; `place`: the folder of them all.
+    `top`: the one folder of the run that they are in, empty if in several. `downloads`: the bytes of those that can be
+    had again, which are not among them; `place`: the folder of them all.
     """
 
     files: int
     bytes: int
+    top: str = ""
     downloads: int = 0
     place: str = ""
 
@@ -221,7 +223,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
 def written(run_folder: Path) -> FileTotals:
     """What the script has written so far on this host; what can be had again is no file of these."""
     sent, copies, sizes = _manifest(run_folder), _known_copies(run_folder), list[int]()
-    downloads, places = 0, set[str]()
+    downloads, places, tops = 0, set[str](), set[str]()
     for top in (WORK, HOME, KEEP):
         for path, status in _files(run_folder / top):
             if f"{top}/{path}" in copies:
@@ -235,7 +237,9 @@ def written(run_folder: Path) -> FileTotals:
                     places.add(os.path.dirname(f"{top}/{path}"))
             else:
                 sizes.append(status.st_size)
-    return FileTotals(len(sizes), sum(sizes), downloads, os.path.commonpath(places) if places else "")
+                tops.add(top)
+    place = os.path.commonpath(places) if places else ""
+    return FileTotals(len(sizes), sum(sizes), tops.pop() if len(tops) == 1 else "", downloads, place)
 
 
 def save_changes(run_folder: Path, folder: Path, since: float) -> None:

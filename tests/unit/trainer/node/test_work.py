@@ -40,7 +40,7 @@ def test_a_later_start_replaces_what_was_sent_and_keeps_what_the_script_wrote(ru
     assert work.prepare(run, sent) == []
     assert (run / "work/train.py").read_text() == "version 2"
     assert (run / "work/outputs/ckpt.pt").read_text() == "weights"
-    assert work.written(run) == work.FileTotals(1, 7)
+    assert work.written(run) == work.FileTotals(1, 7, "work")
 
 
 def test_a_file_that_was_sent_and_changed_by_the_script_stays_and_is_named(run, sent):
@@ -101,10 +101,10 @@ def test_what_is_kept_counts_the_home_and_leaves_out_what_can_be_had_again(run, 
     download(run)
     (run / "home/results.txt").write_text("123")
     place = "home/.cache/huggingface/hub/models--a--b"
-    assert work.written(run) == work.FileTotals(1, 3, 140, place)
+    assert work.written(run) == work.FileTotals(1, 3, "home", 140, place)
     (run / "keep/data/out").mkdir(parents=True)
     (run / "keep/data/out/train.py").write_text("12")
-    assert work.written(run) == work.FileTotals(2, 5, 140, place)
+    assert work.written(run) == work.FileTotals(2, 5, "", 140, place)
 
 
 @pytest.mark.parametrize(
