@@ -129,6 +129,8 @@ def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console:
     names = tuple(str(name) for name in record.facts(run_dir).get("nodes", ()))
     state = State(names or tuple(files), script=script)
     state.files_left = {node: (left["files"], left["bytes"]) for node, left in files.items()}
+    rows = (outcome.get("downloads") or {}).items()
+    state.remains = {node: {"downloads": size, "place": place} for node, (size, place) in rows}
     state.evaluated = {"values": outcome.get("values") or {}, "samples": outcome.get("samples") or 0}
     if step:
         state.ranks[0] = RankView(0, "", step=step)

@@ -201,6 +201,11 @@ def give_to_image_user(run_dir: Path) -> None:
 def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
     """Write outcome.json and timeline.jsonl; returns the outcome. `seconds`: since this start."""
     values = state.evaluated.get("values", {})
+    downloads = {
+        node: [event["downloads"], event.get("place", "")]
+        for node, event in state.remains.items()
+        if event.get("downloads")
+    }
     outcome = {
         "t": round(time.time(), 3),
         "verdict": result.verdict,
@@ -218,6 +223,7 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
             if state.files_left
             else {}
         ),
+        **({"downloads": downloads} if downloads else {}),
         **({"unread": state.unread} if state.unread else {}),
         **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
     }

@@ -44,6 +44,7 @@ from . import (
     group,
     handover,
     meeting,
+    outside,
     program,
     reached,
     script,
@@ -206,11 +207,10 @@ def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
     try:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
-        left = work.written(folder)
+        contained = folder.is_mount()  # else a path is one of this machine, where it stays
+        diary.tell_kept(work.written(folder), outside.look(began, folder) if contained else ())
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
-        return
-    diary.tell_kept(left.files, left.bytes)
 
 
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str, began: float) -> Verdict | None:
