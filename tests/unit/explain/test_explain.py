@@ -209,6 +209,7 @@ def test_the_next_step_is_a_command_everywhere():
         "quota",
         "pip",
         "nc",
+        "grep",
         "ibstat",
         "ibv_devinfo",
         "ssh-keygen",
