@@ -222,8 +222,8 @@ def _of_little(
     past = [hit for hit in hits if hit.weight == Weight.CAUSE or by_script(hit)]
     if past:
         latest = _of(past[-1], hits, root)
-        said = any(max(r.well, r.badly) > r.progress or r.roots for r in readings)
-        how = "" if said else ", and nothing says how it ended"
+        known = any(max(r.well, r.badly) > r.progress or r.roots for r in readings)
+        how = "" if known else ", and nothing says how it ended"
         return replace(latest, what=f"{latest.what}; lines of training follow it{how}")
     alive = _still(hits, readings)
     worse = any(r.victims or r.roots or r.badly or r.traced or r.errors for r in readings)
