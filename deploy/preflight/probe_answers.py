@@ -182,7 +182,7 @@ _FACTS = record(
 _LISTEN = record(
     {"ports": array(_PORT, 100), "sampled": array(whole(1, 65535), 100)},
     {
-        "failed": table(_DIGITS, record({"error": words(200), "holder": words(200)}), 100),
+        "failed": table(_DIGITS, record({"error": words(200), "holder": words(200)}, {"probe": flag}), 100),
         "routes": table(text(100), either(_FAILED, address), 100),
         "ways": table(text(100), either(_FAILED, address), 1000),
         "names": _NAMES,
