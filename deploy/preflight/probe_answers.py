@@ -118,6 +118,7 @@ _RESOURCES = record(
         "ports_from": whole(0, 1 << 16),
         "threads": row(whole(0, 1000), whole(0, 1000)),
         "pids": _SIZE,
+        "denied": flag,
         "pace": row(_SECONDS, _SECONDS, real(0.0, 1e6)),
     },
 )
@@ -175,7 +176,7 @@ _FACTS = record(
         "rdma": _RDMA,
         "rdma_devices": flag,
         "verbs": whole(-1, 1 << 16),
-        "mounts": table(text(4096), text(2, "r?w?"), 1000),
+        "mounts": table(text(4096), text(4, "r?w?o?[fe]?"), 1000),
         "time": real(0.0, 1e11),
     },
 )

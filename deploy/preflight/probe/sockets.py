@@ -93,7 +93,7 @@ def way(address):
 
     No interface: the main table has no route there.
     """
-    wanted, best, found = int.from_bytes(socket.inet_aton(address), sys.byteorder), -1, ("", "")
+    wanted, best, nearest = int.from_bytes(socket.inet_aton(address), sys.byteorder), -1, ("", "")
     for line in text("/proc/net/route").splitlines()[1:]:
         cells = line.split()
         if len(cells) < 8:
@@ -101,8 +101,8 @@ def way(address):
         to, by, mask = (int(cells[place], 16) for place in (1, 2, 7))
         bits = bin(mask).count("1")
         if wanted & mask == to and bits > best:
-            best, found = bits, (socket.inet_ntoa(by.to_bytes(4, sys.byteorder)) if by else "", cells[0])
-    return found
+            best, nearest = bits, (socket.inet_ntoa(by.to_bytes(4, sys.byteorder)) if by else "", cells[0])
+    return nearest
 
 
 def firewall():
