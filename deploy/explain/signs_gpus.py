@@ -46,7 +46,10 @@ GPU = (
     sign("gpu-xid", r"Xid \(?[^)]{0,40}\)?: (\d+)", "the driver reports Xid {0}", KERNEL, "gpu-faulty"),
     hint("gpu-faulty", r"PCIe Bus Error|AER: (?:Unc|C)orrect",
          "the bus of a GPU or a network card has errors", KERNEL),
-    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection) error|"
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: .{0,60}(?:device rules|device filters|cgroup)",
+         "the NVIDIA runtime may not set the container's device rules: its engine has no root, or is in a container",
+         "sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true"),
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|mount|ldcache|container) error|"
          r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file",
          docker_faults.named("gpu-runtime").what, docker_faults.named("gpu-runtime").command, "gpu-driver"),
     sign("gpu-hidden", r"nvidia-container-cli(?:\.real)?: device error: (\S{1,100}): unknown device",

@@ -208,7 +208,7 @@ def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
         contained = folder.is_mount()  # else a path is one of this machine, where it stays
-        diary.tell_kept(work.written(folder), outside.look(began, folder) if contained else ())
+        diary.tell_kept(_first_rank(), work.written(folder), outside.look(began, folder) if contained else ())
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
 

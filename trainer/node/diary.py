@@ -164,10 +164,12 @@ class Diary:
             if life.code is None and (folder := self._folder(life.rank)):
                 folder.event("ended", attempt=life.attempt, world=life.world, pid=life.pid, code=code, how=how)
 
-    def tell_kept(self, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
-        """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept."""
-        first = min((life.rank for life in self.lives), default=None)
-        if first is not None and (folder := self._folder(first)):
+    def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
+        """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept.
+
+        `first`: the node's first rank. A run that is stopped early has files of ranks that nobody has noted yet.
+        """
+        if folder := self._folder(first):
             folder.event("kept", **asdict(left))
             for place in elsewhere:
                 folder.event("outside", **asdict(place))
