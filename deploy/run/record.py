@@ -56,13 +56,9 @@ _FACTS = shaped(
 _MOST_STORY = 20_000  # lines
 _CUT = f"timeline.jsonl is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
 _LINE = shaped({"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag})
+_NUMBER = optional(real())
 _OUTCOME = shaped(
-    {},
-    {
-        "verdict": optional(text(20)),
-        "step": optional(whole()),
-        **dict.fromkeys(("accuracy", "seconds"), optional(real())),
-    },
+    {}, {"verdict": optional(text(20)), "step": optional(whole()), "accuracy": _NUMBER, "seconds": _NUMBER}
 )
 # A record names the backend of real hosts so, and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
