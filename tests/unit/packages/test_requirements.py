@@ -148,3 +148,13 @@ def test_a_git_source_of_a_uv_lock_keeps_its_folder(tmp_path):
         (tmp_path / path).write_text(text)
     needs = requirements.read(tmp_path, "uv.lock", set(texts))
     assert needs.git == ("git+https://host/r.git@0123456789abcdef#subdirectory=libs/x",)
+
+
+def test_files_that_name_each_other_ten_thousand_times_are_read_once(tmp_path):
+    for number in range(14):
+        again = "-r requirements.txt\n" * 10_000
+        (tmp_path / f"r{number}.txt").write_text(f"-r r{number + 1}.txt\n{again}")
+    (tmp_path / "r14.txt").write_text("tqdm\n")
+    (tmp_path / "requirements.txt").write_text("-r r0.txt\n")
+    sent = {path.name for path in tmp_path.iterdir()}
+    assert {path for path, _ in requirements.read(tmp_path, "requirements.txt", sent).files} == sent
