@@ -150,9 +150,9 @@ def test_a_git_source_of_a_uv_lock_keeps_its_folder(tmp_path):
     assert needs.git == ("git+https://host/r.git@0123456789abcdef#subdirectory=libs/x",)
 
 
-def test_files_that_name_each_other_ten_thousand_times_are_read_once(tmp_path):
+def test_files_that_name_each_other_often_are_read_once(tmp_path):
     for number in range(14):
-        again = "-r requirements.txt\n" * 10_000
+        again = "-r requirements.txt\n" * 500
         (tmp_path / f"r{number}.txt").write_text(f"-r r{number + 1}.txt\n{again}")
     (tmp_path / "r14.txt").write_text("tqdm\n")
     (tmp_path / "requirements.txt").write_text("-r r0.txt\n")
