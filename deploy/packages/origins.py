@@ -142,12 +142,12 @@ class Origins:
 
     def read(self, path: str, most: int) -> bytes:
         """A file of the folder; a link to another one that is sent is followed. Raises UsageError."""
-        with _told(path):
+        with _readable(path):
             return plain_file.read(self._real(path), most)
 
     def map(self, path: str, most: int) -> mmap.mmap:
         """A file of the folder, as `read` takes it, left on the disk. Raises UsageError, also for an empty one."""
-        with _told(path), os.fdopen(plain_file.open_plain(self._real(path)), "rb") as file:
+        with _readable(path), os.fdopen(plain_file.open_plain(self._real(path)), "rb") as file:
             if not 0 < os.fstat(file.fileno()).st_size <= most:
                 raise UsageError(f"{path}: it is empty, or has more than {amount(most)}", "take it out of the file")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -203,8 +203,8 @@ class Origins:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """An OSError as a UsageError."""
+def _readable(path: str) -> Iterator[None]:
+    """Turn an OSError into a UsageError."""
     try:
         yield
     except OSError as fault:

@@ -95,6 +95,13 @@ def read(path: Path, most: int = MOST) -> bytes:
     return data
 
 
+def read_end(path: Path, most: int) -> tuple[bytes, bool]:
+    """The last bytes of a regular file, and whether there are more before them. Raises OSError for a link or a pipe."""
+    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+        start = file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most), start > 0
+
+
 def lines(path: Path, most: int) -> Iterator[bytes]:
     """The lines of a regular file, none longer than `most` bytes. Raises OSError for a link or a pipe."""
     with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:

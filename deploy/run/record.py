@@ -58,14 +58,9 @@ _FACTS = shaped(
 _MOST_STORY = 20_000  # lines
 _CUT = f"timeline.jsonl is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
 _LINE = shaped({"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag})
+_NUMBER = optional(real())
 _OUTCOME = shaped(
-    {},
-    {
-        "verdict": optional(text(20)),
-        "step": optional(whole()),
-        "accuracy": optional(real()),
-        "seconds": optional(real()),
-    },
+    {}, {"verdict": optional(text(20)), "step": optional(whole()), "accuracy": _NUMBER, "seconds": _NUMBER}
 )
 # A record names the backend of real hosts so, and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
@@ -241,19 +236,17 @@ def keep_story(run_dir: Path, story: Story) -> None:
 
 
 def story_since(run_dir: Path, since: float) -> list[Happening]:
-    """The lines of the story in timeline.jsonl since then. Of a very long one these are the last, after one that says
-    so: whoever follows or explains a run needs its end."""
+    """The lines of the story in timeline.jsonl since then. Of a very long one the last, below one that says so."""
     lines, rows, is_cut = list[Happening](), [b""], False
-    with suppress(OSError), own_files.open_inside(run_dir, "timeline.jsonl") as file:
-        about = os.fstat(file.fileno())
-        before = file.seek(max(0, about.st_size - MOST_DOCUMENT))
-        rows = file.read(MOST_DOCUMENT).rsplit(b"\n", _MOST_STORY)
-        is_cut = before > 0 or b"\n" in rows[0]
+    with suppress(OSError):
+        content, is_cut = own_files.read_end(run_dir / "timeline.jsonl", MOST_DOCUMENT)
+        rows = content.rsplit(b"\n", _MOST_STORY)
+    is_cut |= b"\n" in rows[0]
     for row in rows[is_cut:]:
         with suppress(BadAnswer):
             lines.append(Happening(**_LINE(document(row, "timeline.jsonl"), "timeline.jsonl")))
     if is_cut:
-        lines.insert(0, Happening(lines[0].t if lines else about.st_mtime, _CUT, grave=True))
+        lines.insert(0, Happening(lines[0].t if lines else time.time(), _CUT, grave=True))
     return [line for line in lines if line.t >= since]
 
 

@@ -188,7 +188,8 @@ def test_very_many_short_lines_cost_little(tmp_path, name, line) -> None:
 @pytest.mark.parametrize("pad", [0, 300])
 def test_of_a_very_long_story_the_end_is_told_and_the_cut_said(tmp_path, capsys, pad) -> None:
     run = tmp_path / "r1"
-    run.mkdir()
+    (run / "logs").mkdir(parents=True)
+    (run / "logs" / "rank-1.log").write_text("step 1 loss 0.1\n")
     (run / "record.json").write_text(samples.RECORD)
     dull = json.dumps({"t": 1795238480.0, "text": "epoch" + "x" * pad, "grave": False})
     last = json.dumps({"t": 1795238481.0, "text": "rank 1 (b) was killed by SIGKILL", "grave": True})

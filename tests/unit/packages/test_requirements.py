@@ -170,3 +170,13 @@ def test_a_git_source_of_a_uv_lock_keeps_its_folder(tmp_path):
 def test_a_project_that_asks_for_another_python_is_known_by_its_range(asked, fits):
     text = f'[project]\nname = "x"\nrequires-python = "{asked}"\n'
     assert project_file.other_python(text, "3.11.7") == ("" if fits else asked)
+
+
+def test_files_that_name_each_other_often_are_read_once(tmp_path):
+    for number in range(14):
+        again = "-r requirements.txt\n" * 500
+        (tmp_path / f"r{number}.txt").write_text(f"-r r{number + 1}.txt\n{again}")
+    (tmp_path / "r14.txt").write_text("tqdm\n")
+    (tmp_path / "requirements.txt").write_text("-r r0.txt\n")
+    sent = {path.name for path in tmp_path.iterdir()}
+    assert {path for path, _ in requirements.read(tmp_path, "requirements.txt", sent).files} == sent

@@ -36,3 +36,9 @@ def test_a_torchvision_for_another_torch_is_refused_before_it_fails_in_the_ranks
     assert not resolve.other_torch({"torchvision==0.28.0"}, cuda)
     assert not resolve.other_torch({"tqdm==1.0"}, cpu)
     assert not resolve.other_torch({"torchvision==0.28.0"}, {**cpu, "torchvision": "0.28.0+cpu"})
+
+
+def test_an_empty_wheel_is_refused_by_its_path(folder):
+    (folder / "wheels" / WHEEL).write_bytes(b"")
+    with pytest.raises(UsageError, match=f"wheels/{WHEEL}: it is empty"):
+        requirements.read(folder, "requirements.txt", {"requirements.txt", f"wheels/{WHEEL}"})
