@@ -429,6 +429,12 @@ def compiled_backward():
     whole(torch.ones(1, requires_grad=True))
 
 
+def scripted():
+    text = "def whole(batch: Tensor):\n    loss = batch.sum()\n    torch.autograd.backward([loss])\n    return loss"
+    batch = torch.ones(2, requires_grad=True)
+    print(torch.jit.CompilationUnit(text).whole(batch), batch.grad)
+
+
 def lbfgs():
     model = small()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)

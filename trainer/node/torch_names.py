@@ -32,12 +32,14 @@ NAMES = {
     "torch._dynamo.trace_rules:_recompile_re": "torch.compile passes over what watches a script",
     "torch.autograd:Variable._execution_engine": "a wait in the middle of backward",
     "torch._C:_len_torch_dispatch_stack": "a script's loss under a dispatch mode is not misread",
+    "torch.jit._builtins:_find_builtin": "a script that has torch.jit compile a call of backward",
+    "torch.jit._builtins:_register_builtin": "a script that has torch.jit compile a call of backward",
     "torch.autograd:_profiler_enabled": "what a script profiles has nothing of the watching in it",
     "torch._C._distributed_c10d:_dump_fr_trace": "which collectives do not agree in a run that hangs",
     "torch._C._distributed_c10d:_dump_fr_trace_json": "which collectives do not agree in a run that hangs",
     "torch.distributed.rpc.api:_is_current_rpc_agent_set": "whether a script's ranks were together by RPC",
 }
-# Of objects that a script makes, or has; the tests that compare what is seen with what a script knows fail without them.
+# Of objects that a script makes, or has; the tests that compare what is seen with what it knows fail without them.
 OF_OBJECTS = {
     "_torchdynamo_inline": "torch.compile looks into the function of torch that is watched, and not into the watching",
     "_scale": "the scale of a GradScaler, which a script's loss is divided by",
