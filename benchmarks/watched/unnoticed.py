@@ -23,6 +23,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 import types
 import unittest
@@ -37,7 +38,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-PATIENCE = datetime.timedelta(seconds=60)
+PATIENCE, LIMIT_S = datetime.timedelta(seconds=60), 180
 OWN, RANK, WORLD = os.environ["OWN"], int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 # Addresses, times, process ids, names of temporary files, ports, and lines of torch's own C++.
 CHANGES = re.compile(
@@ -154,9 +155,9 @@ def wrong_calls():
 
 
 def formed_again():
-    for timeout in (None, torch.distributed.default_pg_timeout):
-        os.environ["TORCHELASTIC_RESTART_COUNT"] += "0"
-        dist.init_process_group(backend="gloo", timeout=timeout)
+    for at in range(2):
+        where = f"file://{os.getcwd()}/store-{at}"
+        dist.init_process_group(backend="gloo", init_method=where, rank=RANK, world_size=WORLD, timeout=PATIENCE)
         dist.all_reduce(torch.ones(1))
         dist.destroy_process_group(group=None)
     dist.destroy_process_group()
@@ -649,6 +650,7 @@ def outcome(name, place):
         os.dup2(out, 1)
         os.dup2(out, 2)
         code = 0
+        signal.alarm(LIMIT_S)
         try:
             torchs_own(name) if name.startswith("test_") else globals()[name]()
         except SystemExit as end:
@@ -660,6 +662,9 @@ def outcome(name, place):
         atexit._run_exitfuncs()
         os._exit(code if isinstance(code, int) else 1)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    open(os.path.join(OWN, name, f"done-{RANK}"), "w").close()
+    while not all(os.path.exists(os.path.join(OWN, name, f"done-{rank}")) for rank in range(WORLD)):
+        time.sleep(0.02)  # else one rank's next case waits for the others' last
     with open(said, errors="replace") as file:
         return [code, CHANGES.sub("*", file.read())]
 
