@@ -23,6 +23,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 import types
 import unittest
@@ -37,7 +38,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-PATIENCE = datetime.timedelta(seconds=60)
+PATIENCE, LIMIT_S = datetime.timedelta(seconds=60), 180
 OWN, RANK, WORLD = os.environ["OWN"], int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 # Addresses, times, process ids, names of temporary files, ports, and lines of torch's own C++.
 CHANGES = re.compile(
@@ -83,6 +84,12 @@ class Fails(torch.autograd.Function):
         raise ZeroDivisionError("on the way back")
 
 
+def join(more=""):
+    """Form the group of all ranks by a file of the case: the store of torchrun has keys of other cases."""
+    where = f"file://{os.getcwd()}/store{more}"
+    dist.init_process_group(backend="gloo", init_method=where, rank=RANK, world_size=WORLD, timeout=PATIENCE)
+
+
 def small():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
@@ -105,7 +112,7 @@ def train(model, optimizer=None, steps=3, loader=None):
 
 
 def groups():
-    dist.init_process_group("gloo")
+    join()
     first, last = dist.new_group([0]), dist.new_group(ranks=[WORLD - 1], backend="gloo")
     print(first is dist.GroupMember.NON_GROUP_MEMBER, last is dist.GroupMember.NON_GROUP_MEMBER)
     mine, all_of = dist.new_subgroups(1)
@@ -154,15 +161,15 @@ def wrong_calls():
 
 
 def formed_again():
-    for timeout in (None, torch.distributed.default_pg_timeout):
-        os.environ["TORCHELASTIC_RESTART_COUNT"] += "0"
-        dist.init_process_group(backend="gloo", timeout=timeout)
+    for at in range(2):
+        join(at)
         dist.all_reduce(torch.ones(1))
         dist.destroy_process_group(group=None)
     dist.destroy_process_group()
 
 
 def mesh():
+    join()
     both = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
     print(both["dp"].get_local_rank(), both["tp"].size(), both)
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -174,6 +181,7 @@ def mesh():
 def sharded(shape=(WORLD,), names=("dp",)):
     from torch.distributed.fsdp import fully_shard
 
+    join()
     model = small()
     where = init_device_mesh("cpu", shape, mesh_dim_names=names)
     for layer in (model[0], model[2], model):
@@ -205,7 +213,7 @@ def sharded_checkpoint():
 def pipeline():
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
-    dist.init_process_group("gloo")
+    join()
     stage = PipelineStage(nn.Linear(4, 4), RANK, WORLD, torch.device("cpu"))
     schedule, losses = ScheduleGPipe(stage, 2, loss_fn=lambda out, want: (out - want).pow(2).mean()), []
     optimizer = torch.optim.SGD(stage.submod.parameters(), 0.1)
@@ -216,7 +224,7 @@ def pipeline():
 
 
 def evaluation():
-    dist.init_process_group("gloo")
+    join()
     model = DistributedDataParallel(small())
     optimizer = train(model, loader=DataLoader(Rows(), 2, num_workers=1))
     with torch.no_grad():
@@ -290,7 +298,7 @@ def bad_row_of_a_worker():
 
 
 def fails_on_the_way_back():
-    dist.init_process_group("gloo")
+    join()
     model = DistributedDataParallel(small())
     loss = Fails.apply(model(torch.ones(1, 4))).sum()
     try:
@@ -348,7 +356,7 @@ def modes():
             print("dispatch", function)
             return function(*args, **(kwargs or {}))
 
-    dist.init_process_group("gloo")
+    join()
     model = DistributedDataParallel(small())
     for mode in (Counts, CountsToo, lambda: FlopCounterMode(display=False), lambda: torch.device("cpu")):
         with mode() as entered:
@@ -364,7 +372,7 @@ def own_tensor_class():
             print(getattr(function, "__name__", function))
             return super().__torch_function__(function, types, args, kwargs or {})
 
-    dist.init_process_group("gloo")
+    join()
     for _ in range(3):
         weight = torch.ones(2, requires_grad=True)
         (weight.as_subclass(Own) * 2).sum().backward()
@@ -372,7 +380,7 @@ def own_tensor_class():
 
 
 def profiled():
-    dist.init_process_group("gloo")
+    join()
     model = DistributedDataParallel(small())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with torch.profiler.profile() as profile:
@@ -429,6 +437,12 @@ def compiled_backward():
     whole(torch.ones(1, requires_grad=True))
 
 
+def scripted():
+    text = "def whole(batch: Tensor):\n    loss = batch.sum()\n    torch.autograd.backward([loss])\n    return loss"
+    batch = torch.ones(2, requires_grad=True)
+    print(torch.jit.CompilationUnit(text).whole(batch), batch.grad)
+
+
 def lbfgs():
     model = small()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
@@ -449,7 +463,7 @@ def hooks_of_its_own():
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    dist.init_process_group("gloo")
+    join()
     model = DistributedDataParallel(small())
     register_optimizer_step_post_hook(lambda *_: print("all"))
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
@@ -557,7 +571,7 @@ def no_variables():
 def other_ways():
     from torch.distributed import rpc
 
-    dist.init_process_group("gloo", rank=RANK, world_size=WORLD)
+    join()
     works = [dist.isend(torch.ones(1), (RANK + 1) % WORLD), dist.irecv(torch.ones(1), (RANK - 1) % WORLD)]
     print([work.wait() for work in works])
     dist.monitored_barrier()
@@ -565,7 +579,8 @@ def other_ways():
     store.set(f"{RANK}", "1")
     store.wait([f"{each}" for each in range(WORLD)])
     print(rpc.is_available(), dist.get_world_size(), dist.get_backend_config())
-    rpc.init_rpc(f"w{RANK}", rank=RANK, world_size=WORLD)
+    meets = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{os.getcwd()}/rpc")
+    rpc.init_rpc(f"w{RANK}", rank=RANK, world_size=WORLD, rpc_backend_options=meets)
     print(rpc.rpc_sync(f"w{(RANK + 1) % WORLD}", torch.add, args=(torch.ones(1), 1)))
     rpc.shutdown()
 
@@ -610,7 +625,7 @@ def torchs_own(name):
     torch.manual_seed(0)
     case = Case(name)
     case.rank, case.file_name = RANK, "store"
-    dist.init_process_group("gloo", f"file://{os.getcwd()}/store", PATIENCE, WORLD, RANK)
+    join()
     os.makedirs("barrier", exist_ok=True)
     own.Barrier.barrier_id = 0
     own.Barrier.sync(timeout=60)
@@ -630,7 +645,7 @@ def torchs_own(name):
             dist.destroy_process_group()
 
 
-def outcome(name, place):
+def outcome(name):
     """Run a case in a child; how it ended, and what it printed."""
     said = os.path.join(OWN, f"said-{RANK}")
     if not (pid := os.fork()):
@@ -638,11 +653,11 @@ def outcome(name, place):
         os.makedirs(folder, exist_ok=True)
         os.chdir(folder)
         os.environ["TEMP_DIR"] = folder
-        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(1000 * (place + 1))  # torchrun's store has a part for each
         out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(out, 1)
         os.dup2(out, 2)
         code = 0
+        signal.alarm(LIMIT_S)
         try:
             torchs_own(name) if name.startswith("test_") else globals()[name]()
         except SystemExit as end:
@@ -654,11 +669,14 @@ def outcome(name, place):
         atexit._run_exitfuncs()
         os._exit(code if isinstance(code, int) else 1)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    open(os.path.join(OWN, name, f"done-{RANK}"), "w").close()
+    while not all(os.path.exists(os.path.join(OWN, name, f"done-{rank}")) for rank in range(WORLD)):
+        time.sleep(0.02)  # else one rank's next case waits for the others' last
     with open(said, errors="replace") as file:
         return [code, CHANGES.sub("*", file.read())]
 
 
-PARTS = ("small", "train", "spawned", "outcome", "torchs_own", "init_device_mesh", "backward")
+PARTS = ("join", "small", "train", "spawned", "outcome", "torchs_own", "init_device_mesh", "backward")
 ALL = [name for name, value in globals().items() if inspect.isfunction(value) and value.__module__ == __name__]
 if __name__ == "__main__":
     found, cases = (
@@ -671,8 +689,8 @@ if __name__ == "__main__":
         sys.modules["expecttest"].TestCase = unittest.TestCase
         os.environ |= {"BACKEND": "gloo", "TEMP_DIR": OWN, "INIT_METHOD": ""}
         importlib.import_module("torch.testing._internal.distributed.distributed_test")
-    for at, case in enumerate(cases):
+    for case in cases:
         print(case, flush=True)
-        found[case] = outcome(case, at)
+        found[case] = outcome(case)
         with open(os.path.join(OWN, f"rank-{RANK}.json"), "w") as file:
             json.dump(found, file, indent=1)

@@ -32,6 +32,8 @@ NAMES = {
     "torch._dynamo.trace_rules:_recompile_re": "torch.compile passes over what watches a script",
     "torch.autograd:Variable._execution_engine": "a wait in the middle of backward",
     "torch._C:_len_torch_dispatch_stack": "a script's loss under a dispatch mode is not misread",
+    "torch.jit._builtins:_find_builtin": "a script that has torch.jit compile a call of backward",
+    "torch.jit._builtins:_register_builtin": "a script that has torch.jit compile a call of backward",
     "torch.autograd:_profiler_enabled": "what a script profiles has nothing of the watching in it",
     "torch._C._distributed_c10d:_dump_fr_trace": "which collectives do not agree in a run that hangs",
     "torch._C._distributed_c10d:_dump_fr_trace_json": "which collectives do not agree in a run that hangs",

@@ -70,11 +70,19 @@ def wrap(
         if not hasattr(real, "__wrapped__"):  # what is a wrapper already has its own words for it
             call.__signature__ = sys.modules["inspect"].signature(real)  # type: ignore[attr-defined]
     setattr(owner, name, call)
-    if isinstance(owner, ModuleType):  # others may have taken it from there by name
-        for module in list(sys.modules.values()):
-            names = getattr(module, "__dict__", {})
-            if names.get(name) is real:
-                names[name] = call
+    if isinstance(owner, ModuleType):
+        _replace(name, real, call)
+
+
+def _replace(name: str, real: Any, call: Any) -> None:
+    """Put the wrapper where others have taken the function from its module; a forked rank has all of torch loaded."""
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        if names.get(name) is real:
+            names[name] = call
+    scripted = sys.modules.get("torch.jit._builtins")
+    if scripted and (operator := scripted._find_builtin(real)):
+        scripted._register_builtin(call, operator)
 
 
 def quiet(act: Callable[..., Any], fails: Callable[[Exception], object] = _pass) -> Callable[..., Any]:
