@@ -123,7 +123,7 @@ def _is_unseen(process: Path) -> bool:
     if "python" not in os.path.basename(words[0]) or "libtorch" not in (process / "maps").read_text(errors="replace"):
         return False
     addresses = [each.partition("=")[2] for each in variables if each.startswith("MASTER_ADDR=")]
-    addresses += [one or other for each in words for one, other in _ADDRESS.findall(each)]
+    addresses += [of_url or of_option for each in words for of_url, of_option in _ADDRESS.findall(each)]
     addresses += [words[at + 1] for at, word in enumerate(words[:-1]) if _ADDRESS_OPTION.fullmatch(word)]
     return all(is_local(address if ":" in address else f"{address}:") for address in addresses)
 

@@ -81,13 +81,13 @@ class Watch:
         if _world(lives) > 1:
             own_world.note_unseen(self._outcome / _NAME, living, noted)
         news = list[tuple[int, dict[str, Any]]]()
-        found = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
-        self.hopeless = next((of for of in found.values() if of.hopeless), None)
-        for key, of in sorted(found.items()):
+        loners = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
+        self.hopeless = next((of for of in loners.values() if of.hopeless), None)
+        for key, of in sorted(loners.items()):
             if self._reported.get(key) != of.waits:
                 news.append((key[0], {"why": of.why, "hint": of.hint, "world": _world(lives), "waits": of.waits}))
-        over = sorted(self._reported.keys() & {_key(life) for life in living} - found.keys())
-        self._reported = {key: of.waits for key, of in found.items()}
+        over = sorted(self._reported.keys() & {_key(life) for life in living} - loners.keys())
+        self._reported = {key: of.waits for key, of in loners.items()}
         return [*news, *((rank, {"why": ""}) for rank, _ in over)]
 
 
@@ -106,8 +106,10 @@ def _alone(
     if not (why := _unjoined(noted, lives, _hosts(lives))):
         return None
     of_world = any("launch" in note or note.get("size", 0) > 1 for note in own)
-    since = [note.get("t", now) for note in own if "unseen" in note or (of_world and note.get("stepped"))]
-    if not any(note.get("lasting") for note in own) and now - min(since, default=now) < _GROUP_SECONDS:
+    steps = [note.get("t", now) for note in own if of_world and note.get("stepped")]
+    unseen = [note.get("t", now) for note in own if "unseen" in note]
+    lasts = now - min(steps, default=now) >= _GROUP_SECONDS or now - min(unseen, default=now) >= _WAIT_SECONDS
+    if not lasts and not any(note.get("lasting") for note in own):
         return None
     return Alone(f"{why}{_whose(noted, script)}", _hint(noted, lives, script))
 
