@@ -49,6 +49,11 @@ def is_local(address: str) -> bool:
     return host == "localhost" or port == "0" or address.startswith("/")
 
 
+def is_launcher(note: Mapping[str, Any]) -> bool:
+    """Whether the command of a note is a launcher that is known by its name."""
+    return bool(_LAUNCHERS.search(" ".join(_strings(note.get("command"))[:4])))
+
+
 def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
     """Who says that the ranks of `note` are a world of their own, with the line, and the fix; both may be empty.
 
@@ -57,7 +62,7 @@ def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
     command, at = _strings(note.get("command")), str(note.get("at", ""))
     name, lines = _shell_script(_strings(note.get("shell")), script)
     options = [option for option in _options(command) if not lines or any(option in line for _, line in lines)]
-    launcher = bool(_LAUNCHERS.search(" ".join(command[:4])))
+    launcher = is_launcher(note)
     if launcher and options:
         fix = f"leave {_list(options)} out there: without, the launcher takes the run's own, from {_GIVEN}"
         return _show(name, _line_of(lines, command, options), _short(command)), fix

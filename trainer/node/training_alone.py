@@ -114,8 +114,11 @@ def _alone(
         return None
     of_world = any("launch" in note or note.get("size", 0) > 1 for note in own)
     steps = [note.get("t", now) for note in own if of_world and note.get("stepped")]
-    unseen = [note.get("t", now) for note in own if "unseen" in note]
-    lasts = now - min(steps, default=now) >= _GROUP_SECONDS or now - min(unseen, default=now) >= _WAIT_SECONDS
+    # One process without the run's variables may help for a while; a launcher, or several of them, do its work.
+    unseen = [note for note in own if "unseen" in note]
+    works = len(unseen) > 1 or any(map(own_world.is_launcher, unseen))
+    begun = max((note.get("t", now) for note in unseen[:2]), default=now) if works else now
+    lasts = now - min(steps, default=now) >= _GROUP_SECONDS or now - begun >= _WAIT_SECONDS
     if not lasts and not any(note.get("lasting") for note in own):
         return None
     return Alone(f"{why}{_whose(noted, script)}", _hint(noted, lives, script))
