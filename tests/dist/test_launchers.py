@@ -238,7 +238,7 @@ def test_a_launcher_in_a_script_with_a_world_of_its_own_fails_with_the_line_that
     done = up("bash run.sh")
     error = done.stderr[done.stderr.index("error: ") :]
     assert done.returncode == 1, done.stderr
-    assert "run.sh trained alone: all 2 ranks of its process group were on this host" in error.splitlines()[0]
+    assert " trained alone: all 2 ranks of its process group were on this host" in error.splitlines()[0]
     assert line in error
     assert "leave --nnodes" in error
 
@@ -258,7 +258,7 @@ def test_what_a_script_starts_with_an_environment_of_its_own_does_not_count_as_t
     (tmp_path / "run.sh").write_text("env -i PATH=$PATH torchrun --standalone step.py")
     done = up("bash run.sh")
     assert done.returncode == 1, done.stderr
-    assert "trained alone: what works below it has none of the run's variables" in done.stderr
+    assert " trained alone: what works below it has none of the run's variables" in done.stderr
     assert "run.sh:1: env -i" in done.stderr
 
 

@@ -154,8 +154,8 @@ class Node:
                 self.diary.tell_throttled(rank, held)
             for rank, why in alone.look(self.diary.lives):
                 self.diary.tell_alone(rank, why)
-            if alone.hopeless and not self._verdicts():
-                self._give_up(alone.hopeless)
+            if alone.final and not self._asked and not self._verdicts():
+                self._give_up(alone.final)
             now = time.monotonic()
             if self.limit.look():
                 with suppress(OSError):
@@ -174,9 +174,9 @@ class Node:
             _wait(torchrun, _POLL_SECONDS)
 
     def _give_up(self, of: training_alone.Alone) -> None:
-        """End the run: its ranks wait for others where none of them can come."""
+        """End the run: this node's ranks wait for others where none of them can come, or have trained without them."""
         first = min((life.rank for life in self.diary.lives), default=0)
-        fault = TrainError(f"the run's ranks wait alone: {of.why}", of.hint)
+        fault = TrainError(f"its ranks {'wait' if of.waits else 'trained'} alone: {of.why}", of.hint)
         verdict = failed(first, self.diary.node, 0, fault)
         publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
 

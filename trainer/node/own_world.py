@@ -49,6 +49,11 @@ def is_local(address: str) -> bool:
     return host == "localhost" or port == "0" or address.startswith("/")
 
 
+def is_launcher(note: Mapping[str, Any]) -> bool:
+    """Whether the command of a note is a launcher that is known by its name."""
+    return bool(_LAUNCHERS.search(" ".join(_strings(note.get("command"))[:4])))
+
+
 def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
     """Who says that the ranks of `note` are a world of their own, with the line, and the fix; both may be empty.
 
@@ -57,7 +62,7 @@ def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
     command, at = _strings(note.get("command")), str(note.get("at", ""))
     name, lines = shell_script(_strings(note.get("shell")), script)
     options = [option for option in _options(command) if not lines or any(option in line for _, line in lines)]
-    launcher = bool(_LAUNCHERS.search(" ".join(command[:4])))
+    launcher = is_launcher(note)
     if launcher and options:
         fix = f"leave {_list(options)} out there: without, the launcher takes the run's own, from {_GIVEN}"
         return _show(name, _line_of(lines, command, options), _short(command)), fix
@@ -123,7 +128,7 @@ def _is_unseen(process: Path) -> bool:
     if "python" not in os.path.basename(words[0]) or "libtorch" not in (process / "maps").read_text(errors="replace"):
         return False
     addresses = [each.partition("=")[2] for each in variables if each.startswith("MASTER_ADDR=")]
-    addresses += [one or other for each in words for one, other in _ADDRESS.findall(each)]
+    addresses += [of_url or of_option for each in words for of_url, of_option in _ADDRESS.findall(each)]
     addresses += [words[at + 1] for at, word in enumerate(words[:-1]) if _ADDRESS_OPTION.fullmatch(word)]
     return all(is_local(address if ":" in address else f"{address}:") for address in addresses)
 

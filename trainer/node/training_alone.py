@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from muster.errors import DONE
 from muster.files import object_of
 
 from . import own_world, torch_names
@@ -48,46 +49,52 @@ def observed(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Alone:
-    """Why a rank is alone, and what to change. `waits`: it trains not, but waits; `hopeless`: for long, for nobody."""
+    """Why a rank is alone, and what to change. `waits`: it trains not, but waits; `in_vain`: for long, for nobody."""
 
     why: str
     hint: str
     waits: bool = False
-    hopeless: bool = False
+    in_vain: bool = False
 
 
 class Watch:
     """Looks every second whether the ranks of a node train alone, or wait where no other node comes.
 
     `separate`: they may, and nothing is told. `script`: the words of the run's command. What counts is a rank whose
-    optimizer still steps a while after its first step, or one that stepped in a group that joins nobody.
+    optimizer still steps a while after its first step, or one that stepped in a group that joins nobody. `final`: the
+    node's ranks have ended well in a world of their own, or wait in vain: the run cannot become what was asked.
     """
 
     def __init__(self, outcome: Path, separate: bool = False, script: Sequence[str] = ()) -> None:
         self._outcome, self._separate, self._script = outcome, separate, script
         self._next = 0.0
         self._reported: dict[tuple[int, int], bool] = {}
-        self.hopeless: Alone | None = None
+        self._ended: list[tuple[int, int]] = []
+        self.final: Alone | None = None
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any]]]:
         """Ranks that by now train or wait alone, each with `why`, `hint` and `waits`; with an empty `why` those that
         have joined."""
         now = time.monotonic()
-        if self._separate or now < self._next:
+        ended = [_key(life) for life in lives if life.code == DONE]
+        # Others may end because they miss ranks that have just ended: those have to say first how they trained.
+        if self._separate or (now < self._next and (len(ended) < len(lives) or ended == self._ended)):
             return []
-        self._next = now + _EVERY_SECONDS
+        self._next, self._ended = now + _EVERY_SECONDS, ended
         living = [life for life in lives if life.code is None]
         noted, at = _notes_of(self._outcome, lives), time.time()
         if _world(lives) > 1:
             own_world.note_unseen(self._outcome / _NAME, living, noted)
         news = list[tuple[int, dict[str, Any]]]()
-        found = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
-        self.hopeless = next((of for of in found.values() if of.hopeless), None)
-        for key, of in sorted(found.items()):
+        loners = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
+        self.final = next((of for of in loners.values() if of.in_vain), None)
+        if len(ended) == len(lives) and _hosts(lives) > 1 and (why := _unjoined(noted, lives, _hosts(lives))):
+            self.final = Alone(why + _whose(noted, self._script), _hint(noted, lives, self._script))
+        for key, of in sorted(loners.items()):
             if self._reported.get(key) != of.waits:
                 news.append((key[0], {"why": of.why, "hint": of.hint, "world": _world(lives), "waits": of.waits}))
-        over = sorted(self._reported.keys() & {_key(life) for life in living} - found.keys())
-        self._reported = {key: of.waits for key, of in found.items()}
+        over = sorted(self._reported.keys() & {_key(life) for life in living} - loners.keys())
+        self._reported = {key: of.waits for key, of in loners.items()}
         return [*news, *((rank, {"why": ""}) for rank, _ in over)]
 
 
@@ -106,8 +113,13 @@ def _alone(
     if not (why := _unjoined(noted, lives, _hosts(lives))):
         return None
     of_world = any("launch" in note or note.get("size", 0) > 1 for note in own)
-    since = [note.get("t", now) for note in own if "unseen" in note or (of_world and note.get("stepped"))]
-    if not any(note.get("lasting") for note in own) and now - min(since, default=now) < _GROUP_SECONDS:
+    steps = [note.get("t", now) for note in own if of_world and note.get("stepped")]
+    # One process without the run's variables may help for a while; a launcher, or several of them, do its work.
+    unseen = [note for note in own if "unseen" in note]
+    works = len(unseen) > 1 or any(map(own_world.is_launcher, unseen))
+    begun = max((note.get("t", now) for note in unseen[:2]), default=now) if works else now
+    lasts = now - min(steps, default=now) >= _GROUP_SECONDS or now - begun >= _WAIT_SECONDS
+    if not lasts and not any(note.get("lasting") for note in own):
         return None
     return Alone(f"{why}{_whose(noted, script)}", _hint(noted, lives, script))
 

@@ -474,7 +474,7 @@ def test_a_node_that_trained_alone_and_left_is_no_loss_to_those_who_waited_for_i
 
 def test_a_run_that_trained_alone_to_its_end_has_that_cause() -> None:
     assert cause_of_words("train.py trained alone: its optimizer stepped") == Cause.ALONE
-    assert cause_of_words("the run's ranks wait alone: run.sh:1: torchrun --standalone train.py") == Cause.ALONE
+    assert cause_of_words("its ranks wait alone: run.sh:1: torchrun --standalone train.py") == Cause.ALONE
 
 
 def test_ranks_that_nobody_observes_raise_no_alarm_however_long_they_are_silent() -> None:

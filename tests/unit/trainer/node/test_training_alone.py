@@ -194,11 +194,29 @@ def test_a_launcher_that_waits_for_nobody_is_told_soon_and_is_hopeless_later(tmp
     ((rank, why, hint),) = told(watch, launch(2, 10.0), of=of)
     assert (rank, why.startswith("`torchrun --standalone train.py`: it meets at localhost:0")) == (0, True)
     assert hint.startswith("leave --standalone out there")
-    assert watch.hopeless is None
+    assert watch.final is None
     assert told(watch, launch(2, 60.0), of=of) == []
-    assert watch.hopeless
+    assert watch.final
     assert told(watch, launch(2, 60.0), member(0, 4, "10.0.0.1:2", t=time.time()), of=of) == [(0, "", "")]
-    assert watch.hopeless is None
+    assert watch.final is None
+
+
+def test_a_helper_without_the_runs_variables_is_not_told_and_a_launcher_is(tmp_path, told):
+    watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
+    helper = {"rank": 0, "unseen": True, "t": time.time() - 60, "command": ["python", "prepare.py"]}
+    assert told(watch, helper, of=of) == []
+    ((_, why, _),) = told(watch, helper, {**helper, "pid": 7, "command": ["python", "/bin/torchrun", "a.py"]}, of=of)
+    assert "none of the run's variables" in why
+
+
+def test_ranks_that_ended_well_in_a_world_of_their_own_are_final_at_once(tmp_path, told):
+    world = [launch(1, 20.0), *(member(number, 2, "localhost:1") for number in range(2)), {"rank": 0, "stepped": True}]
+    watch = training_alone.Watch(tmp_path)
+    assert told(watch, *world, of=lives(0, world=2)) == []
+    assert "on this host" in watch.final.why
+    watch = training_alone.Watch(tmp_path)
+    told(watch, *world, member(0, 4, "10.0.0.1:2"), of=lives(0, world=2))
+    assert watch.final is None
 
 
 def test_ranks_that_step_in_a_launchers_own_world_are_told_within_seconds(tmp_path, told):
