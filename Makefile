@@ -17,6 +17,29 @@ ifeq ($(origin GROUND),command line)
 $(error GROUND=$(GROUND) is called BACKEND=$(GROUND) now)
 endif
 
+# What each target takes from the command line. Make itself would leave out the rest without a word.
+TAKES_up := WORKERS BACKEND SCRIPT FOLDER RESUME ARGS JSON
+TAKES_preflight := HOSTS WORKERS BACKEND JSON
+TAKES_runs := JSON
+TAKES_report := RUN
+TAKES_image := TARGET CPU_BASE GPU_BASE PIP_FIND_LINKS SSL_CERT_FILE UV_DEFAULT_INDEX
+TAKES_test := DRAW WIDE_RACK
+TAKES_fuzz := SECONDS SEED COUNT
+TAKES_gpu-check := ARGS
+TAKES_rack := RACK NODES STORE JUMP DEBIAN CLOSED_TO
+TAKES_rack-down := RACK ALL
+$(foreach target,help down quick quick-tests lint check bench bench-hosts bench-scripts bench-preflight clean,$(eval TAKES_$(target) :=))
+GOALS := $(or $(MAKECMDGOALS),help)
+TAKEN := $(foreach goal,$(GOALS),$(TAKES_$(goal)))
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
+UNKNOWN := $(filter-out PYTHON VENV TORCH_INDEX MUSTER_% $(TAKEN),$(GIVEN))
+# Of a target that there is not, make says so.
+ifeq ($(foreach goal,$(GOALS),$(filter undefined,$(origin TAKES_$(goal)))),)
+ifneq ($(UNKNOWN),)
+$(error make $(GOALS): $(UNKNOWN): not known there. Hint: it takes $(or $(strip $(TAKEN)),nothing)$(if $(filter HOSTS,$(UNKNOWN)),; on hosts: $(BIN)/fab deploy --hosts $(HOSTS) --script train.py))
+endif
+endif
+
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
@@ -30,6 +53,7 @@ help: ## this list
 	@echo '  make preflight          for `make up`, with its WORKERS and BACKEND; HOSTS=a,b: for fab deploy there'
 	@echo '  make rack  NODES=3     STORE=classic|containerd|mixed         JUMP=1 (the last host only through the first)'
 	@echo '             DEBIAN=trixie|forky (their Docker: 26.1 or 28.5)'
+	@echo '  Where a command fails, make ends with 2; the code of the command is in the last line: `Error 75`'
 	@echo '  TORCH_INDEX=URL   an extra package index with builds of torch, for the first install (without it, uv finds the build)'
 
 up: $(VENV)/.ready ## train on this machine: master and workers, in containers or without

@@ -71,7 +71,9 @@ class Contender:
         """Run a command of this checkout. Raises RuntimeError if it fails."""
         own = {"XDG_CACHE_HOME": f"{self.home}/cache", "XDG_STATE_HOME": f"{self.home}/state"}
         line = [str(self.checkout / ".venv/bin/fab"), task, "--hosts", ",".join(self.rack.names), *words]
-        done = subprocess.run(line, cwd=self.checkout, env={**os.environ, **own}, capture_output=True, text=True)
+        # As a user has it: what was compiled once is not compiled again.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        done = subprocess.run(line, cwd=self.checkout, env={**kept, **own}, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(line)}: {done.returncode}: {done.stderr[-2000:]}")
 

@@ -34,13 +34,14 @@ from deploy.hosts.options import Options
 TRAIN = """
 import os, sys
 import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.ones(1)
-dist.all_reduce(total)
-rank, world = dist.get_rank(), dist.get_world_size()
+total, rank, world = torch.ones(1), 0, 1
+if "RANK" in os.environ:  # not where one rank is typed as plain python
+    dist.init_process_group("gloo")
+    dist.all_reduce(total)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    dist.destroy_process_group()
 with open(f"rank-{rank}-of-{world}", "w") as file:
     file.write(f"{int(total)} {' '.join(sys.argv[1:])}")
-dist.destroy_process_group()
 """
 # The command, how many ranks it asks for on one node without a GPU, and what must be installed for it.
 FORMS = (

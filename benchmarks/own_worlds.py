@@ -4,8 +4,9 @@
     OWN_WORLDS="processes standalone;mp.spawn" python -m benchmarks.own_worlds
 
 Each form is `run.sh` behind `muster up --workers 1`, as processes and in containers. It is right if all ranks of its
-output are of one world, and named if the run fails and says so. The seconds are those from the first process of the
-run to the words; `done` with two worlds is never right. The harmless forms have groups of some ranks on purpose.
+output are of one world, and named if the run fails and says so; `done` with two worlds is never right. The seconds go
+from the first sign of such a world (a rank that has joined it, a launcher's first line) to the words. The harmless
+forms have groups of some ranks on purpose.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ TRAIN = """import os, sys, torch, torch.distributed as dist
 def train(**own):
     dist.init_process_group("gloo", **own)
     r, w = dist.get_rank(), dist.get_world_size()
+    print("joined", flush=True)
     m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     o = torch.optim.SGD(m.parameters(), 0.1)
     for i in range(3):
@@ -211,7 +213,8 @@ def run(folder: Path, form: str, backend: str) -> Ran:
     worlds = [(int(r), int(w)) for _, line in lines for r, w in re.findall(r"trained (\d+) of (\d+)", line)]
     named = next(((t, line) for t, line in lines if NAMED.search(line)), (0.0, ""))
     ends = [line for _, line in lines if re.match(r"(done|failed|error|stopped)", line)]
-    seconds = named[0] - _began(folder) if named[1] else 0.0
+    signs = [t for t, line in lines if re.search(r"joined$|OMP_NUM_THREADS|node_rank is only", line)]
+    seconds = named[0] - min([*signs, *([] if signs else [_began(folder)])]) if named[1] else 0.0
     return Ran(code, worlds, named[1], seconds, (ends or [lines[-1][1] if lines else ""])[0])
 
 

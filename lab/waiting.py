@@ -1,8 +1,13 @@
 """Waiting for a condition, with a deadline that says what was awaited."""
 
 import json
+import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
+
+# Of a processor. What takes a second alone takes five on a busy machine; what nothing limits takes minutes.
+_MUCH_S = 30
 
 
 def until(condition, what, seconds=120.0):
@@ -28,6 +33,22 @@ def holds_within(condition, seconds):
             return True
         time.sleep(0.1)
     return False
+
+
+@contextmanager
+def spending_little():
+    """What is done within it ends by itself: AssertionError once it has had half a minute of a processor."""
+
+    def stop(*_):
+        raise AssertionError(f"it has used {_MUCH_S} s of a processor, and has no end")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, _MUCH_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def lines(path):

@@ -177,7 +177,7 @@ say "$nodes nodes in $((SECONDS - started)) s: rack-1 $(address 1)$([ "$nodes" -
 cat <<USE
 export MUSTER_SSH_CONFIG=$config
 .venv/bin/fab preflight --hosts ${hosts%,}
-.venv/bin/fab deploy --hosts ${hosts%,}
+.venv/bin/fab deploy --hosts ${hosts%,} --args="--recipe digits"
 ssh -F $config rack-1
 make rack-down$(rack_option)
 USE

@@ -76,9 +76,13 @@ def pytest_make_collect_report(collector):
 
 
 def pytest_collection_modifyitems(config, items):
-    """With --quick: without the tests that are marked to need torch, or whose fixtures need Docker or root."""
+    """With --quick: without the tests that are marked to need torch or long, or whose fixtures need Docker or root."""
     if config.getoption("quick"):
-        needy = [item for item in items if item.get_closest_marker("torch") or _MACHINES & set(item.fixturenames)]
+        needy = [
+            item
+            for item in items
+            if any(map(item.get_closest_marker, ("torch", "long"))) or _MACHINES & set(item.fixturenames)
+        ]
         config.hook.pytest_deselected(items=needy)
         items[:] = [item for item in items if item not in needy]
     others = set(draw.left_out(items, config.getoption("draw")))

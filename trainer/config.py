@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from muster.errors import Refused
+from muster.errors import DONE, Refused
 
 from . import NAME, mesh, recipe
 
@@ -156,3 +157,17 @@ def _check_together(config: Config) -> None:
             raise Refused(f"--data: the folder is empty: {folder}", "put the training files there, or leave out --data")
     if config.resume is not None and not Path(config.resume).exists():
         raise Refused(f"--resume: no such checkpoint: {config.resume}", "`make runs` lists the runs")
+
+
+def main() -> int:
+    """Check the options of the command line; prints what is wrong with them, and what to do, one line each."""
+    try:
+        parse(sys.argv[1:])
+    except Refused as fault:
+        print(fault.message, fault.hint, sep="\n")
+        return fault.code
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,7 @@
 """What a rank of a rehearsal tries, step by step. Python 3.8 can read this file: it goes to hosts as text."""
 
 import datetime
+import errno
 import os
 import re
 import socket
@@ -111,6 +112,18 @@ def try_device(local):
         raise RuntimeError("GPU %d computes a wrong product" % local)
 
 
+def bind(listening, where, endpoint, wait_s):
+    """Bind to the run's endpoint, which the probes of another preflight may have for a moment."""
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            return listening.bind(where)
+        except OSError as failed:
+            if failed.errno != errno.EADDRINUSE or time.monotonic() > end:
+                raise OSError(failed.errno, "%s: %s" % (endpoint, failed.strerror)) from None
+        time.sleep(0.1)
+
+
 def meet(plan, local, wait_s):
     """The store where all ranks meet, this rank's number and the number of all."""
     import torch.distributed as dist
@@ -123,10 +136,7 @@ def meet(plan, local, wait_s):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, int(port)))
-        except OSError as failed:
-            raise OSError(failed.errno, "%s: %s" % (plan["endpoint"], failed.strerror)) from None
+        bind(listening, (host, int(port)), plan["endpoint"], wait_s / 3)
         listening.listen(512)
         more = {"master_listen_fd": listening.detach()}
     limit = datetime.timedelta(seconds=wait_s)

@@ -89,7 +89,7 @@ STYLE = (
 )
 SCRIPT = (
     'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" (default: '
-    "Muster's own trainer)"
+    "none; --args asks for Muster's own trainer)"
 )
 NPROC = "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)"
 SEPARATE = "let each rank train alone on purpose: without this, ranks that train alone count as failed"

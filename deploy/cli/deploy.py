@@ -55,7 +55,7 @@ from .exit import end
 @command(
     example=(
         f'{FAB} deploy --hosts gpu-a,gpu-b --script "train.py --lr 3e-4"',
-        f"{FAB} deploy --hosts gpu-a,gpu-b --resume latest",
+        f"{FAB} deploy --hosts gpu-a,gpu-b --resume latest -- train.py",
         f"{FAB} deploy --slurm login.cluster --nodes 2 --script train.py",
     ),
     codes={
@@ -73,7 +73,7 @@ from .exit import end
         **JSON,
         "run": "the run's id (default: date, time and the script's name)",
         "script": 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
-        "(default: Muster's own trainer)",
+        "(default: none; --args asks for Muster's own trainer)",
         "each": EACH,
         "style": STYLE,
         "args": "options of Muster's own trainer, where there is no --script (default: none)",
@@ -106,7 +106,7 @@ from .exit import end
         "dry-run": "print what each host would do, and do nothing",
         "force": "start although preflight refuses; the run's record says what was ignored",
         "separate": SEPARATE,
-        "resume": "continue from the newest checkpoint: latest, or a run's id (default: start a new run)",
+        "resume": "continue a run: latest (the newest of this script in this folder), or an id (default: a new run)",
         "rank": SHOWN,
         "restarts": RESTARTS,
         "requirements": REQUIREMENTS,

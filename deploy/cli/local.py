@@ -52,7 +52,6 @@ from .command import (
     example=(
         f"{FAB} up -- train.py --epochs 2",
         f"{FAB} up --workers 1 -- torchrun --nproc-per-node 2 train.py",
-        f"{FAB} up --workers 3",
         f'{FAB} up --args="--recipe text --data notes --steps 100"',
         f"{FAB} up --resume latest",
     ),
@@ -64,7 +63,7 @@ from .command import (
     },
     help={
         "script": 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
-        "(default: Muster's own trainer)",
+        "(default: in Muster's checkout its own trainer, which --args asks for elsewhere)",
         "each": EACH,
         "style": STYLE,
         "folder": "the folder that holds your script (default: this folder with --script)",
@@ -72,7 +71,8 @@ from .command import (
         "workers": "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
         "backend": "auto, docker or processes (default: auto: processes for a script where there are GPUs, docker "
         "where an engine answers)",
-        "resume": "continue a run: latest, a run's id or folder, or a checkpoint (default: start a new run)",
+        "resume": "continue a run: latest (the newest of this script), a run's id or folder, or a checkpoint (default: "
+        "start a new run)",
         "args": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)',
         "keep": KEEP,
         "include": INCLUDE,

@@ -21,7 +21,6 @@ from invoke.program import Program
 from invoke.terminals import pty_size
 
 from ..core.errors import UsageError
-from ..core.near import near
 from ..core.program import FAB
 from ..report.console import Console
 from . import typos
@@ -152,8 +151,8 @@ def with_script(words: Sequence[str]) -> list[str]:
         return list(words[:at])
     options, script = list(words[:at]), list(words[at + 1 :])
     if options[:1] not in (["deploy"], ["up"], ["agent"], ["export"]):
-        if options and options[0] not in _MODULES and (meant := near(options[0], _MODULES)):
-            raise UsageError(f"no command {options[0]}", shlex.join([FAB, meant, *words[1:]]))
+        if options and options[0] not in _MODULES and not options[0].startswith("-"):
+            raise typos.no_command(options[0], _MODULES, words)
         raise UsageError("only `deploy`, `up`, `agent` and `export` accept a script after --", _EXAMPLE)
     if any(word == "--script" or word.startswith("--script=") for word in options):
         raise UsageError("two scripts: one after --, one with --script", f"give one of them: {_EXAMPLE}")
@@ -191,6 +190,6 @@ def _refusing(parse: Callable[[], None]) -> None:
         options = [flag for flag in (context.flags if context else ()) if flag.startswith("--")]
         hidden = {f"--{name}" for name in commands([task]).tasks[task].hidden} if task else set()
         shown = [option for option in options if option not in hidden]
-        typed = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
+        typed = sys.argv[1:]
         refused = typos.refusal(str(fault), task, shown, _MODULES.keys(), typed)
         raise Exit(f"error: {refused.message}\nhint: {refused.hint}", refused.code) from fault

@@ -109,7 +109,7 @@ def stop(
         **RECORDED,
         **JSON,
         "run": "the run's id, or latest (default: the only run on these hosts; without hosts, the latest on hosts)",
-        "only": "copy only what matches: 'work/outputs/*'; repeatable (default: all but caches and unchanged sent "
+        "only": "copy only what matches: 'work/outputs/*'; repeatable (default: all but downloads and unchanged sent "
         "files)",
         "state": "afterwards join the newest checkpoint, whose parts several hosts have, into one file: state.pt, or "
         "model.safetensors for the weights alone (default: none)",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.inventory import Cluster, Job
-from ..config.script import once_a_node
+from ..config.script import once_a_node, read
 from ..core.errors import UsageError
 from ..core.names import asked_run
 from ..hosts import options as deploy_options
@@ -18,7 +18,8 @@ from ..hosts.options import Options
 from ..image.folder_look import FolderLook
 from ..report.console import Console
 from ..report.script_lines import shown_ranks
-from ..run import environment, sbatch_options
+from ..run import environment, resumable, sbatch_options
+from ..run.resumable import Asked
 from ..slurm import deploy as slurm_deploy
 from ..slurm import known, plan
 from ..slurm.backend import Order
@@ -74,12 +75,15 @@ def deploy(given: Mapping[str, Any], console: Console) -> int:
     options = Options(script=once_a_node(given["each"], given["script"]), folder=folder, arguments=given["args"])
     options = Options(**{**vars(options), "environment": tuple(given["env"] or ()), "processes": given["nproc"]})
     deploy_options.refuse_open_secrets(options, {})
-    words, own = planned(options.script, given["args"], given["nproc"], given["restarts"], given["max_hours"], "")
+    limits = (given["nproc"], given["restarts"], given["max_hours"])
+    words, own = planned(options.script, given["args"], *limits, "", folder)
     own = {**own, **environment.asked_style(given["style"], bool(options.script)), **_variables(given)}
     own |= deploy_options.environment_of(options)
     plain, command = options.plain()
     for note in command.notes:
         console.note(note)
+    if resumed and (other := resumable.other_than(resumed.run_dir, command.words, folder)):
+        console.warn(other)
     nodes = _count("--nodes", given["nodes"] or str(command.nodes or 1))
     command.refuse_nodes(nodes, f"--nodes {command.nodes}")
     limit = deploy_options.folder_limit(given["folder_limit"])
@@ -137,7 +141,8 @@ def continued(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Known | None
     for name in ("run", "shared"):
         if given[name]:
             raise UsageError(f"--resume and --{name}: the run has its own", f"leave out --{name}")
-    run = known.to_resume(given["resume"])
+    script = read(once_a_node(given["each"], given["script"]), Path(given["folder"] or "."))
+    run = known.to_resume(given["resume"], Asked(script.words, given["folder"], tuple(shlex.split(given["args"]))))
     typed = {name: value for name, value in given.items() if value}
     if typed.keys() & {*_COMMAND}:
         typed = {**dict.fromkeys(_COMMAND, ""), **typed}

@@ -14,6 +14,18 @@ from ..core.program import FAB
 _UNKNOWN = re.compile(r"No idea what (?P<word>.+) is!", re.DOTALL)
 _SCRIPT = re.compile(r".*\.(?:py|sh)|python3?|torchrun|accelerate|deepspeed")
 _WITH_SCRIPT = ("deploy", "up")
+# What other programs call our commands.
+_ELSEWHERE = {
+    **dict.fromkeys(("run", "launch", "train"), "up"),
+    **dict.fromkeys(("start", "submit"), "deploy"),
+    **dict.fromkeys(("ps", "top"), "status"),
+    **dict.fromkeys(("ls", "list"), "runs"),
+    **dict.fromkeys(("kill", "cancel"), "stop"),
+    **dict.fromkeys(("doctor", "check", "validate"), "preflight"),
+    **{"ssh": "shell", "rm": "down", "pull": "fetch", "nvidia-smi": "gpus"},
+}
+# A run as people name it.
+_RUN = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
 
 
 def refusal(
@@ -25,16 +37,19 @@ def refusal(
     """
     match = _UNKNOWN.fullmatch(message)
     if not match:
-        return UsageError(message, f"{FAB} --list, {FAB} --help {task or 'TASK'}")
+        return UsageError(message, f"{FAB} --help {task}" if task else f"{FAB} --list")
     word = _bare(match["word"])
     before = typed[typed.index(word) - 1] if word in typed[1:] else ""
     name, equals, value = word.partition("=")
     if (task, name) == ("up", "--env"):
-        return UsageError("up has no option --env", f"the script has this shell's variables: NAME=VALUE {FAB} up ...")
+        return UsageError("up has no option --env", f"the script has this shell's variables: {_in_front(typed)}")
     if name.startswith("-"):
-        meant = near(name, options)
+        of_script = "--" in typed and word in typed and task in _WITH_SCRIPT
+        meant = near(name, options, 0.85 if of_script else 0.7)
         help = f"{FAB} --help {task}" if task else f"{FAB} --list"
         where = f"{task} has no option {name}" if task else f"no option {name}"
+        if of_script and not meant:
+            return UsageError(where, f"an option of the script stands behind it: {_behind(word, typed)}; or {help}")
         return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
     if before.endswith(","):
         return UsageError(f"{word}: not an option of {task}", f"no blank after a comma: {before}{word}")
@@ -43,9 +58,53 @@ def refusal(
         command = shlex.join([FAB, *typed[:at], "--", *(typed[at:] or [word])])
         return UsageError(f"{word}: a script stands behind --", command)
     if task:
-        return UsageError(f"{word}: not an option of {task}", f"{FAB} --help {task}")
-    meant = near(word, tasks)
-    return UsageError(f"no command {word}", f"{FAB} {meant}" if meant else f"{FAB} --list")
+        return UsageError(f"{word}: not an option of {task}", _placed(word, task, options, typed))
+    return no_command(word, tasks, typed)
+
+
+def no_command(word: str, tasks: Collection[str], typed: Sequence[str]) -> UsageError:
+    """The error for a command that there is not."""
+    return UsageError(f"no command {word}", _command(word, tasks, typed))
+
+
+def _placed(word: str, task: str, options: Collection[str], typed: Sequence[str]) -> str:
+    """The command in which a bare word stands where it may have been meant."""
+    at = list(typed).index(word) if word in typed else len(typed)
+    head, tail = list(typed[:at]), list(typed[at + 1 :])
+    if task == "exec":
+        return shlex.join([FAB, *head, "--", word, *tail])
+    if "--run" in options and _RUN.fullmatch(word):
+        return shlex.join([FAB, *head, "--run", word, *tail])
+    if "--hosts" in options and "--hosts" not in typed and at < len(typed):
+        return f"{shlex.join([FAB, *head, '--hosts', word, *tail])}; or {FAB} --help {task}"
+    return f"{FAB} --help {task}"
+
+
+def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> str:
+    """The command that may have been meant, with the words behind it."""
+    rest = list(typed[list(typed).index(word) + 1 :]) if word in typed else []
+    if word in ("help", "version"):
+        return shlex.join([FAB, f"--{word}" if rest or word == "version" else "--list", *rest])
+    meant = _ELSEWHERE.get(word) or near(word, tasks)
+    if meant in _WITH_SCRIPT and rest and "--" not in rest and _SCRIPT.fullmatch(rest[0]):
+        rest = ["--", *rest]
+    return shlex.join([FAB, meant, *rest]) if meant else f"{FAB} --list"
+
+
+def _in_front(typed: Sequence[str]) -> str:
+    """`up --env NAME=VALUE` as a shell has it. The value may be a secret, and is not repeated."""
+    at = next(at for at, word in enumerate(typed) if word.partition("=")[0] == "--env")
+    own = typed[at].partition("=")[2]
+    name = (own or "".join(typed[at + 1 : at + 2])).partition("=")[0]
+    rest = [*typed[:at], *typed[at + (1 if own else 2) :]]
+    return f"{name or 'NAME'}=... {shlex.join([FAB, *rest])}"
+
+
+def _behind(word: str, typed: Sequence[str]) -> str:
+    """The command in which an option, and its value if one follows, stand behind the script."""
+    words, at = list(typed), list(typed).index(word)
+    end = at + (2 if words[at + 1 : at + 2] and not words[at + 1].startswith("-") else 1)
+    return shlex.join([FAB, *words[:at], *words[end:], *words[at:end]])
 
 
 def _bare(shown: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def _text(path: Path) -> str:
             data = file.read(_MOST + 1)
         text = data.decode("utf-8-sig")
     except OSError as fault:
-        raise UsageError(f"{path}: cannot be read: {fault.strerror}", "--env-file .env") from fault
+        raise UsageError(f"{path}: cannot be read: {fault.strerror}", f"ls -l {shlex.quote(str(path))}") from fault
     except UnicodeDecodeError as fault:
         raise UsageError(f"{path}: not UTF-8 text", "save it as UTF-8") from fault
     if len(data) > _MOST or "\0" in text:

@@ -7,6 +7,7 @@ cluster_file.load, which asks the user first.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Literal
 
 from ..core.errors import UsageError
 from ..core.formats import CLUSTER_FILE, refuse_newer
+from ..core.program import FAB
 from . import toml
 from . import values as values
 from .toml import Table
@@ -24,7 +26,7 @@ MOUNT = '"/source:/target", with ":ro" or ":create" behind it, absolute paths bo
 GPUS = '"auto", how many, or a list of which: [0, 1]'
 KEEP = "an absolute path in the container, not / nor in /muster"
 _SECRET = '"NAME" or { name = "NAME", file = "path" }, with as_file = true for a file; a value never stands here'
-_EXAMPLE = "write --hosts user@a:port,b; user and port may be left out"
+_EXAMPLE = "--hosts gpu-a,me@gpu-b:2222"
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def from_flag(flag: str) -> Cluster:
     """
     parts = [part.strip() for part in flag.split(",")]
     if not any(parts):
-        raise UsageError("no hosts", f"{_EXAMPLE}; or list them in cluster.toml")
+        raise UsageError("no hosts", f"{_EXAMPLE}; or list them in cluster.toml; without hosts: {FAB} up")
     hosts = [_destination(part) for part in parts if part]
     shared = Counter(host.address for host in hosts)
     named = [
@@ -129,7 +131,7 @@ def from_file(path: Path) -> Cluster:
     job_table = top.table("job")
     top.done()
     if not tables:
-        top.refuse("no hosts", 'each host is a table: [[hosts]], then name = "a" below it')
+        top.refuse("no hosts", toml.SHAPE)
     hosts: dict[str, Host] = {}
     for table in tables:
         host = _host(table)
@@ -165,7 +167,9 @@ def _through(host: Host, hosts: Mapping[str, Host]) -> Host:
 def _destination(text: str) -> Host:
     destination = values.destination(text)
     if destination is None:
-        raise UsageError(f"--hosts: {text!r} is not a host", _EXAMPLE)
+        several = [part for part in re.split(r"[\s;]+", text) if values.destination(part)]
+        hint = f"--hosts {','.join(several)}" if len(several) > 1 else f"user and port may be left out: {_EXAMPLE}"
+        raise UsageError(f"--hosts: {text!r} is not a host", hint)
     return Host(name=destination.host, address=destination.host, port=destination.port, user=destination.user)
 
 

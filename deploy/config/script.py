@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,8 +22,9 @@ from typing import Literal, NoReturn
 from ..core import plain_file, text
 from ..core.errors import UsageError
 from ..core.near import near, near_program
-from ..core.program import SCRIPT
+from ..core.program import COMMAND, FAB, SCRIPT
 from . import runners, values
+from .secrets import is_likely
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
@@ -54,7 +56,7 @@ _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "
 _MOST_SCRIPT = 1 << 20  # bytes of a script that is read
 # torchrun starts Python unbuffered, and -B only keeps Python from writing .pyc files.
 _NO_MATTER = ("-u", "-B", "-uB", "-Bu")
-_PYTHON_OPTIONS = {"-O": "PYTHONOPTIMIZE=1", "-OO": "PYTHONOPTIMIZE=2", "-W": "PYTHONWARNINGS=...", "-X": ""}
+_PYTHON_OPTIONS = {"-OO": "PYTHONOPTIMIZE=2", "-O": "PYTHONOPTIMIZE=1", "-W": "PYTHONWARNINGS=", "-X": ""}
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 # What torch.distributed.launch gives a script; torchrun puts the number in.
 _LOCAL_RANK, _UNDERSCORE = "--local-rank=${local_rank}", "--local_rank=${local_rank}"
@@ -110,7 +112,7 @@ class ScriptCommand:
     torchrun takes `train.py ARGS`, `-m pkg.train ARGS`, and `--no-python PROGRAM ARGS` for a program on each rank.
 
     `processes`: ranks of each node; `nodes`: how many; `restarts`: how often ranks that fail are started again; None:
-    the command does not say. `notes`: sentences about words of it that are not used.
+    the command does not say. `notes`: sentences about words of it that are not used. `python`: it begins with `python`.
     """
 
     words: tuple[str, ...]
@@ -118,19 +120,28 @@ class ScriptCommand:
     nodes: int | None = None
     restarts: int | None = None
     notes: tuple[str, ...] = ()
+    python: bool = False
+
+    @property
+    def bare(self) -> bool:
+        """Whether it starts as it does by hand where it is the run's only rank: without torchrun's variables.
+
+        So it does where nobody asked for torchrun, and names the number of ranks neither here nor by --nproc.
+        """
+        return (self.python or self.words[:1] == (PER_NODE,)) and self.processes is None
 
     def asked_ranks(self, option: str) -> str:
         """The text of --nproc, or what torchrun's own option says. Raises UsageError if the two differ."""
         own = str(self.processes or "")
         if own and option not in ("", own):
-            raise UsageError(f"--nproc {option}: the script's command says {own}", "give one of the two")
+            raise UsageError(f"--nproc {option}: the script's command says {own}", "leave out --nproc")
         return option or own
 
     def asked_restarts(self, option: str) -> str:
         """The text of --restarts, or what torchrun's own option says. Raises UsageError if the two differ."""
         own = "" if self.restarts is None else str(self.restarts)
         if own and option not in ("", own):
-            raise UsageError(f"--restarts {option}: the script's command says {own}", "give one of the two")
+            raise UsageError(f"--restarts {option}: the script's command says {own}", "leave out --restarts")
         return option or own
 
     def refuse_nodes(self, nodes: int, hint: str) -> None:
@@ -181,6 +192,11 @@ def once_a_node(each: str, script: str) -> str:
     return f"{PER_NODE} {each}" if each else script
 
 
+def as_given(words: Sequence[str], bare: bool) -> list[str]:
+    """A read command as it can be read again; `bare`: as ScriptCommand has it."""
+    return [*["python"] * (bare and words[:1] not in ([PER_NODE], (PER_NODE,))), *words]
+
+
 def as_option(words: list[str]) -> list[str]:
     """The option that gives a read command again: --each where it runs once a node, else --script."""
     return ["--each" if words[:1] == [PER_NODE] else "--script", as_typed(words)]
@@ -223,14 +239,9 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     first = words[0] if words else ""
     name = first.rpartition("/")[2]
     if _VARIABLE.match(first):
-        names = [word.partition("=")[0] for word in takewhile(_VARIABLE.match, words)]  # a value may be a secret
-        yours = [name for name in names if name not in _GIVEN]
-        hint = " ".join([*(f"--env {name}=..." for name in yours), _again(words[len(names) :], option)])
-        refuse(
-            names[0],
-            "a variable stands before the command",
-            f"{hint}; a secret: --secret {yours[0]}" if yours else hint,
-        )
+        _refuse_variables(words, "a variable stands before the command", option)
+    if name == "env" and words[1:] and _VARIABLE.match(words[1]):
+        _refuse_variables(words[1:], "variables are given to the run", option)
     if name in runners.RUNNERS:
         inner = _inner(words[1:], name)
         options, note = runners.instead(name, words[1 : len(words) - len(inner)])
@@ -256,6 +267,30 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     return ScriptCommand(words)
 
 
+def _refuse_variables(words: Sequence[str], why: str, option: str) -> NoReturn:
+    """Raise UsageError for variables in front of a script's command."""
+    given = [word for word in takewhile(_VARIABLE.match, words) if word.partition("=")[0] not in _GIVEN]
+    rest = words[len(list(takewhile(_VARIABLE.match, words))) :]
+    _refusal(option)(words[0].partition("=")[0], why, _with_variables(given, rest, option))
+
+
+def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> str:
+    """What gives the ranks these `NAME=VALUE`: options of a deploy; in front of other commands, which have the shell's.
+
+    It repeats no value that may be a secret.
+    """
+    pairs = [word.partition("=")[::2] for word in given]
+    hidden = [name for name, value in pairs if is_likely(name, value)]
+    shown = [f"{name}={'...' if name in hidden else shlex.quote(value)}" for name, value in pairs]
+    again = _again(words, option)
+    if COMMAND in ("up", "agent"):
+        own = sys.argv[1 : sys.argv.index("--")] if option == "--" else [COMMAND]
+        return " ".join([*shown, FAB, shlex.join(own), again])
+    options = [f"--env {word}" for word in shown if word.partition("=")[0] not in hidden]
+    typed = " ".join([*options, *(f"--secret {name}" for name in hidden), again])
+    return f"export {' '.join(f'{name}=...' for name in hidden)}; then: {typed}" if hidden else typed
+
+
 def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
     """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
     launcher = words[0].rpartition("/")[2]
@@ -274,9 +309,11 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
         rest.pop(0)
     first = rest[0] if rest else ""
     if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
-        variable = _PYTHON_OPTIONS[known]
-        given = f"--env {variable} " if variable else ""
-        refuse(first, "options of Python are not passed on", given + _again(_after(rest, first == known), option))
+        takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
+        value = "".join(rest[1:2]) if takes_value else first.removeprefix(known)
+        given, left = [variable + value * (known == "-W")], _after(rest, takes_value)
+        again = _with_variables(given, left, option) if variable else _again(left, option)
+        refuse(first, "options of Python are not passed on", again)
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
         refuse(shlex.join([python, *rest[:1]]), "no script is named", _typed("train.py --lr 3e-4", option))
     if first == "-m" and rest[1:2] and (launcher := _LAUNCHER_MODULES.get(rest[1])):
@@ -285,7 +322,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
         return _of_torchrun(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
     command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
     note = f"{python}: ignored; the run uses the Python of its image, or of this shell's environment"
-    return replace(command, notes=(note,)) if "/" in python else command
+    return replace(command, notes=(note,) if "/" in python else (), python=command.words[:1] != (PER_NODE,))
 
 
 def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCommand:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from ..core import plain_file
 from ..core.errors import UsageError
-from ..core.near import near_file
+from ..core.near import near_file, near_path
+from ..core.program import COMMAND, FAB, SCRIPT
 from .script import PER_NODE
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
@@ -19,6 +23,10 @@ _ALONE = re.compile(
     r"^[^#\n]{0,999}?\b(?:torchrun|torch\.distributed\.run)\b(?:[^\n#]|\\\n){0,999}?--standalone\b", re.M
 )
 _MOST_SHELL = 1 << 17
+# Muster's own trainer is asked for by its options.
+DEMO = '--args="--recipe digits"'
+_NO_SCRIPT = re.compile(r"(?:__.*__|setup|conftest|test_.*|.*_test)\.py")
+_MOST_NAMES, _MOST_SHOWN = 1000, 3
 
 
 def file_of(words: Sequence[str]) -> str:
@@ -44,10 +52,23 @@ def refuse_alone(path: str, folder: Path) -> None:
         raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
 
 
+def refuse_no_folder(asked: str | Path) -> NoReturn:
+    """Raise UsageError for a --folder that is none."""
+    meant = near_path(str(asked), folder=True)
+    hint = f"--folder {shlex.quote(meant)}" if meant else "leave out --folder: the folder that you are in is sent"
+    raise UsageError(f"--folder {asked}: {'a file' if os.path.isfile(asked) else 'no such folder'}", hint)
+
+
 def refuse_missing(path: str, folder: Path, hint: str = "give its path relative to --folder") -> NoReturn:
     """Raise UsageError for a script that is not in the folder."""
     meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
-    raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}? {hint}" if meant else hint)
+    if not meant and " " in path.strip():
+        hint = (
+            f"without the quotes: -- {path}"
+            if SCRIPT == "--"
+            else f"with one pair of quotes: {SCRIPT} {shlex.quote(path)}"
+        )
+    raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}?" if meant else hint)
 
 
 def refuse_outside(path: str, folder: Path) -> None:
@@ -58,3 +79,40 @@ def refuse_outside(path: str, folder: Path) -> None:
         name = os.path.relpath(os.path.abspath(whole), above)
         hint = f"--folder {os.path.relpath(above)} sends the folder above, and there the script is {name}"
         raise UsageError(f"{path}: it lies outside of {folder.resolve()}, which is sent", hint)
+
+
+def refuse_no_script(folder: str) -> NoReturn:
+    """Raise UsageError for a command that says nothing of what to train, with the scripts that lie in its folder."""
+    place = Path(folder or ".")
+    first, *others = scripts_in(place) or [""]
+    beside = f" ({', '.join(others[:_MOST_SHOWN])} {'lie' if len(others) > 1 else 'lies'} beside it)" * bool(others)
+    command = f"-- {'bash ' * first.endswith('.sh')}{shlex.quote(first)}"
+    hint = f"did you mean `{_typed_again(command)}`?{beside}"
+    if not first:
+        hint = f"{place.resolve()} has none: type it in the folder of your script, with {_typed_again('-- train.py')}"
+    raise UsageError(f"{COMMAND}: no script is named", f"{hint}; Muster's own trainer: `{_typed_again(DEMO)}`")
+
+
+def scripts_in(folder: Path) -> list[str]:
+    """The programs that lie at a folder's top, those first whose names sound like training; else those one below."""
+    for pattern in ("*", "*/*"):
+        names = list[str]()
+        with suppress(OSError):
+            paths = (path for path in sorted(folder.glob(pattern))[:_MOST_NAMES] if path.suffix in (".py", ".sh"))
+            names = [path.relative_to(folder).as_posix() for path in paths if path.is_file()]
+        names = [name for name in names if not _NO_SCRIPT.fullmatch(PurePosixPath(name).name) and name[0] not in ".-"]
+        if names:
+            return sorted(names, key=_rank)
+    return []
+
+
+def _rank(name: str) -> tuple[int, str]:
+    stem = PurePosixPath(name).stem.lower()
+    sounds = ("train", "main", "run", "finetune", "fit")
+    return next((at for at, word in enumerate(sounds) if stem.startswith(word)), len(sounds)), name
+
+
+def _typed_again(more: str) -> str:
+    """The command as it was typed, with what it lacked; a program of the Python API has typed none."""
+    typed = shlex.join(sys.argv[sys.argv.index(COMMAND) :]) if COMMAND in sys.argv else f"{COMMAND} ..."
+    return f"{FAB} {typed} {more}"

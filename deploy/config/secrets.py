@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from ..core.errors import UsageError
+from ..core.near import near_path
 from . import env_file, values
 from .values import Secret
 
@@ -66,12 +68,15 @@ def read(secrets: Iterable[Secret]) -> dict[str, str]:
     return known
 
 
+def is_likely(name: str, value: str) -> bool:
+    """Whether a variable's name sounds like a secret's, or its value has a password in it."""
+    return bool(SOUNDS.search(name) or _PASSWORD.search(value))
+
+
 def telling(secrets: Iterable[Secret], known: Mapping[str, str]) -> dict[str, str]:
     """The values that may stand nowhere else: a setting of .env, such as a model's name, may be in the code too."""
     open_ones = {
-        secret.name
-        for secret in secrets
-        if secret.in_list and not SOUNDS.search(secret.name) and not _PASSWORD.search(known.get(secret.name, ""))
+        secret.name for secret in secrets if secret.in_list and not is_likely(secret.name, known.get(secret.name, ""))
     }
     return {name: value for name, value in known.items() if name not in open_ones}
 
@@ -95,7 +100,7 @@ def _secret(text: str) -> Secret:
     if equals and not os.path.isfile(os.path.expanduser(file)):
         raise UsageError(
             f"--secret {name}=...: the text after = is not a file; never put a value there",
-            f"export {name}=... in this shell, then: --secret {name}",
+            f"export {name}=...; then: --secret {name}",
         )
     return Secret(name, Path(os.path.expanduser(file)) if equals else None)
 
@@ -112,5 +117,9 @@ def _secret_file(text: str) -> Secret:
 def _env_file(text: str) -> Path:
     path = Path(os.path.expanduser(text))
     if not path.is_file():
-        raise UsageError(f"--env-file {text}: no such file", "--env-file .env")
+        meant = near_path(text, (".env",))
+        new = shlex.quote(str(path / ".env" if path.is_dir() else text))
+        hint = f"--env-file {shlex.quote(meant or new)}"
+        hint = hint if meant else f"write it: echo NAME=VALUE > {new}; then: {hint}"
+        raise UsageError(f"--env-file {text}: {'a folder' if path.is_dir() else 'no such file'}", hint)
     return path

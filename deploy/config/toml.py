@@ -6,18 +6,21 @@ inventory.py asks a table for the keys it knows; all other keys are errors. This
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ..core import toml_text
 from ..core.errors import UsageError
+from ..core.near import near_path
 from ..core.text import amount
 
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
 # Bytes: ten thousand hosts with an address each.
 _MOST, _MOST_ELEMENTS = 1 << 20, 10_000
+SHAPE = 'each host is a table, with texts in quotes: [[hosts]], then name = "a" below it'
 
 
 class Table:
@@ -95,15 +98,21 @@ def read(path: Path) -> Table:
             text = file.read(_MOST + 1)
         if len(text) > _MOST:
             raise UsageError(f"{path}: larger than {amount(_MOST)}", "a table for each host takes a hundred bytes")
-        data = toml_text.loads(text.decode())
+        data = toml_text.loads(text.decode("utf-8-sig"))
     except OSError as fault:
-        raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
+        meant = near_path(str(path), ("cluster.toml",))
+        hint = (
+            f"--cluster {shlex.quote(meant)}"
+            if meant.endswith(".toml")
+            else "leave out --cluster, and name the hosts by --hosts"
+        )
+        raise UsageError(f"{path}: cannot be read: {fault.strerror}", hint) from fault
     except UnicodeDecodeError as fault:
         raise UsageError(f"{path}: not UTF-8 text (byte {fault.start})", "save it as UTF-8") from fault
     except ValueError as fault:
-        raise UsageError(f"{path}: not valid TOML: {fault}", 'write strings in quotes: name = "a"') from fault
+        raise UsageError(f"{path}: not valid TOML: {fault}", SHAPE) from fault
     if not data:
-        raise UsageError(f"{path}: empty", 'each host is a table: [[hosts]], then name = "a" below it')
+        raise UsageError(f"{path}: empty", SHAPE)
     return Table(path, data)
 
 

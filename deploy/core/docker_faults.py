@@ -70,6 +70,16 @@ _NO_UPGRADE = re.compile(r"unable to upgrade to \w{1,20}, received \d{3}")
 _NO_ROOM_AT = re.compile(r"(/[\w./-]{1,200})/[\w.-]{1,200}: (?:no space left on device|disk quota)", re.IGNORECASE)
 
 
+_THREADS = r"create new OS thread|pthread_create|newosproc|cannot fork|start new thread|clone3?\b"
+# Docker before 20.10.10 answers EPERM to clone3, with which the C library of new images starts threads.
+SECCOMP_FIX = (
+    "on {host}: docker version; grep -s seccomp /etc/docker/daemon.json; update Docker there (from 20.10.10 on, its "
+    "rules let threads start), or take the seccomp profile out and restart it"
+)
+# Programs of the engine itself, behind `fork/exec /usr/bin/` or `exec: "`.
+_STARTER = r"(?:fork/exec |exec: .{0,2})(?:/[\w./-]{1,100}/)?(?:runc|crun|containerd-shim[\w-]{0,20}|docker-init|tini)"
+
+
 def _row(
     name: str, words: str, what: str, fix: str, here: str = "", in_logs: bool = False, only: str | None = None
 ) -> Cause:
@@ -79,6 +89,13 @@ def _row(
 
 # The first match counts. The patterns have no unbounded gaps, because a host chooses the words.
 CAUSES = (
+    # The image is not at fault where the program that starts containers does not start.
+    _row("docker-refused",
+         rf"{_STARTER}.{{0,3}}: (?:exec format error|permission denied|no such file|executable file not found|"
+         r"input/output)|unable to retrieve OCI runtime error",
+         "the engine's own program that starts containers does not start",
+         "on {host}: runc --version; sudo apt-get install --reinstall containerd.io (or runc, or dnf reinstall); "
+         "sudo systemctl restart containerd docker"),
     _row("gpu-runtime",
          r"could not select device driver|unresolvable CDI devices|unknown or invalid runtime.{0,20}nvidia|"
          r"unknown runtime specified nvidia|nvidia-container-runtime.{0,80}not found|nvidia-docker: command not found",
@@ -117,6 +134,10 @@ CAUSES = (
          "there is not enough memory",
          "on {host}: free -h; ps aux --sort -rss | head",
          only=_NOTHING),
+    # EPERM: a limit says EAGAIN.
+    _row("docker-refused", rf"(?:{_THREADS}).{{0,60}}operation not permitted|seccomp.{{0,40}}(?:denied|not permitted)",
+         "a rule of the engine forbids new threads (seccomp), and no limit",
+         SECCOMP_FIX),
     _row("process-limits", r"failed to create new OS thread|pthread_create failed|newosproc|cannot fork|"
          r"fork: resource temporarily unavailable|can't start new thread",
          "the limit of processes is too low",
@@ -206,7 +227,7 @@ def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
         return f"on {host or 'that host'}: {look}   ({own})"
     # A runtime's paths are those of the container.
     failed = None if "OCI runtime" in output else next(reversed([*_FAILED_AT.finditer(output)]), None)
-    if cause.name == "docker-refused" and failed:
+    if cause is named("docker-refused") and failed:
         gone = "   (a link to a disk that is not mounted?)" if failed[3].lower() == "no such file" else ""
         return f"on {host or 'that host'}: sudo ls -ld {_looked_at(failed)}; journalctl -u docker | tail{gone}"
     return cause.hint(host)

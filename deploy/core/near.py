@@ -27,6 +27,24 @@ def near_file(folder: Path, path: str, ending: str) -> str:
     return ""
 
 
+def near_path(typed: str, usual: Iterable[str] = (), folder: bool = False) -> str:
+    """The file of this machine that a path may mean, or the `folder`; empty if none is there.
+
+    That is the folder of a file, one of the `usual` names in a folder or beside the path, or the name most like it.
+    """
+    path = Path(os.path.expanduser(typed))
+    if folder and os.path.isfile(path):
+        return str(path.parent)
+    place = path if os.path.isdir(path) else path.parent
+    with suppress(OSError, ValueError):
+        names = [entry.name for entry in sorted(os.scandir(place), key=lambda entry: entry.name)[:1000]
+                 if (entry.is_dir() if folder else entry.is_file())]  # fmt: skip
+        alike = {Path(name).stem: name for name in names if Path(name).suffix == path.suffix}
+        meant = alike.get(near(path.stem, alike, 0.6)) or next((name for name in usual if name in names), "")
+        return str(place / meant) if meant else ""
+    return ""
+
+
 def near_program(folder: Path, typed: str) -> str:
     """The program of the folder's pyproject.toml that may be meant; empty if none is, or `typed` is one."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything

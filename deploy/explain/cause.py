@@ -24,13 +24,16 @@ from .reading import Hit, Line, Reading, Root
 from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
 from .signs_general import kind_by
 from .victims import is_victim, mute_ranks, same_rank
-from .words import WRONG
+from .words import BADLY, WRONG
 
 DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
 _NEAR = 120
 # Ranks on one host: torchrun gives each a GPU.
 _ON_A_HOST = 8
+# What is said where nothing known is found: only the second claims that an error is missing.
+_UNKNOWN_ERRORS = "Muster knows none of its errors as a cause; the last error is shown"
+_NO_ERROR = "its own error is not in this output"
 # Lines at the end of an output, which may say why it ended.
 _LATE = 3
 _SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -4: "architecture-differs", -8: "crashed"}
@@ -198,7 +201,18 @@ def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
         # A library raises for other causes than its own: where no rule knows the words, five of fourteen times.
         what = f"no cause known to Muster; the first error is {chosen.error}"
         return Explanation("", what, ("exception",), lines[:2], ALONE)
-    return Explanation(sign.cause, _words(sign, chosen), sign.maybe, lines, sign.next, script=sign.script)
+    what = _words(sign, chosen)
+    if sign.absent and (reason := _reason(chosen, hits)):
+        return Explanation(sign.cause, f"{what}: {reason.caught[0]}", sign.maybe, (reason.line, *lines)[:3], ALONE)
+    return Explanation(sign.cause, what + sign.absent, sign.maybe, lines, sign.next, script=sign.script)
+
+
+def _reason(chosen: Hit, hits: Sequence[Hit]) -> Hit | None:
+    """The reason of a failure that names none: what its own rank says behind it, else before it, else another one."""
+    reasons = [hit for hit in hits if hit.weight == Weight.REASON]
+    own = [hit for hit in reasons if hit.line.node == chosen.line.node and hit.rank == chosen.rank]
+    behind = [hit for hit in own if hit.line.number > chosen.line.number and _near(chosen, hit)]
+    return next(iter((*behind, *reversed(own), *reasons)), None)
 
 
 def _of_little(
@@ -208,7 +222,9 @@ def _of_little(
     past = [hit for hit in hits if hit.weight == Weight.CAUSE or by_script(hit)]
     if past:
         latest = _of(past[-1], hits, root)
-        return replace(latest, what=f"{latest.what}; lines of training follow it, and nothing says how it ended")
+        known = any(max(r.well, r.badly) > r.progress or r.roots for r in readings)
+        how = "" if known else ", and nothing says how it ended"
+        return replace(latest, what=f"{latest.what}; lines of training follow it{how}")
     alive = _still(hits, readings)
     worse = any(r.victims or r.roots or r.badly or r.traced or r.errors for r in readings)
     hints = [hit for hit in alive if hit.weight == Weight.HINT and not (hit.quiet and _serious(hit) and worse)]
@@ -221,7 +237,7 @@ def _of_little(
         warned = sure[0].quiet and _serious(sure[0]) and not _NO_CUDA.search(sure[0].line.text)
         return _likely(of_sure) if warned else of_sure
     if root is not None and root.exitcode in _SIGNALS:
-        return _of_root(root)
+        return _of_root(root, readings)
     by_errors = _of_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
     if by_errors is not None and (by_errors.cause or not hints):
         return by_errors
@@ -229,16 +245,16 @@ def _of_little(
         return _of(hints[0], hits, root)
     victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]
     if victims:
-        where = _look_at(readings, silent) or "its own output is needed"
+        where = _look_at(readings, silent) or "the output of all ranks is needed"
         what = f"these are words of ranks that lost a peer, not of the one that failed; {where}"
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else f"{FAB} logs --hosts ...")
     blind = [hit for hit in alive if _NO_CUDA.search(hit.line.text)]
     if blind:
         return _of(blind[0], hits, root)
-    return _of_root(root) if root is not None else _of_nothing(readings)
+    return _of_root(root, readings) if root is not None else _of_nothing(readings)
 
 
-def _of_root(root: Root) -> Explanation:
+def _of_root(root: Root, readings: Sequence[Reading]) -> Explanation:
     """The explanation from what a launcher says of the first one: its signal, or nothing but that it failed."""
     lines = (root.line,) if root.line else ()
     cause = _SIGNALS.get(root.exitcode or 0, "")
@@ -246,8 +262,9 @@ def _of_root(root: Root) -> Explanation:
     who = _first(None, root) or "a process"
     if cause and sign is not None:
         return Explanation(cause, f"{who}: {sign.what}", sign.maybe, lines, sign.next)
-    what = f"{who} failed first; its own error is not in this output"
-    return Explanation("", what, evidence=lines, next=f"{FAB} logs --hosts ... --rank N")
+    errors = tuple(line for line in _errors_of(readings) if line != root.line)
+    what = f"{who} failed first; {_UNKNOWN_ERRORS if errors else _NO_ERROR}"
+    return Explanation("", what, evidence=(*lines, *errors)[:3], next=f"{FAB} logs --hosts ... --rank N")
 
 
 def _of_errors(readings: Sequence[Reading], victims: Sequence[Line]) -> Explanation | None:
@@ -277,15 +294,15 @@ def _is(names: str) -> str:
 
 def _of_nothing(readings: Sequence[Reading]) -> Explanation:
     """The explanation without any sign, with the last line that looks like an error."""
-    errors = [reading.last_error for reading in readings if reading.last_error]
+    errors = _errors_of(readings)
     lasts = [reading.last for reading in readings if reading.last]
     if errors:
-        what = "Muster knows none of its errors as a cause; the last error is shown"
-        if any(reading.badly for reading in readings):
-            what = "a process failed, and its own error is not in this output"
+        what = _UNKNOWN_ERRORS
+        if all(BADLY.search(line.text) for line in errors):
+            what = f"a process failed; {_NO_ERROR}"
         return Explanation("", what, evidence=tuple(errors[:2]), next=f"{FAB} logs --hosts ...")
     if nan := next((reading.nan for reading in readings if reading.nan), None):
-        what = "the loss is no longer a number in the last lines of training, and no line looks like an error"
+        what = "the loss is no longer a number in the last lines of training"
         return Explanation("loss-nan", what, evidence=(nan,), next="grep -n -i -m 1 'loss.*nan' LOG")
     if not lasts:
         return Explanation("", "nothing is in it: the output is empty", next=f"{FAB} logs --hosts ...")
@@ -294,6 +311,11 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
         return Explanation("", what, evidence=tuple(lasts[:1]), next=f"{FAB} logs --hosts ...")
     what = "no line in it looks like an error: nodes that wait for each other say nothing until a timeout"
     return Explanation("", what, evidence=tuple(lasts[:1]))
+
+
+def _errors_of(readings: Sequence[Reading]) -> list[Line]:
+    """The last line of each stream that looks like an error."""
+    return [reading.last_error for reading in readings if reading.last_error]
 
 
 def _likely(explanation: Explanation) -> Explanation:
@@ -316,9 +338,9 @@ def _still(hits: Sequence[Hit], readings: Iterable[Reading]) -> list[Hit]:
 def _look_at(readings: Sequence[Reading], silent: tuple[str, ...]) -> str:
     """Where the one may be that the others lost: in a silent node, or among the ranks without words of their own."""
     if silent:
-        return f"{', '.join(silent)} went silent before: look there"
+        return f"{', '.join(silent)} went silent, without an error or an end: look there"
     mute = mute_ranks(readings)
-    return f"look at {mute}, of which no error is here: it hangs, or left with code 0" if mute else ""
+    return f"look at {mute}, under whose name no error is here: it may hang, or have left with code 0" if mute else ""
 
 
 def _waited(waits: Sequence[Hit], where: str) -> Explanation:

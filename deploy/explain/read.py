@@ -21,7 +21,19 @@ from .patterns import LONGEST, compiled
 from .reading import Hit, Line, Reading
 from .refine import refined
 from .rich_tracebacks import unfold
-from .signs import NO_FAMILY, NO_PROGRAM, NOT_REACHED, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME, Sign, Weight
+from .signs import (
+    LAST_ERROR,
+    NO_FAMILY,
+    NO_PROGRAM,
+    NOT_REACHED,
+    REASON,
+    RENDEZVOUS_FAILED,
+    SIGNS,
+    STORE,
+    UNKNOWN_NAME,
+    Sign,
+    Weight,
+)
 from .words import (
     ANY_CLASS,
     BADLY,
@@ -31,10 +43,12 @@ from .words import (
     EXCEPTION,
     FRAME,
     IN_A_THREAD,
+    INNER,
     LOUD,
     NOT,
     QUIET,
     TO_THE_POINT,
+    TRACEBACK,
     WELL,
     WORD,
     WORDS,
@@ -236,6 +250,8 @@ class _Reader:
         if IN_A_THREAD.match(part.text):
             self._note(self._threads, part.rank, number)
         self._store(part.whole, line)
+        if LAST_ERROR.search(part.text):
+            self._last_error(lines, index, number)
         if self._by_the_way(part, number, bool(error)):
             return
         if ERROR.search(part.whole) and not QUIET.search(part.whole):
@@ -273,8 +289,28 @@ class _Reader:
         words = exception[2] or ""
         if words or not exception[0].rstrip().endswith(":") or index + 1 >= len(lines):
             return words
-        after = self._plain(undress(lines[index + 1][:LONGEST].decode(errors="replace"))).text.strip()
+        after = self._at(lines, index + 1).text.strip()
         return "" if after.startswith(("File ", "Traceback", "--", "==")) else after
+
+    def _at(self, lines: list[bytes], index: int) -> LogLine:
+        """The line at this place, without its prefix; empty behind the last one."""
+        raw = lines[index] if index < len(lines) else b""
+        return self._plain(undress(raw[:LONGEST].decode(errors="replace")))
+
+    def _wraps(self, error: str, lines: list[bytes], index: int) -> bool:
+        """Whether the words of an exception hold the traceback of another one, which is the error.
+
+        They end with a colon, or the traceback says whose it is: another process that prints one begins it plainly.
+        """
+        after = [self._at(lines, index + place) for place in (1, 2)]
+        announced = error.endswith(":") and any(TRACEBACK.match(part.text) for part in after)
+        return announced or bool(INNER.search(after[0].whole))
+
+    def _last_error(self, lines: list[bytes], index: int, number: int) -> None:
+        """Note the line behind `Last error:`, which gives the reason of another one."""
+        part = self._at(lines, index + 1)
+        if (words := part.text.strip()) and self._budget.keep():
+            self.reading.hits.append(Hit(REASON, self._line(part, number + 1), rank=part.rank, caught=(words,)))
 
     def _count(self, part: LogLine) -> None:
         """Note the rank that wrote a line, and how many ranks the run has, if the line says so."""
@@ -314,7 +350,8 @@ class _Reader:
             caught = tuple(group for group in match.groups() if group)
         warned = sign is not None and bool(QUIET.search(part.whole)) and not LOUD.search(part.whole)
         thread = self._threads.pop(part.rank, 0) if error else 0
-        quiet = warned or line.number <= thread
+        plain = bool(error) and (sign is None or sign.weight < Weight.CAUSE)
+        quiet = warned or line.number <= thread or (plain and self._wraps(error, lines, index))
         self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet))
 
     def _reported(self, part: LogLine, line: Line) -> bool:

@@ -30,7 +30,7 @@ class Hit:
     """A sign in the log; `sign` is None for an exception that no sign describes.
 
     frame: the innermost file of its traceback. time: in seconds of the year. quiet: a warning, or raised in a
-    thread, which ends no process.
+    thread, which ends no process, or the words around another error.
     """
 
     sign: Sign | None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from . import libraries
 from .patterns import compiled
 from .signs_kinds import ALONE, PREFLIGHT, Sign, several, sign
 
@@ -37,6 +40,8 @@ def refined(broad: Sign, text: str, frame: str) -> Sign | None:
         return _NO_ROOM
     if broad.cause == "pickle" and _COPY.search(frame):
         return None
+    if broad.cause == "library-missing":
+        return replace(broad, next=libraries.install(libraries.missing(text)))
     met = _AT_A_BARRIER.search(text) if broad.cause == "node-missing" else None
     if met and int(met[2]) >= int(met[1]):
         return _ALL if int(met[2]) == int(met[1]) else _TOO_MANY

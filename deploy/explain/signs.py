@@ -19,10 +19,12 @@ from .signs_scripts import SCRIPT, VICTIM
 __all__ = [
     "ALONE",
     "KERNEL",
+    "LAST_ERROR",
     "NOT_REACHED",
     "NO_FAMILY",
     "NO_PROGRAM",
     "PREFLIGHT",
+    "REASON",
     "RENDEZVOUS_FAILED",
     "SIGNS",
     "STORE",
@@ -50,7 +52,10 @@ _BINARY = Sign(
     docker_faults.named("architecture-differs").what,
     docker_faults.named("architecture-differs").command,
 )
-SIGNS = (*NETWORK, _BINARY, *_DOCKER, *GPU, *HOST, *SCRIPT, *VICTIM)
+# Why something failed of which another line tells: torch puts NCCL's words behind `Last error:`.
+REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
+LAST_ERROR = compiled(r"Last error:\s*$")
+SIGNS = (*NETWORK, _BINARY, *_DOCKER, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
 
 # Messages of a node that does not reach a store of torch; deploy/explain/store.py finds out which store, and why.
 STORE = compiled(

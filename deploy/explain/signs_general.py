@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..core.program import FAB
 from .signs_kinds import ALONE, GPUS, KERNEL, Sign, general, several
+from .signs_nodes import DENIED
 from .words import ELSEWHERE, WRAPPERS, facts
 
 _CANNOT = r"(?:could(?: not|n't)|can ?not|can't|unable to|fail(?:s|ed|ure)?(?: to| in| of| while)?)"
@@ -39,7 +40,7 @@ _OUTSIDE = (
     general("checkpoint-mismatch", "(?i)(?:checkpoint|state[_ ]?dict|pretrained|adapter "
             "weights).{0,160}(?:mismatch|(?:not|n't) (?:match|fit)|different (?:number|size|shape)|incompatib|"
             r"unexpected (?!keyword)|missing key)|(?:mismatch|(?:not|n't) (?:match|fit)|different|incompatib\w*) "
-            ".{0,80}(?:checkpoint|state[_ ]?dict)",
+            ".{0,80}(?:checkpoint|state[_ ]?dict)|(?:missing|unexpected) keys?\\b.{0,40}(?:checkpoint|state[_ ]?dict)",
             "the checkpoint does not fit the model", ALONE, "checkpoint-broken"),
     general("checkpoint-broken", r"(?i)unable to load weights from \w+ checkpoint file|(?:corrupt|truncated|"
             r"incomplete|invalid header|bad magic|unexpected end).{0,100}(?:checkpoint|safetensors|weights|"
@@ -56,6 +57,7 @@ _OUTSIDE = (
             r"(?:\w+ ){0,3}\d+ (?:\w+ )?gpus?\b|not "
             r"enough gpus|more (?:process\w*|ranks|workers|gpus) than (?:\w+ ){0,3}(?:gpus?|devices)",
             "the run wants more GPUs than the host shows", "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L", "gpu-hidden"),
+    DENIED,
     general("file-permission", "(?i)permissionerror|permission denied|operation not permitted|not write?able",
             "the run's user may not read or write a file", "ls -ld FOLDER; id", "folder-readonly"),
     general("folder-readonly", "(?i)read-only file ?system", "the run writes to a folder that is mounted read-only",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core import docker_faults
+from . import libraries
 from .signs_kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, several, sign
 
 GPU = (
@@ -45,7 +46,10 @@ GPU = (
     sign("gpu-xid", r"Xid \(?[^)]{0,40}\)?: (\d+)", "the driver reports Xid {0}", KERNEL, "gpu-faulty"),
     hint("gpu-faulty", r"PCIe Bus Error|AER: (?:Unc|C)orrect",
          "the bus of a GPU or a network card has errors", KERNEL),
-    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection) error|"
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: .{0,60}(?:device rules|device filters|cgroup)",
+         "the NVIDIA runtime may not set the container's device rules: its engine has no root, or is in a container",
+         "sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true"),
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|mount|ldcache|container) error|"
          r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file",
          docker_faults.named("gpu-runtime").what, docker_faults.named("gpu-runtime").command, "gpu-driver"),
     sign("gpu-hidden", r"nvidia-container-cli(?:\.real)?: device error: (\S{1,100}): unknown device",
@@ -101,6 +105,8 @@ GPU = (
     several(r"Command '\['ninja'|Error building extension|torch_extensions/\S{1,200}\.so: cannot open shared",
             "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
             "exception", "compiler-missing", "library-mismatch", "gpu-arch"),
+    sign("library-missing", libraries.PATTERN, "the system, or the image, does not have the library {0}",
+         "apt-get update && apt-get install -y PACKAGE", "library-mismatch"),
     sign("library-mismatch", r"undefined symbol: (\S{1,60})|version `(GLIBC\w*_[\d.]+)' not found|"
          r"cannot open shared object file|with link time reference|"
          r"detected that PyTorch and torch\w+ were compiled with different CUDA|operator torchvision::nms does not "

@@ -21,6 +21,7 @@ BLOCKING = "CUDA_LAUNCH_BLOCKING=1 torchrun ..."
 class Weight(IntEnum):
     """How much a sign says about why a run ended."""
 
+    REASON = -1  # no sign of its own: it is why another line says that something failed
     VICTIM = 0  # another one failed
     HINT = 1  # it may be harmless: it counts only if nothing else does
     GENERAL = 2  # it ends a run, but says little: a CAUSE near it is better
@@ -33,6 +34,7 @@ class Sign:
     the pattern matched.
 
     next: a command. maybe: causes with the same words. script: the script is at fault, not its environment.
+    absent: what `what` goes on with where nothing in the output gives the reason; with a reason, that is quoted.
     """
 
     cause: str
@@ -42,6 +44,7 @@ class Sign:
     maybe: tuple[str, ...] = ()
     weight: Weight = Weight.CAUSE
     script: bool = False
+    absent: str = ""
 
 
 def ended(name: str, number: int) -> str:

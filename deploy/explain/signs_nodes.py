@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..core.program import FAB
 from .signs_kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, ended, general, hint, several, sign, victim
 
@@ -17,6 +19,19 @@ _RETRIED = (
 NO_PROGRAM = sign(
     "command-missing", r"FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'\s]{1,80})'",
     "the program {0} does not exist there", "which PROGRAM",
+)  # fmt: skip
+# The kernel says the same of calls that have nothing to do with a file: a path stands behind that of a file.
+_CALLS = (
+    r"(?<![/\w.-])(?:bpf\w*|cgroups?\d?|device rules|unshare|clone\d?|setns|pivot_root|namespaces?|seccomp|ptrace|"
+    r"process_vm_\w+|perf_event\w*|sched_set\w+|set_mempolicy|mbind|mlock\w*|setrlimit|setpriority|bind|listen|socket|"
+    r"sendto|sendmsg|ioctl|pidfd_\w+|io_uring\w*)\b(?![/.])"
+)
+_REFUSED = r"(?:[Oo]peration not permitted|[Pp]ermission denied)"
+DENIED = several(
+    rf"({_CALLS}).{{0,160}}{_REFUSED}|\[Errno 13?\] {_REFUSED}\s*$",
+    "the kernel denies a call ({0}): by the container's rights, a rule of the host, or a limit",
+    "grep -E 'Cap|Seccomp|NoNewPrivs' /proc/self/status; ulimit -a", "docker-refused", "port-forbidden",
+    "process-limits", "file-permission",
 )  # fmt: skip
 NETWORK = (
     sign("interface-missing", r"Unable to find address for: (\S+)", "the host has no interface {0} with an address",
@@ -139,8 +154,11 @@ NETWORK = (
     general("nccl-cuda", r"[Cc]uda failure (?:\d+ )?'(?!out of memory|(?:an )?(?:illegal memory|uncorrectable|"
             r"unspecified launch)|device-side|CUDA driver version)([^']{1,80})'",
             "a CUDA call of NCCL failed: {0}", NCCL_DEBUG, "gpu-faulty"),
-    general("", r"unhandled (?:system|cuda) error|ncclSystemError|ncclUnhandledCudaError|ncclInternalError",
-            "NCCL failed, and prints the reason only with NCCL_DEBUG", NCCL_DEBUG),
+    replace(
+        general("", r"unhandled (?:system|cuda) error|ncclSystemError|ncclUnhandledCudaError|ncclInternalError",
+                "NCCL failed", NCCL_DEBUG),
+        absent=", and nothing here says why: NCCL prints it with NCCL_DEBUG",
+    ),
     sign("rdma", r"ibv_modify_qp failed|[Ff]ailed to modify QP|ibv_\w+ failed",
          "an RDMA call failed: by its settings (the GID index), its cabling, or hosts on different rails",
          "ibv_devinfo -v", "memlock", "rdma-gid"),
@@ -163,9 +181,8 @@ NETWORK = (
          "ssh -v HOST true"),
     # 255 is SSH's own code, for whatever reason.
     general("ssh", r"'ssh .{0,120}' returned non-zero exit status 255",
-            "the launcher cannot start a command on a host over SSH, and SSH's own words are not here",
-            "ssh -o BatchMode=yes -v HOST true", "ssh-key", "ssh-refused", "ssh-name", "ssh-timeout",
-            "ssh-host-key-unknown"),
+            "the launcher cannot start a command on a host over SSH", "ssh -o BatchMode=yes -v HOST true", "ssh-key",
+            "ssh-refused", "ssh-name", "ssh-timeout", "ssh-host-key-unknown"),
     general("ssh-silent", r"(?:ssh|kex)_exchange_identification: (?:read: )?Connection (?:closed|reset)",
             "a host's SSH server closed the connection before it said its name", "nc -w 3 HOST 22", "ssh"),
     several(r"(?:mpirun|prterun|ORTE|PRTE) was unable to reliably start one or more daemons",
@@ -232,7 +249,8 @@ HOST = (
     sign("command-missing", r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
          r"nvcc|ninja|gcc|g\+\+|cc|c\+\+|git|ffmpeg|ldconfig|ibstat|lscpu)'",
          "the program {0} does not exist there", "which PROGRAM"),
-    sign("file-permission", r"\[Errno 13\]|: Permission denied$|\[Errno 1\] Operation not permitted",
+    DENIED,
+    sign("file-permission", r"\[Errno 13?\] [\w ]{1,40}: ['\"/]|: Permission denied$",
          "the run's user may not read or write a file", "ls -ld FOLDER; id"),
     sign("container-missing", r"manifest unknown|manifest for \S+ not found|repository does not exist(?! or)|"
          r"/manifests/\S{1,200} returned error code: 404", "the image is not there", f"{FAB} push --hosts ..."),

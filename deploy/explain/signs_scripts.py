@@ -69,8 +69,8 @@ SCRIPT = (
            r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no longer a number",
            ALONE),
     script("worker-failed", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) exited unexpectedly",
-           "a data loader worker died without a word: memory, or a crash in it", "dmesg -T | tail -20", "killed",
-           "crashed", "shm-small"),
+           "a data loader worker ended and handed over no error: memory, or a crash in it", "dmesg -T | tail -20",
+           "killed", "crashed", "shm-small"),
     general("worker-failed", r"DataLoader worker \(pid \d+\) is killed by signal: ",
             "a signal ended a data loader worker", "dmesg -T | tail -20", "killed", "stopped"),
 )  # fmt: skip
@@ -82,7 +82,7 @@ VICTIM = (
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"watchdog got stuck for|Heartbeat monitor timed out|due to a collective timeout from|"
            r"Some rank\w* (?:did not|didn't) (?:join|reach)",
-           "the ranks stand still in a collective or in CUDA, and nothing says who is missing", "collective-timeout",
+           "the ranks stand still in a collective or in CUDA", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"failed to pass monitoredBarrier|Ranks? [\d, ]{1,80} failed to pass",
            "a rank did not come to a barrier", "collective-timeout"),

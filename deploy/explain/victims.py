@@ -20,7 +20,7 @@ _MOST = 1 << 16
 def is_victim(root: Root, readings: Sequence[Reading]) -> bool:
     """Whether the rank that a launcher saw fail first has no words but those of a rank that lost a peer."""
     own = [hit for reading in readings for hit in reading.hits if hit.rank and same_rank(root.rank, hit.rank)]
-    return bool(own) and root.exitcode in _ENDS and all(hit.weight == Weight.VICTIM for hit in own)
+    return bool(own) and root.exitcode in _ENDS and all(hit.weight <= Weight.VICTIM for hit in own)
 
 
 def mute_ranks(readings: Sequence[Reading]) -> str:

@@ -55,6 +55,9 @@ EXCEPTION = compiled(
 # Python ends a traceback with the class, whatever its name, and the words: `trio.Cancelled: Cancelled`.
 ANY_CLASS = compiled(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
 FRAME = compiled(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
+TRACEBACK = compiled(r"^\s*Traceback \(most recent call last\):")
+# Of a data loader's worker, or of another rank: the exception before it only hands it over.
+INNER = compiled(r"\bOriginal Traceback \(most recent call last\):|Traceback \(most recent call last\): \(RANK \d+\)")
 # What follows is said by the way: of a destructor, or of the code that reports errors.
 BY_THE_WAY = compiled(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
 IN_A_THREAD = compiled(r"^Exception in thread \S")
@@ -70,7 +73,7 @@ ELSEWHERE = compiled(
 WRAPPERS = compiled(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
     r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
-    r"WorkerCrashedError|ActorUnavailableError|TrainingFailedError|SystemExit|"
+    r"WorkerCrashedError|_?RemoteTraceback|ActorUnavailableError|TrainingFailedError|SystemExit|"
     r"UnexpectedStatusException|\bAlgorithmError|ExecuteUserScriptError|"
     r"CreateContainer\w*Error|RunContainerError|"
     r"python\.PythonException|Py4JJavaError|"

@@ -279,9 +279,9 @@ def delete(run: str) -> tuple[str, ...]:
     return _SCRIPT("delete", run)
 
 
-def list_files(run: str, caches: Sequence[str]) -> tuple[str, ...]:
-    """For listing.parse: the files of a run's folder, but for those in folders with the names of `caches`."""
-    return _SCRIPT("list-files", run, str(_MANIFEST), *caches)
+def list_files(run: str) -> tuple[str, ...]:
+    """For listing.parse: the files of a run's folder."""
+    return _SCRIPT("list-files", run, str(_MANIFEST))
 
 
 def take_in(run: str, name: str) -> tuple[str, ...]:

@@ -7,7 +7,9 @@ first host's part first. What was cut keeps the files that came whole; the next 
 
 from __future__ import annotations
 
+import glob
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -58,7 +60,7 @@ class _Order:
     selection: Selection
     folder: Path
     staged: Mapping[str, listing.Stamp]
-    caches: Sequence[str]
+    left: Mapping[str, int]
     links: Sequence[str] = ()
 
     @property
@@ -91,7 +93,7 @@ def gather(
         fetched = incoming.Fetched(run_dir)
         with listener.waiting("fetch") as say:
             say("the hosts list their files")
-            listings = on_all(members, lambda session: _list(session, run, only))
+            listings = on_all(members, lambda session: (session.host.name, files(session, run)))
             say("what of them is here already")
             answered = {node_of(host) for host in listings.values}
             orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
@@ -105,12 +107,12 @@ def gather(
             return ready, parts, _merge(parts, ready.values, run_dir, fetched, listener)
 
 
-def files(session: Session, run: RunId, caches: Sequence[str], check: bool = True) -> Listing:
-    """The files of a run on one host, but for those in folders with the names of `caches`.
+def files(session: Session, run: RunId, check: bool = True) -> Listing:
+    """The files of a run on one host.
 
     Raises DeployError; without `check`, a host that has nothing of the run has no files.
     """
-    answer, argv = bytearray(), commands.list_files(run, caches)
+    answer, argv = bytearray(), commands.list_files(run)
 
     def take(data: bytes) -> None:
         answer.extend(data)
@@ -123,11 +125,6 @@ def files(session: Session, run: RunId, caches: Sequence[str], check: bool = Tru
     return listing.parse(answer.decode(errors="replace")) if answer or check else Listing({})
 
 
-def _list(session: Session, run: RunId, only: Sequence[str]) -> tuple[str, Listing]:
-    """The host's name, and its files of the run."""
-    return session.host.name, files(session, run, () if only else listing.CACHES)
-
-
 def _order(
     host: str, files: Listing, only: Sequence[str], run_dir: Path, fetched: incoming.Fetched, answered: Container[str]
 ) -> _Order:
@@ -135,8 +132,8 @@ def _order(
     folder = incoming.stage(run_dir, host)
     selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp), answered)
     staged = incoming.keep_whole(folder, selection.wanted)
-    links = [path for path in files.links if not only or listing.matches(path, only)]
-    return _Order(selection.without(staged), folder, staged, files.caches, links)
+    links = [path for path in files.links if (listing.matches(path, only) if only else path not in files.replaceable)]
+    return _Order(selection.without(staged), folder, staged, {} if only else files.folders_left, links)
 
 
 def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
@@ -214,7 +211,9 @@ def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], listener:
     here = len(order.selection.home) + len(order.staged)
     words = [f"{several(len(came - order.staged.keys()), 'file')} came"]
     words += [f"{here} were here already"] if here else []
-    words += [f"caches stay there ({', '.join(order.caches[:3])})"] if order.caches else []
+    if left := sorted(order.left, key=lambda folder: -order.left[folder]):
+        size, only = amount(sum(order.left.values())), shlex.quote(glob.escape(left[0]))
+        words.append(f"{size} that can be had again stays there ({', '.join(left[:3])}): --only {only} brings it")
     listener.note(f"{host}: {'; '.join(words)}")
     for name in part.left_out.named:
         listener.warn(f"{host}: not copied: {name}")

@@ -99,7 +99,9 @@ def _refuse_missing(asked: Asked, here: Gpus) -> None:
     if missing or (isinstance(asked, int) and asked > len(have)):
         raise UsageError(
             f"--gpus: {ask_for(asked)} asked for, the host has {several(len(have), 'GPU') if have else 'none'}",
-            f"{FAB} gpus shows them",
+            f"--gpus {len(have)}; {FAB} gpus --hosts ... shows them"
+            if have
+            else "leave out --gpus: it trains on the CPU",
         )
 
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import document
+from . import replaceable
 from .unpack import parts_of
 
-# Programs can make these again. As trainer/node/work.py has them (docs/contract.md).
-CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 # The agent's record of what was sent and copied; it is not a result of the run.
 _HOUSEKEEPING = re.compile(
     r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|\.others-.*|nodes/\..*|\.(?:submit\.lock|submitting|sbatch\.words|stop)"
@@ -38,14 +38,15 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Listing:
-    """A run's folder on a host: its files by path, its links, its caches, and the stamps of files as sent.
+    """A run's folder on a host: its files by path, its links, and the stamps of files as sent.
 
     `copies`: the stamps of files that came from another host, and that host's node. `pipes`: the agent's own.
+    `replaceable`: the files and links that can be had again, and their bytes.
     """
 
     files: Mapping[str, Stamp]
     links: Sequence[str] = ()
-    caches: Sequence[str] = ()
+    replaceable: Mapping[str, int] = field(default_factory=dict)
     sent: Mapping[str, Stamp] = field(default_factory=dict)
     copies: Mapping[str, tuple[Stamp, str]] = field(default_factory=dict)
     pipes: Sequence[str] = ()
@@ -54,6 +55,20 @@ class Listing:
         """The node of the host that this file came from, and is as it came; empty for a file of this host's own."""
         stamp, node = self.copies.get(path, (None, ""))
         return node if stamp == self.files[path] else ""
+
+    @cached_property
+    def folders_left(self) -> Mapping[str, int]:
+        """The highest folders that hold only what can be had again, and its bytes; else the files themselves."""
+        if not self.replaceable:
+            return {}
+        others = {
+            above for path in (*self.files, *self.links) if path not in self.replaceable for above in _above(path)
+        }
+        left = dict[str, int]()
+        for path, size in self.replaceable.items():
+            top = next((above for above in reversed([*_above(path)]) if above not in others), path)
+            left[top] = left.get(top, 0) + size
+        return left
 
 
 @dataclass(frozen=True)
@@ -90,7 +105,7 @@ def parse(answer: str) -> Listing:
     if lines[-2:] != ["end", ""]:
         raise DeployError("its list of files is incomplete")
     copies, *lines = lines
-    files, links, caches, pipes = dict[str, Stamp](), list[str](), list[str](), list[str]()
+    files, links, pipes, again = dict[str, Stamp](), list[str](), list[str](), dict[str, int]()
     for line in lines[:-2]:
         match = _LINE.fullmatch(line)
         if not match or "\ufffd" in line:
@@ -100,25 +115,28 @@ def parse(answer: str) -> Listing:
             parts_of(path)
             if stat.S_ISREG(mode):
                 files[path] = Stamp(int(match[2]), int(match[3]))
+                if replaceable.kind_of(path, files[path].size):
+                    again[path] = files[path].size
             elif stat.S_ISLNK(mode):
                 links.append(path)
-            elif stat.S_ISDIR(mode):
-                caches.append(path)
+                if replaceable.kind_of(path, None):
+                    again[path] = 0
             elif stat.S_ISFIFO(mode) and _HOUSEKEEPING.fullmatch(path):
                 pipes.append(path)
-    return Listing(files, links, caches, _sent(sent), _copies(copies), pipes)
+    return Listing(files, links, again, _sent(sent), _copies(copies), pipes)
 
 
 def select(
     listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp], bool], nodes: Container[str] = ()
 ) -> Selection:
-    """Choose what to ask for: the matches of `only`; without patterns, all except caches and unchanged sent files.
+    """Choose what to ask for: the matches of `only`; without patterns, all except unchanged sent files and what can be
+    had again.
 
     It leaves out a copy if the host of the original is one of `nodes`: that host has the file, or has removed it.
     """
     wanted, home, leave_out = dict[str, Stamp](), dict[str, Stamp](), list[str]()
     for path, stamp in listing.files.items():
-        chosen = matches(path, only) if only else listing.sent.get(path) != stamp
+        chosen = matches(path, only) if only else listing.sent.get(path) != stamp and path not in listing.replaceable
         if _HOUSEKEEPING.fullmatch(path) or not chosen or listing.origin(path) in nodes:
             leave_out.append(path)
         elif is_home(path, stamp):
@@ -128,15 +146,20 @@ def select(
             wanted[path] = stamp
     if only:
         leave_out += [path for path in listing.links if not matches(path, only)]
-    return Selection(wanted, [*leave_out, *listing.caches, *listing.pipes], home)
+    return Selection(wanted, [*leave_out, *([] if only else listing.folders_left), *listing.pipes], home)
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
     """Whether a pattern matches the path, or a folder above it. `*` also matches /."""
-    folders = [path]
-    while "/" in folders[-1]:
-        folders.append(folders[-1].rpartition("/")[0])
-    return any(fnmatchcase(name, pattern.strip("/")) for pattern in patterns for name in folders)
+    names = [path, *_above(path)]
+    return any(fnmatchcase(name, pattern.strip("/")) for pattern in patterns for name in names)
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders above a path, the nearest first."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
 
 
 def _sent(text: str) -> dict[str, Stamp]:

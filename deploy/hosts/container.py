@@ -51,7 +51,8 @@ class Work:
     `share_key`: known to the nodes of this start alone, which share a script's files with it before each attempt.
     `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
     needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with. `resumed`: the words
-    for its hosts, and the options, of the command that resumes it.
+    for its hosts, and the options, of the command that resumes it. `bare`: typed so that its only rank has none of
+    torchrun's variables.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class Work:
     ports: tuple[int, ...] = ()
     overlay: str = ""
     resumed: tuple[str, str] = ("", "")
+    bare: bool = False
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -407,6 +409,7 @@ def _variables(
         **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),
         environment.RESUME_COMMAND: resume_command(work.run_id, *work.resumed),
         **({environment.LAUNCHER_RANKS: str(ranks)} if per_node else {}),
+        **environment.bare_rank(work.bare and job.processes == "auto", node.nodes, node.processes),
         **({environment.SEPARATE: "1"} if job.separate else {}),
         **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),
         **({environment.OVERLAY: work.overlay} if work.overlay else {}),

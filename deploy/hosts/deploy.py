@@ -13,8 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..config import script_file
 from ..config import secrets as secret_settings
 from ..config.inventory import Cluster
+from ..config.script import ScriptCommand
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
@@ -28,7 +30,7 @@ from ..image.push import Pushed
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import alone, code, environment, folders, record
+from ..run import alone, code, environment, folders, record, resumable
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
 from ..run.span import CLOCKS_DIFFER_S
@@ -51,14 +53,12 @@ _OWN_FILES = (
 def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
-        options, script_run = resume.script_run(options.filled())
-        options, command = options.plain()
-        for note in command.notes:
-            console.note(note)
+        resumes = bool(options.resume)
+        options, command, script_run = _what_to_run(options, console)
         cluster, ranks = options.load(), shown_ranks(options.rank)
         command.refuse_nodes(len(cluster.hosts), "leave it out: the run has one node a host")
         deploy_push.refuse_mixed(cluster)
-        work, folder = _work(options, cluster), options.code(cluster)
+        work, folder = replace(_work(options, cluster), bare=command.bare), options.code(cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
         name = asked_run("--run", options.run)
         first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
@@ -78,9 +78,11 @@ def deploy(options: Options, console: Console) -> int:
             observe.refuse_missing(sessions, cluster.job)
             base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
             tag = deploy_options.tag_of(base, folder)
-            resumption = resume.choose(options.resume, sessions, facts) if options.resume else None
+            resumption = None
             if script_run:
-                resumption = resume.continue_script(script_run, facts, console.warn)
+                resumption = resume.continue_script(script_run, facts, resumes, console.warn)
+            elif options.resume:
+                resumption = resume.choose(options.resume, sessions, facts, work.arguments)
             if resumption:
                 work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
             cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
@@ -95,12 +97,10 @@ def deploy(options: Options, console: Console) -> int:
             if options.dry_run:
                 _dry_run(request, console)
                 return DONE
-            for host, made in observe.make_folders(sessions, facts, cluster.job, bool(work.script)).all().items():
-                for path in made:
-                    console.note(f"{host}: made {path}")
+            _make_folders(request, console)
             resumed_dir = record.folder_of(folders.RUNS, resumption.run) if resumption else None
             resume_fields = {
-                **resume.resume_fields(options),
+                **_for_the_record(options, command),
                 "foreign": ["arguments"] if resumption and resumption.foreign else [],
             }
             running = name or (resumption.run if resumption else environment.script_name(work.script))
@@ -118,6 +118,39 @@ def deploy(options: Options, console: Console) -> int:
                 return DONE
             sent = (folder, choice) if folder else None
             return attach.follow_until_done(backend, console, interrupts, ranks, sent)
+
+
+def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCommand, RunId | None]:
+    """The options with the script to run, its command, and the recorded run of a script that goes on, if one does.
+
+    Raises UsageError, and says what is not used of the command, and what is another one than before.
+    """
+    options = options.filled()
+    if not (options.script or options.arguments or options.resume):
+        script_file.refuse_no_script(options.folder)
+    options, script_run = resume.script_run(options)
+    options, command = options.plain()
+    for note in command.notes:
+        console.note(note)
+    if script_run and (other := resumable.other_than(record.path_of(script_run), command.words, options.folder)):
+        console.warn(other)
+    return options, command, script_run
+
+
+def _for_the_record(options: Options, command: ScriptCommand) -> dict[str, Any]:
+    """For record.json: what a resume repeats, where the script lies, and whether its command asks for no torchrun."""
+    fields: dict[str, Any] = dict(resume.resume_fields(options))
+    if command.words:
+        fields |= {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare}
+    return fields
+
+
+def _make_folders(request: DeployRequest, console: Console) -> None:
+    """Make the folders that the hosts lack, and name them."""
+    work, job = request.work, request.cluster.job
+    for host, made in observe.make_folders(request.sessions, request.facts, job, bool(work.script)).all().items():
+        for path in made:
+            console.note(f"{host}: made {path}")
 
 
 def _overlaid(request: DeployRequest) -> DeployRequest:
@@ -230,7 +263,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
     script = options.script_words()
     if options.resume and (script or options.run):
         if script:
-            raise UsageError(f"--resume {options.resume}: it names no run of a script here", f"{FAB} runs lists them")
+            raise UsageError(f"--resume {options.resume}: it names no run of a script", f"{FAB} runs lists them")
         raise UsageError("--resume continues a run of Muster's trainer and cannot take --run", "leave out --run")
     arguments = () if script else options.trainer_arguments()
     variables = deploy_options.environment_of(options)

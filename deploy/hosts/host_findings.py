@@ -14,13 +14,15 @@ from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
-from ..preflight.findings import WARNING, listed, odd_ones
+from ..preflight.findings import FAULT, WARNING, listed, odd_ones
+from ..preflight.remedies import on
 from ..ssh.session import SshFault
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100
 # A client of DHCP asks again at half of the lease, and leases of a few minutes are rare.
 _LEASE_LEAST_S = 120
+_FULL = "a folder with files"
 # Where the packages of distributions put commands.
 _SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/run/current-system/", "/nix/")
 
@@ -125,6 +127,8 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
         if facts.claims_closed:
             text = f"{host}: a run cannot say there which GPUs it has: {facts.claims_closed}"
             fix = f"on {host}: sudo chown root /var/tmp; sudo chmod 1777 /var/tmp"
+            if "read-only file system" in facts.claims_closed.lower():
+                fix = f"on {host}: {_writable('/var/tmp')}   (sudo dmesg | tail: the kernel closes a disk with errors)"
             symptom = "`/var/tmp is not root's, or not sticky`: the run does not start there"
             yield Finding("folder-readonly", "resources", (host,), text, (), symptom, fix)
         if facts.claims_full:
@@ -188,6 +192,11 @@ def _no_ip(host: str, facts: HostFacts) -> Finding:
     return Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
 
 
+def _writable(source: str) -> str:
+    """Makes a file system writable again; no right of a file does."""
+    return f'sudo mount -o remount,rw "$(findmnt -no TARGET -T {source})"'
+
+
 def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
     """Findings for mounted folders that the run's processes cannot read, and warnings for those they cannot write."""
     for host in answers.hosts_with_facts:
@@ -197,9 +206,50 @@ def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[
             may, source = tried.get(mount.target, "rw"), quote(mount.source)
             if "r" not in may:
                 text = f"{host}: uid {number}, which the run has there, cannot read {mount.source}"
-                fix = f"on {host}: sudo chmod -R o+rX {source} (its parent folders must be open as well)"
+                opened = f"sudo chmod -R o+rX {source}"
+                first = f"{_writable(source)} && " if "o" in may and not mount.read_only else ""
+                closed = f", and on a disk that is read-only, after {_writable(source)}" if mount.read_only else ""
+                fix = f"on {host}: {first}{opened}   (its parent folders must be open as well{closed})"
                 yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix)
             elif "w" not in may and not mount.read_only:
                 text = f"{host}: uid {number}, which the run has there, cannot write to {mount.source}"
-                fix = f"on {host}: sudo chown -R {number} {source}; if the run only reads it, mount it with :ro"
+                owned = f"sudo chown -R {number} {source}; if the run only reads it, mount it with :ro"
+                fix = f"on {host}: {owned}"
+                if "o" in may:
+                    text = f"{host}: the file system of {mount.source} is mounted read-only"
+                    fix = f"on {host}: {_writable(source)}; if the run only reads it, mount it with :ro"
                 yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix, WARNING)
+
+
+def _odd_holders(kinds: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts that hold something else than most; without a majority, those that hold no files; never all of them."""
+    odd = odd_ones(kinds)
+    if len(odd) == len(kinds):
+        odd = tuple(host for host, kind in kinds.items() if kind != _FULL)
+    return odd[1:] if len(odd) == len(kinds) else odd
+
+
+def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
+    """Findings for mounted paths that are a file on one host and a folder on another, or empty on some hosts only."""
+    seen = dict[str, dict[str, str]]()
+    for host in answers.hosts_with_facts:
+        tried = answers.facts[host].get("mounts", {})
+        for mount in mounts.get(host, ()):
+            may = tried.get(mount.target, "")
+            if "r" in may and not mount.create:
+                kind = {"f": "a file", "e": "an empty folder"}.get(may[-1], _FULL)
+                seen.setdefault(mount.target, {})[host] = kind
+    sources = {(host, mount.target): mount.source for host in mounts for mount in mounts[host]}
+    for target, kinds in seen.items():
+        if len(set(kinds.values())) < 2:
+            continue
+        odd = _odd_holders(kinds)
+        other = next(host for host in kinds if host not in odd)
+        theirs = listed(f"{host} has {kinds[host]}" for host in odd)
+        text = f"{target} is not the same on all hosts: {theirs}, {other} has {kinds[other]}"
+        grave = FAULT if "a file" in kinds.values() else WARNING
+        shown = tuple(f"{host}: {sources[host, target]}: {kind}" for host, kind in kinds.items())
+        look = {host: f"ls -ld {quote(sources[host, target])}" for host in odd}
+        fix = f"{on(odd, look.__getitem__)}   (copy there what {other} has in {sources[other, target]}, or mount that)"
+        symptom = "`No such file or directory` or `Not a directory` on that host alone, or a rank without data"
+        yield Finding("mount-differs", "resources", tuple(odd), text, shown, symptom, fix, grave)

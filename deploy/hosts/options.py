@@ -20,7 +20,7 @@ from ..config.inventory import Cluster, Host, Job
 from ..config.script import ScriptCommand
 from ..config.values import Mount
 from ..core.errors import UsageError
-from ..core.near import near_file
+from ..core.near import near_file, near_path
 from ..core.program import FAB
 from ..image.credentials import MOST, Choice
 
@@ -134,7 +134,7 @@ class Options:
         folder = Path(self.folder) if self.folder else cluster.job.folder or (Path() if words else None)
         first = "-m" if words[:1] == ("-m",) else script_file.file_of(words)
         if folder and not os.path.isdir(folder):
-            raise UsageError(f"--folder {self.folder}: no such folder", "name the folder that holds your script")
+            script_file.refuse_no_folder(self.folder or folder)
         if folder and first == "-m":
             _refuse_module(words[1] if len(words) > 1 else "", folder)
         elif folder and first:
@@ -169,9 +169,8 @@ class Options:
         processes = job.processes if not self.processes else _processes(self.processes)
         separate, overlay = self.separate or job.separate, self.overlay or job.overlay
         dockerfile = Path(self.dockerfile) if self.dockerfile else job.dockerfile
-        if self.dockerfile and (self.image or not Path(self.dockerfile).is_file()):
-            wrong = "--image is given too" if self.image else "no such file"
-            raise UsageError(f"--dockerfile {self.dockerfile}: {wrong}", "name a Dockerfile, or an image, not both")
+        if self.dockerfile:
+            _refuse_dockerfile(self.dockerfile, self.image)
         keep_paths = tuple(dict.fromkeys((*job.keep, *keep.asked(self.keep))))
         include = (*job.include, *(_inside(text) for text in self.include))
         return replace(
@@ -189,6 +188,16 @@ class Options:
             wait_lost_s=_wait_lost(self.wait_lost) or job.wait_lost_s,
             min_nodes=self.min_nodes or job.min_nodes,
         )
+
+
+def _refuse_dockerfile(text: str, image: str) -> None:
+    """Raise UsageError for a --dockerfile that is no file, or stands beside --image."""
+    if image:
+        raise UsageError(f"--dockerfile {text}: --image is given too", "leave out --image, or leave out --dockerfile")
+    if not os.path.isfile(text):
+        meant = near_path(text, ("Dockerfile",))
+        hint = f"--dockerfile {shlex.quote(meant)}" if meant else "leave out --dockerfile: Muster has an image"
+        raise UsageError(f"--dockerfile {text}: {'a folder' if os.path.isdir(text) else 'no such file'}", hint)
 
 
 def environment_of(options: Options) -> dict[str, str]:
@@ -270,7 +279,7 @@ def _refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None
         if secrets.NAMES.search(name) and len(value) >= _SECRET_LEAST:
             raise UsageError(
                 f"{where} {name}: everybody who may use a host's engine could read it",
-                f'export {name}=... in this shell, then: --secret {name} (cluster.toml: secrets = ["{name}"])',
+                f'export {name}=...; then: --secret {name} (cluster.toml: secrets = ["{name}"])',
             )
 
 
@@ -296,7 +305,10 @@ def _refuse_ours(name: str, where: str) -> None:
 def _inside(text: str) -> str:
     if path := values.inside(text):
         return path
-    raise UsageError(f"--include {text}: not a path in the folder", "relative to the folder: --include data/val.bin")
+    raise UsageError(
+        f"--include {text}: not a path in the folder",
+        "leave it out, or copy it into the folder",
+    )
 
 
 def _refuse_module(name: str, folder: Path) -> None:
@@ -337,7 +349,8 @@ def _processes(text: str) -> Literal["auto"] | int:
     count = values.processes(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
     if count is None:
         raise UsageError(
-            f"--nproc {text}: neither auto nor a number from 1 to 1024", "auto: one rank for each GPU, or one rank"
+            f"--nproc {text}: neither auto nor a number from 1 to 1024",
+            "--nproc auto",
         )
     return count
 
@@ -345,7 +358,7 @@ def _processes(text: str) -> Literal["auto"] | int:
 def _wait_lost(text: str) -> float | None:
     seconds = values.wait(text) if text else None
     if text and seconds is None:
-        raise UsageError(f"--wait-lost {text}: not a time with its unit", "--wait-lost 90s, 10m or 1h")
+        raise UsageError(f"--wait-lost {text}: not a time with its unit", "--wait-lost 90s (or 10m, 1h)")
     return seconds
 
 
@@ -353,7 +366,7 @@ def _gpus(text: str) -> values.Gpus:
     asked = values.gpus_flag(text)
     if asked is None:
         raise UsageError(
-            f"--gpus {text}: neither auto, how many, nor which", "--gpus 2, --gpus 0,3, or --gpus 3, for one"
+            f"--gpus {text}: neither auto, how many, nor which", "--gpus 2 (any two), or --gpus 0,3 (these two)"
         )
     return asked
 

@@ -175,7 +175,8 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
         if request.style == MUSTER
         else ()
     )
-    findings = [*hosts.findings, *of_hosts, *leases, *host_findings.mounts(answers, mounts), *outdated]
+    held = (*host_findings.mounts(answers, mounts), *host_findings.unlike_mounts(answers, mounts))
+    findings = [*hosts.findings, *of_hosts, *leases, *held, *outdated]
     verdict = judge(answers, findings)
     if options.proof and (doubted := doubts.doubts(verdict, answers)):
         tried = _rehearsed(hosts, presence, options, answers, findings, verdict)

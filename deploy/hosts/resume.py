@@ -11,8 +11,10 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from ..config import cluster_file
+from ..config import script as typed
 from ..config.inventory import Cluster, Job
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
@@ -21,7 +23,7 @@ from ..core.program import FAB, SCRIPT
 from ..host import commands
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
-from ..run import folders, onward, record
+from ..run import folders, onward, record, resumable
 from ..run.causes import Cause
 from ..run.outcome import Result
 from ..ssh.session import Session, on_all
@@ -57,12 +59,22 @@ class Checkpoint:
     t: int
 
 
-def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFacts]) -> Resumption:
-    """The run that `latest` or an id names. Raises DeployError if the run still runs or has no checkpoint here."""
+def choose(
+    wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFacts], arguments: Sequence[str] = ()
+) -> Resumption:
+    """The run of Muster's own trainer that `latest` or an id names; `arguments`: what it is given now.
+
+    Raises DeployError if the run still runs, UsageError if it has no checkpoint here.
+    """
+    known = frozenset[RunId]().union(*(fact.runs for fact in facts.values()))
     if wanted != "latest":
-        refuse_going(asked("--resume", wanted, run_id), facts)
+        refuse_going(run := asked("--resume", wanted, run_id), facts)
+        if run not in known and not record.path_of(run).exists():
+            resumable.refuse_unknown(run, folders.RUNS, _flag, known)
     checkpoints = on_all(sessions, _checkpoints).all()
-    run = pick(wanted, checkpoints, frozenset[RunId]().union(*(fact.runs for fact in facts.values())))
+    if wanted == "latest":
+        checkpoints = {host: _meant(by_run, arguments) for host, by_run in checkpoints.items()}
+    run = pick(wanted, checkpoints, known)
     refuse_going(run, facts)
     run_dir = record.folder_of(folders.RUNS, run)
     own = record.own(run_dir)
@@ -77,59 +89,122 @@ def choose(wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFac
     return Resumption(run, arguments_of(config), newest, foreign=True)
 
 
+def _meant(by_run: Mapping[RunId, Checkpoint], arguments: Sequence[str]) -> dict[RunId, Checkpoint]:
+    """Those that may go on with these arguments: of no script, nor of another recipe, as far as it is recorded here."""
+    others = {
+        path.name
+        for path in record.on(folders.RUNS, record.HOSTS)
+        if record.own(path).get("script") or not resumable.Asked(arguments=tuple(arguments)).matches(path)
+    }
+    return {run: checkpoint for run, checkpoint in by_run.items() if run not in others}
+
+
 def script_run(options: Options) -> tuple[Options, RunId | None]:
     """The run of a script that --resume, or --run once more, continues, and `options` with its script; None otherwise.
 
-    The script finds its own checkpoints: it works in the same folder of each host.
+    The script finds its own checkpoints: it works in the same folder of each host. Raises UsageError for a run of
+    another script that `latest` or --run would continue, and for one that is not on hosts.
     """
-    if options.resume == "latest":
-        run_dir = record.newest(folders.RUNS, record.HOSTS)
-    elif options.resume:
-        run_dir = record.path_of(asked("--resume", options.resume, run_id))
-    else:
-        run = asked_run("--run", options.run)
-        run_dir = record.path_of(RunId(run)) if run and options.script else None
+    run_dir = _script_run_dir(options)
     if run_dir is None:
         return options, None
     own = record.own(run_dir)
     if own.get("script"):
-        script = options.script or shlex.join(own.get("arguments", ()))
+        script = options.script or resumable.command_of(run_dir)
     elif options.resume not in ("", "latest") and options.script:
         script = options.script  # another machine started it
     else:
         return options, None
     if options.resume and options.run:
         raise UsageError("--resume and --run both name a run", "leave out --run")
-    return replace(options, script=script, resume="", run=""), RunId(run_dir.name)
+    folder = options.folder or ("" if options.script else resumable.folder_of(run_dir))
+    return replace(options, script=script, folder=folder, resume="", run=""), RunId(run_dir.name)
 
 
-def continue_script(run: RunId, facts: Mapping[str, HostFacts], warn: Callable[[str], None]) -> Resumption:
-    """The next start of a script's run. Raises DeployError if it still runs; warns where its folder is on no host."""
+def _script_run_dir(options: Options) -> Path | None:
+    if options.resume == "latest":
+        return _latest_recorded(options)
+    if options.resume:
+        run_dir = record.path_of(asked("--resume", options.resume, run_id))
+        resumable.refuse_elsewhere(run_dir, record.HOSTS)
+        return run_dir
+    run = asked_run("--run", options.run)
+    if not run or not options.script:
+        return None
+    run_dir = record.path_of(RunId(run))
+    if record.own(run_dir).get("backend") == record.HOSTS:
+        words = typed.read(options.script, Path(options.folder or ".")).words
+        resumable.refuse_other(run_dir, words, options.folder)
+    return run_dir
+
+
+def _latest_recorded(options: Options) -> Path | None:
+    """The newest recorded run on hosts that the command means; None: the hosts know those of Muster's own trainer.
+
+    The script of cluster.toml says which script is meant, as in a deploy; what it was given is as it was recorded.
+    """
+    job = cluster_file.load(options.hosts, options.cluster).job
+    script = options.script or job.script * (not options.arguments)
+    if not script and (options.arguments or job.args):
+        return None
+    words = typed.read(script, Path(options.folder or ".")).words
+    wanted = resumable.Asked(words, options.folder)
+    run_dir = resumable.newest(folders.RUNS, record.HOSTS, wanted)
+    if run_dir is None and words:
+        resumable.refuse_none(wanted, folders.RUNS, record.on(folders.RUNS, record.HOSTS), _flag)
+    return run_dir
+
+
+def _flag(run: str) -> str:
+    return f"--resume {run}"
+
+
+def continue_script(
+    run: RunId, facts: Mapping[str, HostFacts], resumes: bool, warn: Callable[[str], None]
+) -> Resumption:
+    """The next start of a script's run; `resumes`: by --resume, and not by --run once more.
+
+    Raises DeployError if it still runs, UsageError for a resume of a run of which no host has a file.
+    """
     refuse_going(run, facts)
+    own = record.own(record.folder_of(folders.RUNS, run))
     if not any(run in fact.runs for fact in facts.values()):
+        if resumes:
+            _refuse_fileless(run, own, facts)
         warn(f"{run}: these hosts have no files of it; the script starts with the folder that you send")
-    starts = record.own(record.folder_of(folders.RUNS, run)).get("starts", ())
-    return Resumption(run, (), max(2, len(starts) + 1))
+    return Resumption(run, (), max(2, len(own.get("starts", ())) + 1))
+
+
+def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, HostFacts]) -> NoReturn:
+    """Raise UsageError: the run that shall go on has no files on these hosts, so it would begin anew."""
+    if not own:
+        resumable.refuse_unknown(run, folders.RUNS, _flag, frozenset[str]().union(*(f.runs for f in facts.values())))
+    hosts = [str(host) for host in own.get("hosts", ())]
+    again = f"it ran on {', '.join(hosts)}: {FAB} deploy --hosts {','.join(hosts)} --resume {run}; or " if hosts else ""
+    raise UsageError(
+        f"--resume {run}: {', '.join(facts)} {'has' if len(facts) == 1 else 'have'} no files of it",
+        f"{again}leave out --resume to start a new run",
+    )
 
 
 def pick(wanted: str, checkpoints: Mapping[str, Mapping[RunId, Checkpoint]], runs: frozenset[RunId]) -> RunId:
     """The id of the run that `wanted` names. `checkpoints`: by host, the newest of each run. `runs`: all run folders.
 
-    Raises DeployError if that run has no checkpoint here.
+    Raises UsageError if that run has no checkpoint here.
     """
     times = {run: checkpoint.t for by_run in checkpoints.values() for run, checkpoint in by_run.items()}
     if wanted == "latest":
         if not times:
-            raise DeployError(
-                "--resume latest: no run on these hosts has a checkpoint", f"{FAB} deploy starts a new one"
+            raise UsageError(
+                "--resume latest: no run on these hosts has a checkpoint", "leave it out to start a new one"
             )
         return max(times, key=lambda run: (times[run], run))
     if wanted in times:
         return RunId(wanted)
     if wanted in runs:
-        raise DeployError(f"--resume {wanted}: that run has no checkpoint yet", "start a new one without --resume")
+        raise UsageError(f"--resume {wanted}: that run has no checkpoint yet", "start a new one without --resume")
     available = f"they have checkpoints of {', '.join(sorted(times))}" if times else "they have no checkpoint at all"
-    raise DeployError(
+    raise UsageError(
         f"--resume {wanted}: these hosts have no checkpoint of it; {available}", "name the hosts that ran it"
     )
 

@@ -29,7 +29,7 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
 
     Raises DeployError if a host cannot be asked, or a copy ends early.
     """
-    listings = on_all(sessions, lambda session: gather.files(session, run, listing.CACHES, check=False)).all()
+    listings = on_all(sessions, lambda session: gather.files(session, run, check=False)).all()
     by_host = {session.host.name: session for session in sessions}
     if own := differing_files(listings):
         more = f" and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
@@ -41,7 +41,8 @@ def share(sessions: Sequence[Session], run: RunId, console: Console) -> None:
             what = f"{several(len(paths), 'file')}, {amount(size)}, that it lacks or has an old copy of"
             console.note(f"{target} gets {what}, from {source}")
             # What another host has just brought to the source was not there when it listed its files.
-            others = [*(listings[source].files.keys() - set(paths)), *listings[source].caches, *map(_archive, order)]
+            from_it = listings[source]
+            others = [*(from_it.files.keys() - set(paths)), *from_it.folders_left, *map(_archive, order)]
             leave_out = listing.Selection({}, others, {}).input
             most = size + size // 10 + 3 * BLOCK * (len(paths) + 20)
             _copy(by_host[source], by_host[target], run, _archive(source), leave_out, most, tell)
@@ -91,9 +92,11 @@ def differing_files(listings: Mapping[str, Listing]) -> list[str]:
 
 
 def _written(files: Listing) -> dict[str, listing.Stamp]:
-    """The files that the script wrote or changed."""
+    """The files that the script wrote or changed, but for what can be had again."""
     return {
-        path: stamp for path, stamp in files.files.items() if path.startswith(_PARTS) and files.sent.get(path) != stamp
+        path: stamp
+        for path, stamp in files.files.items()
+        if path.startswith(_PARTS) and files.sent.get(path) != stamp and path not in files.replaceable
     }
 
 

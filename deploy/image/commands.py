@@ -13,6 +13,11 @@ def agent(python: str, arguments: Sequence[str]) -> tuple[str, ...]:
     return (python, "-P", "-m", f"{TRAINER}.node.agent", *arguments)
 
 
+def options(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Check the options of Muster's own trainer, without torch."""
+    return ("-P", "-m", f"{TRAINER}.config", *arguments)
+
+
 def witness(python: str) -> tuple[str, ...]:
     """The witness of a run's end, beside its nodes."""
     return (python, "-P", "-m", f"{TRAINER}.node.on_end")

@@ -28,6 +28,7 @@ from ..report.console import Console
 from ..run import folders, own_files, record
 from ..run.backend import Backend
 from ..run.environment import (
+    BARE_RANK,
     IMAGE_USER,
     KEEP,
     LAUNCHER_RANKS,
@@ -155,6 +156,7 @@ class ProcessBackend(LocalBackend):
             _refuse_without_torch()
         else:
             plan.check_processes(machine.machine())
+            script.refuse_arguments(self._spec.arguments, folders.RUNS.parent)
 
     def start(self) -> None:
         """Start the master first: the others connect to it."""
@@ -241,6 +243,8 @@ class ComposeBackend(LocalBackend):
 
     def check(self) -> None:
         """Bring the image up to date with the code. A first build takes minutes, which do not count as the run's."""
+        if not self._spec.script:
+            script.refuse_arguments(self._spec.arguments, Path.cwd())
         prepare_image(folders.CHECKOUT)
 
     def prepare(self) -> None:
@@ -265,6 +269,7 @@ class ComposeBackend(LocalBackend):
             MAX_HOURS: shared.get(MAX_HOURS, ""),
             "MUSTER_OBSERVE": shared.get(OBSERVE, ""),
             STYLE: shared.get(STYLE, ""),
+            BARE_RANK: shared.get(BARE_RANK, ""),
             SECRETS: ",".join(own.secrets),
             SECRET_FILES: ",".join(own.secret_files),
             "MUSTER_MOUNT": str(self._spec.run_dir),

@@ -10,6 +10,7 @@ from ..config import values
 from ..core import text
 from ..core.errors import DeployError, UsageError
 from ..core.facts import EngineFacts, MachineFacts
+from ..core.near import near
 from ..core.program import MAKE, option
 
 PORTS_TO_TRY = 100
@@ -37,7 +38,7 @@ def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> 
     if wanted != "auto" and wanted not in names:
         raise UsageError(
             f"{option('BACKEND', wanted)}: no such backend",
-            f"use one of {', '.join(option('BACKEND', name) for name in ('auto', *names))}",
+            f"{option('BACKEND', near(wanted, names) or 'auto')} (there are auto, {', '.join(names)})",
         )
     if wanted not in ("auto", "docker"):
         return BackendChoice(wanted, f"local {wanted} (asked for)")
@@ -73,7 +74,7 @@ def ranks_of(given: str) -> int | None:
     """--nproc as a number; None where it is not given, or is auto. Raises UsageError for other text."""
     count = values.processes(int(given) if re.fullmatch(r"[0-9]{1,4}", given) else given or "auto")
     if count is None:
-        raise UsageError(f"--nproc {given}: neither auto nor a number from 1 to 1024", "auto: one rank a GPU, or one")
+        raise UsageError(f"--nproc {given}: neither auto nor a number from 1 to 1024", "--nproc auto")
     return None if count == "auto" else count
 
 
@@ -82,7 +83,7 @@ def check_gpus(given: str, script: bool, backend: str) -> values.Gpus:
     asked = values.gpus_flag(given) if given else "auto"
     if asked is None:
         raise UsageError(
-            f"--gpus {given}: neither auto, how many, nor which", "--gpus 2, --gpus 0,3, or --gpus 3, for one"
+            f"--gpus {given}: neither auto, how many, nor which", "--gpus 2 (any two), or --gpus 0,3 (these two)"
         )
     if given and not script:
         raise UsageError(f"--gpus {given}: there is no script", "Muster's own trainer trains on the CPU here")
@@ -100,7 +101,8 @@ def how_many(asked: values.Gpus, present: int) -> int:
     number = asked if isinstance(asked, int) else len(asked)
     if number > present:
         raise UsageError(
-            f"--gpus: {text.several(number, 'GPU')} asked for, this machine has {text.several(present, 'GPU')}", ""
+            f"--gpus: {text.several(number, 'GPU')} asked for, this machine has {text.several(present, 'GPU')}",
+            f"--gpus {present}" if present else "leave out --gpus, for the CPU",
         )
     return number
 

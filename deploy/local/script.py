@@ -12,16 +12,16 @@ from tempfile import TemporaryDirectory
 
 from ..config import secrets
 from ..config import values as values
-from ..config.script_file import file_of, refuse_missing, refuse_outside
+from ..config.script_file import file_of, refuse_missing, refuse_no_folder, refuse_outside
 from ..config.values import Secret
-from ..core.errors import DeployError, UsageError
-from ..image import code_layer
+from ..core.errors import USAGE, DeployError, UsageError
+from ..image import code_layer, commands
 from ..image.code_layer import Look
 from ..image.credentials import Choice
 from ..image.model import WORKSPACE
 from ..report import folder_notes
 from ..report.console import Console
-from ..run import own_files
+from ..run import folders, own_files
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 _LOOK_S = 20.0
@@ -45,9 +45,7 @@ def choice_of(
     paths = {text: values.inside(text) for text in include}
     for text, path in paths.items():
         if path is None:
-            raise UsageError(
-                f"--include {text}: not a path in the folder", "relative to the folder: --include data/val.bin"
-            )
+            raise UsageError(f"--include {text}: not a path in the folder", "leave it out, or copy it into the folder")
     if (most := values.size(folder_limit or "256m")) is None:
         raise UsageError(f"--folder-limit {folder_limit}: not a size", "--folder-limit 4g")
     sources = {secret.name: secret.file for secret in named if secret.file}
@@ -61,7 +59,7 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
     """
     path = Path(folder or ".")
     if not path.is_dir():
-        raise UsageError(f"--folder {folder}: no such folder", "name the folder that holds your script")
+        refuse_no_folder(folder)
     first = file_of(script)
     if first:
         refuse_outside(first, path)
@@ -71,6 +69,22 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
     code_layer.refuse_unsent(look, path, first)
     folder_notes.tell(look, console)
     return path, look
+
+
+def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
+    """Raise UsageError for options that Muster's own trainer would refuse on each node; paths in them are from `here`.
+
+    It is asked where there are options: without any there is nothing to refuse.
+    """
+    if not arguments:
+        return
+    command, variables = [sys.executable, *commands.options(arguments)], folders.with_trainer(os.environ)
+    asked = subprocess.run(
+        command, cwd=here, env=variables, capture_output=True, text=True, timeout=_LOOK_S, check=False
+    )
+    if asked.returncode == USAGE:
+        message, _, hint = asked.stdout.rstrip("\n").partition("\n")
+        raise UsageError(message, hint)
 
 
 def bring(folder: Path, run_dir: Path, choice: Choice) -> None:

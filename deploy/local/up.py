@@ -31,7 +31,7 @@ from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
-from ..run import alone, code, environment, folders, follow, launch, locks, record
+from ..run import alone, code, environment, folders, follow, launch, locks, record, resumable
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.folders import display_path
@@ -94,11 +94,12 @@ class _Request:
     gpus: Gpus
     own: dict[str, str]
     least: int
+    bare: bool
 
 
 def up(options: Options, console: Console) -> int:
     """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
-    asked = _read(options)
+    options, asked = _read(options)
     choice, workers, ranks = asked.choice, asked.workers, shown_ranks(options.rank)
     for note in asked.notes:
         console.note(note)
@@ -136,6 +137,8 @@ def up(options: Options, console: Console) -> int:
         run = _spec(options, asked, run_dir, port, own)
         if choice.run_dir:
             console.note(f"resuming in {display_path(run_dir)}, start {choice.start}")
+            if other := resumable.other_than(run_dir, choice.arguments, options.folder):
+                console.warn(other)
         held.callback((backend := backend_class(run)).clean)
         state = State(run.names, script=choice.script, least=asked.least)
         follower = follow.Follower(run_dir)
@@ -146,8 +149,8 @@ def up(options: Options, console: Console) -> int:
             began = time.time()
             where, why = choice_of_backend.name, choice_of_backend.why
             earlier = record.open_start(run_dir, choice, where, why, run.names, began)
-            if again := _again(options, asked):
-                record.write_record(run_dir, {**record.facts(run_dir), "again": again})
+            more = {"sent_from": resumable.sent_from(options.folder, run_dir.parent)} if choice.script else {}
+            record.write_record(run_dir, {**record.facts(run_dir), **more, "again": _again(options, asked)})
             return earlier
 
         before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
@@ -216,13 +219,20 @@ def _spec(
 
 def _completed(own: environment.Script, asked: _Request) -> environment.Script:
     own = replace(own, own={**own.own, **asked.own})
-    return replace(own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep)
+    return replace(
+        own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep, bare=asked.bare
+    )
 
 
-def _read(options: Options) -> _Request:
-    """The options as numbers and paths. Raises UsageError."""
+def _read(options: Options) -> tuple[Options, _Request]:
+    """The options as numbers and paths, and with the folder of a recorded script. Raises UsageError."""
     command = typed.read(options.script, Path(options.folder or "."))
-    choice = _choice(options, command.words)
+    # In the checkout, `make up` alone shows Muster's own trainer.
+    if not (options.script or options.arguments or options.resume or (folders.IN_CHECKOUT and not options.folder)):
+        script_file.refuse_no_script(options.folder)
+    choice = _choice(options, command)
+    if choice.run_dir and choice.script and not options.script and not options.folder:
+        options = replace(options, folder=resumable.folder_of(choice.run_dir))
     restarts = environment.asked_restarts(command.asked_restarts(options.restarts), choice.script)
     paths = keep.asked(options.keep)
     keep.refuse_nested(paths, ())
@@ -245,8 +255,9 @@ def _read(options: Options) -> _Request:
             raise UsageError("--separate: there is no script", "the ranks of Muster's own trainer train together")
         own = {**own, environment.SEPARATE: "1"}
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
-    observed = not options.no_observe
-    return _Request(choice, workers, number, restarts or 0, paths, observed, command.notes, gpus, own, least)
+    observed, bare = not options.no_observe, choice.bare and not ranks
+    request = _Request(choice, workers, number, restarts or 0, paths, observed, command.notes, gpus, own, least, bare)
+    return options, request
 
 
 def _engine(wanted: str) -> EngineFacts:
@@ -288,20 +299,22 @@ def _again(options: Options, asked: _Request) -> str:
     return shlex.join([*words, *["--no-cache"] * options.no_cache, *["--separate"] * options.separate])
 
 
-def _choice(options: Options, words: Sequence[str]) -> record.Choice:
-    """What to run. --run names a new run, or one of a script that continues. `words`: the script's."""
+def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
+    """What to run. --run names a new run, or one of this script that continues."""
     resume = options.resume
+    wanted = resumable.Asked(command.words, options.folder, tuple(_split(options.arguments)))
     if options.script and options.arguments:
         raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
     name = asked_run("--run", options.run)
     if name and record.path_of(RunId(name)).exists():
         if resume or not options.script:
             raise UsageError(f"--run {name}: a run of this name exists already", f"continue it: --resume {name}")
+        resumable.refuse_other(record.path_of(RunId(name)), command.words, options.folder)
         resume = name
     named = next(iter(run_ids([resume])), None)
     if named and resume != "latest" and record.path_of(named).is_dir():
         resume = str(record.path_of(named))
-    return record.choose(folders.RUNS, resume, _split(options.arguments), words)
+    return resumable.choose(folders.RUNS, resume, wanted, command.bare)
 
 
 def _new_folder(name: str, choice: record.Choice, taken: Collection[str]) -> Path:

@@ -15,7 +15,7 @@ from ..core.errors import DeployError, UsageError
 from .settings import without_logins
 
 _PLAIN = re.compile(
-    r"https?://(?:[^\s/@?#\\]+@)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?(?:/[!-\[\]-~]*)?"
+    r"https?://(?:[^\s/@?#\\]+@)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?:/[!-\[\]-~]*)?"
 )
 # What answers only the machine itself, with its keys: link-local addresses, and the services of clouds.
 _SERVICES = [
@@ -41,7 +41,7 @@ def is_web(text: str) -> bool:
 def check(text: str, where: str) -> None:
     """Raise UsageError for an address that readers could take differently, and for one that no file may name."""
     match = _PLAIN.fullmatch(text)
-    if not match or not text.isascii() or len(text) > 2000:
+    if not match or int(match["port"] or 0) > 65535 or not text.isascii() or len(text) > 2000:
         raise UsageError(f"{without_logins(where)}: an address that is not plain", "https://HOST/PATH, in ASCII")
     check_host(match["host"], where)
 

@@ -35,6 +35,8 @@ from .store import Lock, Source
 
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
+# What helps where a project asks for another Python than the run has.
+OTHER_PYTHON = "activate an environment with such a Python and torch; in containers: --image NAME, or --dockerfile FILE"
 _BEFORE = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 _BUILT = record(
@@ -70,6 +72,7 @@ class Installed:
     """The packages of a run at all its places. `environments` by place, empty if the base has all that is needed.
 
     `variables`: of each place's base. `size`: bytes, 0 if they were there before. `sent`: bytes that went through here.
+    `python`: the version that all of them run.
     """
 
     lock: Lock
@@ -77,6 +80,7 @@ class Installed:
     variables: Mapping[str, Mapping[str, str]]
     size: int = 0
     sent: int = 0
+    python: str = ""
 
 
 def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
@@ -127,7 +131,7 @@ class _Work:
             store.keep(key, replace(lock, files=files), folder)
         size = max((answer["size"] for answer in done.values()), default=0)
         variables = {name: has.variables for name, has in self._has.items()}
-        return Installed(lock, names, variables, size, self._sent)
+        return Installed(lock, names, variables, size, self._sent, self._base.python)
 
     def clean(self) -> None:
         """Remove the built wheels that no install has removed."""
@@ -162,7 +166,7 @@ class _Work:
             addresses.check_reached(address)
         of_git = git.fetch_all(needs.git, tell)
         remote = archives.fetch_all(needs, asked.settings, tell)
-        wheels = archives.wheels([*needs.files, *remote.items()])
+        wheels = archives.wheels([*needs.archives, *remote.items()])
         to_build = {word: content for word, content in remote.items() if word not in wheels}
         fetched, far = {**of_git, **to_build}, [*sources.of_git(of_git), *sources.of_archives(to_build)]
         self._fetched = {source.place: content for source, content in zip(far, fetched.values(), strict=True)}
@@ -277,7 +281,7 @@ class _Work:
 
     def _own_wheels(self, lock: Lock) -> Files:
         """The wheels of the folder, and those that were fetched by their address: no index has them."""
-        named = [*self._asked.requirements.files, *lock.fetched.items()]
+        named = [*self._asked.requirements.archives, *lock.fetched.items()]
         return {f"wheels/{archives.file_of(word)}": data for word, data in named if archives.is_wheel(word)}
 
     def _wheels(self, lock: Lock, own: Files) -> Files:
@@ -352,6 +356,8 @@ def hint(words: str) -> str:
     low = words.lower()
     if "excludes" in low and "of the base image" in low:
         return "loosen that line, or name a base with that version and Python 3.11: --image pytorch/pytorch:TAG"
+    if "does not satisfy python" in low or "requires-python" in low:
+        return f"{OTHER_PYTHON}; or without the packages: --requirements no"
     if "name an image with torchvision" in low:
         return f"--image pytorch/pytorch:{official.USUAL.tag}, or another that has torch and torchvision"
     if docker_faults.disk_is_full(words):

@@ -6,9 +6,13 @@ know is refused here, by file and line; and nothing names a place of this machin
 
 from __future__ import annotations
 
+import mmap
+import os
 import posixpath
 import re
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..core import plain_file
 from ..core.errors import UsageError
+from ..core.text import amount
 from . import addresses
 from .settings import without_logins
 
@@ -137,13 +142,22 @@ class Origins:
 
     def read(self, path: str, most: int) -> bytes:
         """A file of the folder; a link to another one that is sent is followed. Raises UsageError."""
-        try:
-            real = plain_file.inside(self.folder / path, self.folder)
-            if real.relative_to(self.folder.resolve()).as_posix() not in self.sent:
-                raise UsageError(f"{path}: it is a link to {real}, which is not sent", "name that file itself")
-            return plain_file.read(real, most)
-        except OSError as fault:
-            raise UsageError(f"{path}: cannot be read: {fault.strerror}", "--requirements no") from fault
+        with _told(path):
+            return plain_file.read(self._real(path), most)
+
+    def map(self, path: str, most: int) -> mmap.mmap:
+        """A file of the folder, as `read` takes it, left on the disk. Raises UsageError, also for an empty one."""
+        with _told(path), os.fdopen(plain_file.open_plain(self._real(path)), "rb") as file:
+            if not 0 < os.fstat(file.fileno()).st_size <= most:
+                raise UsageError(f"{path}: it is empty, or has more than {amount(most)}", "take it out of the file")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _real(self, path: str) -> Path:
+        """The file at that path. Raises OSError, or UsageError for a link to one that is not sent."""
+        real = plain_file.inside(self.folder / path, self.folder)
+        if real.relative_to(self._top).as_posix() not in self.sent:
+            raise UsageError(f"{path}: it is a link to {real}, which is not sent", "name that file itself")
+        return real
 
     def _address(self, text: str, here: str, where: str, editable: bool, pins: Collection[str]) -> None:
         if re.match(r"[a-z]+\+", text):
@@ -159,10 +173,7 @@ class Origins:
         path = posixpath.relpath(text, top.as_posix()) if posixpath.isabs(text) else posixpath.join(here, text)
         normal = posixpath.normpath(path)
         if "\0" in text or normal.split("/")[0] == ".." or text.startswith("~"):
-            hint = "send the folder above both: --folder .."
-            if posixpath.isabs(text):
-                hint = "a path of another machine: take `@ file://...` away, or write pip list --format=freeze"
-            raise UsageError(f"{where}: it is outside the folder that is sent ({top})", hint)
+            raise UsageError(f"{where}: it is outside the folder that is sent ({top})", self._from_outside(text, where))
         if normal in self._inside:
             return normal
         try:
@@ -175,6 +186,29 @@ class Origins:
             ) from fault
         self._inside.add(normal)
         return normal
+
+    def _from_outside(self, text: str, where: str) -> str:
+        """What helps with a path outside of the folder: another machine's, or one beside the folder."""
+        file = shlex.quote(where.partition(":")[0])
+        if " @ file:" in where and ".toml" not in file:
+            # Of conda: where it built the package, which exists nowhere now. sed leaves the name, and any version does.
+            gone = "a path of the machine that built it, which is nowhere now"
+            return f"{gone}: sed -i 's/ @ file:.*//' {file}; or with versions: pip list --format=freeze > {file}"
+        if posixpath.isabs(text) or text.startswith("~"):
+            return f"copy it into the folder, and name it there: ./{posixpath.basename(text.rstrip('/')) or 'PATH'}"
+        above = posixpath.normpath(posixpath.join(self.folder.as_posix(), *[".."] * text.count("..")))
+        seen = posixpath.relpath(self._top.as_posix(), posixpath.realpath(above))
+        both = f"--folder {shlex.quote(above)} --requirements {shlex.quote(f'{seen}/{file}')}"
+        return f"send the folder above both: {both} -- {seen}/SCRIPT"
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """An OSError as a UsageError."""
+    try:
+        yield
+    except OSError as fault:
+        raise UsageError(f"{path}: cannot be read: {fault.strerror}", "--requirements no") from fault
 
 
 _PROJECTS = ("pyproject.toml", "setup.py")

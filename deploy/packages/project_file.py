@@ -15,6 +15,8 @@ from ..core.errors import UsageError
 from .inside.tools import FROM_BASE, normal
 from .origins import Origins
 
+# A part of a `requires-python`; `^` is poetry's.
+_CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<|\^)\s*([0-9]{1,4}(?:\.[0-9]{1,4}){0,2})(\.\*)?")
 MOST = 1 << 20  # bytes of one file
 _NEEDS = ("constraint-dependencies", "override-dependencies", "build-constraint-dependencies", "dev-dependencies")
 # Where uv may send its questions: of an index by its name, one of its addresses, or a page of links.
@@ -26,6 +28,38 @@ def has_needs(origins: Origins, path: str) -> bool:
     table = _table(_toml(origins.read(path, MOST), path), "project")
     dynamic = table.get("dynamic", ())
     return "dependencies" in table or (isinstance(dynamic, list) and "dependencies" in dynamic)
+
+
+def other_python(text: str, python: str) -> str:
+    """The range of Pythons that a pyproject.toml asks for, where `python` (3.11.7) is not in it; empty where it is.
+
+    What cannot be read excludes nothing.
+    """
+    try:
+        table = toml_text.loads(text)
+    except ValueError:
+        return ""
+    asked = _table(table, "project").get("requires-python") or _table(table, "tool", "poetry", "dependencies").get(
+        "python"
+    )
+    clauses = asked.split(",") if isinstance(asked, str) else []
+    return "" if all(_allows(clause.strip(), python) for clause in clauses) else str(asked)
+
+
+def _allows(clause: str, python: str) -> bool:
+    match = _CLAUSE.fullmatch(clause)
+    have = tuple(int(part) for part in python.split(".") if part.isdecimal())
+    if not match or not have:
+        return True
+    want = tuple(map(int, match[2].split(".")))
+    whole = (*want, *(0,) * (len(have) - len(want)))
+    order = (have > whole) - (have < whole)
+    same = have[: len(want)] == want if match[3] else order == 0
+    holds = {
+        ">=": order >= 0, ">": order > 0, "<=": order <= 0, "<": order < 0, "==": same, "!=": not same,
+        "~=": order >= 0 and have[: len(want) - 1] == want[:-1], "^": order >= 0 and have[0] == want[0],
+    }  # fmt: skip
+    return holds[match[1]]
 
 
 def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from ..config.wishes import Wish
 from ..core import plain_file
 from ..core.errors import UsageError
+from ..core.near import near_path
 from ..core.text import amount
 from . import project_file, requirement_lines
 from .origins import Origins
@@ -32,7 +36,8 @@ _PLAIN = re.compile(
     r"--(?:no-index|pre|prefer-binary|require-hashes)|--(?:trusted-host|no-binary|only-binary|use-feature)(?:\s+|=)\S+"
 )
 _MOST, _MOST_IN_ALL = 1 << 20, 16 << 20  # bytes of one file, and of all
-_MOST_ARCHIVE, _MOST_PACKAGE = 256 << 20, 4 << 30  # bytes of an archive, and of a file that a package is built from
+# Bytes of an archive, of all archives, and of a file that a package is built from.
+_MOST_ARCHIVE, _MOST_ARCHIVES, _MOST_PACKAGE = 256 << 20, 4 << 30, 4 << 30
 _MOST_FILES, _DEEPEST = 200, 50
 
 
@@ -44,7 +49,8 @@ class Requirements:
     `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
     project that are packages to build, each with whether it is editable. `git`, `remote`: sources and archives that
     this machine fetches, these with the SHA-256 that are pinned; `indexes`: addresses that are asked for packages.
-    `unsent`: those of the files that the hosts do not have.
+    `archives`: those of the folder that are installed, by path, mapped from the disk. `unsent`: those of the files
+    that the hosts do not have.
     """
 
     path: str
@@ -56,6 +62,7 @@ class Requirements:
     indexes: tuple[str, ...] = ()
     unsent: tuple[str, ...] = ()
     digests: tuple[tuple[str, str], ...] = ()
+    archives: tuple[tuple[str, mmap.mmap], ...] = ()
 
     def wishes(self, own: Collection[str]) -> list[Wish]:
         """What is the user's to allow: addresses that are contacted. `own`: those of the user's own indexes."""
@@ -71,7 +78,8 @@ class Requirements:
 
     def key(self, *more: object) -> str:
         """A digest of all this and of `more`: the same needs on the same base have the same packages."""
-        files = [(path, hashlib.sha256(content).hexdigest()) for path, content in self.files]
+        contents: Iterable[tuple[str, bytes | mmap.mmap]] = chain(self.files, self.archives)
+        files = [(path, hashlib.sha256(content).hexdigest()) for path, content in contents]
         text = json.dumps([self.path, self.kind, files, self.packages, self.digests, *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -89,9 +97,12 @@ def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
         )
         if path not in sent:
             why = "Muster does not send it" if (folder / path).is_file() else f"no such file in {folder.resolve()}"
-            raise UsageError(
-                f"--requirements {asked}: {why}", "name it as seen from --folder: --requirements requirements.txt"
+            meant = near_path(str(folder / path), [name for name in DEFAULT_FILES if name in sent])
+            meant = posixpath.relpath(meant, folder) if meant else ""
+            named = (
+                f"--requirements {shlex.quote(meant)}" if meant in sent else f"without packages: --requirements {NO}"
             )
+            raise UsageError(f"--requirements {asked}: {why}", named)
         return path, False
     for name in DEFAULT_FILES:
         if name in sent and (name != "pyproject.toml" or project_file.has_needs(Origins(folder, sent), name)):
@@ -106,21 +117,20 @@ def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
         kind, files = project_file.read(origins, path)
     else:
         kind, files = "file", _read_all(origins, path)
-    archives = ((name, origins.read(name, _MOST_ARCHIVE)) for name in origins.archives)
     packages, git = tuple(origins.packages.items()), tuple(origins.git)
     remote, indexes = tuple(origins.remote.items()), tuple(origins.indexes)
     digests = tuple(_digests(origins))
-    return Requirements(path, kind, (*files.items(), *archives), packages, git, remote, indexes, digests=digests)
+    archives = tuple(_archives(origins))
+    return Requirements(path, kind, tuple(files.items()), packages, git, remote, indexes, (), digests, archives)
 
 
 def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
     """The file and those that it names, by path."""
     files, waiting, size = dict[str, bytes](), [(first, 0, first)], 0
+    named = {first}  # a file may name another one ten thousand times
     while waiting:
         path, deep, where = waiting.pop()
-        if path in files:
-            continue
-        if len(files) == _MOST_FILES or deep > _DEEPEST:
+        if len(named) > _MOST_FILES or deep > _DEEPEST:
             raise UsageError(
                 f"{where}: more than {_MOST_FILES} files, or {_DEEPEST} that name each other", "put them into one file"
             )
@@ -128,13 +138,24 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
         size += len(files[path])
         if size > _MOST_IN_ALL:
             raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
-        more = [
-            (inner, deep + 1, f"{path}:{number}: {line}")
-            for number, line in lines(files[path])
-            if (inner := _take(origins, line, posixpath.dirname(path), f"{path}:{number}: {without_logins(line)}"))
-        ]
+        more = list[tuple[str, int, str]]()
+        for number, line in lines(files[path]):
+            inner = _take(origins, line, posixpath.dirname(path), f"{path}:{number}: {without_logins(line)}")
+            if inner and inner not in named:
+                named.add(inner)
+                more.append((inner, deep + 1, f"{path}:{number}: {line}"))
         waiting += reversed(more)
     return files
+
+
+def _archives(origins: Origins) -> Iterator[tuple[str, mmap.mmap]]:
+    """The archives of the folder that are installed. Raises UsageError."""
+    size = 0
+    for name in origins.archives:
+        yield name, (content := origins.map(name, _MOST_ARCHIVE))
+        size += len(content)
+        if size > _MOST_ARCHIVES:
+            raise UsageError(f"{name}: more than {amount(_MOST_ARCHIVES)} of archives in all", "name fewer of them")
 
 
 def _take(origins: Origins, line: str, here: str, where: str) -> str:

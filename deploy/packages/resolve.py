@@ -7,16 +7,16 @@ can say comes from builds on all hosts, through `build`. The result has the hash
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from ..core.errors import UsageError
-from . import addresses, project_file, sources, stubs
+from ..core import plain_file
+from ..core.errors import DeployError, UsageError
+from . import addresses, offers, project_file, sources, store, stubs
 from .archives import Wheel
 from .base import Base
 from .inside.tools import FROM_BASE, NAME, comes_along, normal, read_name
@@ -28,6 +28,8 @@ from .uv import Failed, Uv
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 _MOST_BUILDS = 100
+# Of a file that uv writes of an index's answers: bytes and lines. Twenty packages have 60 kB and 700 lines.
+_MOST_WRITTEN, _MOST_LINES = 8 << 20, 200_000
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Resolving:
         out = self._scratch / "exported.txt"
         where = ["--project", str(project), "--python", str(self._uv.python), "--output-file", str(out)]
         self._uv.run([*words, *where], project, shown=False)
-        return "\n".join(line for line in logical(out.read_text()) if not comes_along(line)) + "\n"
+        return "\n".join(line for line in logical(_written(out)) if not comes_along(line)) + "\n"
 
     def _options(self) -> list[str]:
         """What every resolution has: the base's packages, at the base's versions."""
@@ -183,7 +185,10 @@ class Resolving:
         options += ["--overrides", str(overrides)] if overrides.stat().st_size else []
         options += ["--output-file", str(out), *more]
         self._uv.run(["pip", "compile", *self._options(), *options, str(wanted)], self._source)
-        return list(logical(out.read_text()))
+        lines = list(islice(logical(_written(out)), store.MOST_LINES + 1))
+        if len(lines) > store.MOST_LINES:
+            raise UsageError(f"more than {store.MOST_LINES:,} packages", "ask for fewer")
+        return lines
 
     def _has_all(self) -> bool:
         """Whether the base has all that is asked: such an image needs no index."""
@@ -198,7 +203,7 @@ class Resolving:
         except Failed:
             return False
         # A page of links in the file has packages without an index too.
-        return {_pin(line) for line in logical(out.read_text())} <= {
+        return {_pin(line) for line in logical(_written(out))} <= {
             f"{p.name}=={stubs.version(p.version)}" for p in self._base.packages
         }
 
@@ -207,13 +212,12 @@ class Resolving:
         name, _, version = what.partition("==")
         if not _ or not re.fullmatch(r"[\w.-]+", name):
             raise UsageError(f"{what[:300]}: only a build knows what it needs", "name a package of an index")
-        rows = self.offered([what])
-        digest, url = _sdist(rows[0]) if rows else ("", "")
-        line = self._checked(f"{normal(name)}=={version} --hash=sha256:{digest}")
-        return sources.of_index(line, normal(name), version, url)
+        source = next((offer.source for offer in self.offered([what])), offers.File())
+        line = self._checked(f"{normal(name)}=={version} --hash=sha256:{source.sha256}")
+        return sources.of_index(line, normal(name), version, source.address)
 
-    def offered(self, lines: Sequence[str]) -> list[dict[str, Any]]:
-        """What the index has of these pins, for the hosts' platform: a row of a pylock.toml for each."""
+    def offered(self, lines: Sequence[str]) -> list[offers.Offer]:
+        """What the index has of these pins, for the hosts' platform. Raises DeployError."""
         pinned, described = self._scratch / "pinned.txt", self._scratch / "pylock.toml"
         pinned.write_text("\n".join(lines) + "\n")
         described.unlink(missing_ok=True)
@@ -222,11 +226,7 @@ class Resolving:
         words = [word for word in words if word not in ("--constraints", str(self._scratch / "base.txt"))]
         out = ["--no-deps", "--format", "pylock.toml", "--output-file", str(described), str(pinned)]
         self._uv.run(["pip", "compile", *words, *out], self._scratch, shown=False)
-        rows: list[dict[str, Any]] = tomllib.loads(described.read_text()).get("packages", [])
-        for row in rows:
-            for file in [*row.get("wheels", ()), row.get("sdist") or {}, row.get("archive") or {}]:
-                self._uv.settings.check_source(str(row.get("name")), str(file.get("url") or file.get("path") or ""))
-        return rows
+        return offers.read(_written(described), self._uv.settings.check_source)
 
     def _chosen(self, lines: list[str], own: Sequence[Source], built: Sequence[Source]) -> Lock:
         """What is to be installed: each line a wheel of an index with its hashes, or a source that each host builds."""
@@ -276,23 +276,19 @@ class Resolving:
         """The lines that have a wheel for the hosts, and those that have none, with the address of their source."""
         if not lines:
             return [], []
-        packages = self.offered(lines)
-        # Of all files of a version, a lock needs the hashes of those that fit there.
-        fit = {
-            normal(package["name"]): [wheel["hashes"]["sha256"] for wheel in package["wheels"]]
-            for package in packages
-            if package.get("wheels")
-        }
-        source = {normal(package["name"]): _sdist(package) for package in packages}
+        offered = {offer.name: offer for offer in self.offered(lines)}
         with_wheel, without = list[str](), list[tuple[str, str]]()
         for line in lines:
             name, head = read_name(line), line.split(" --hash")[0]
-            pins, digest = self._pins.get(name, set()), source.get(name, ("", ""))[0]
-            by_source = f"sha256:{digest}" in pins and not any(f"sha256:{wheel}" in pins for wheel in fit.get(name, ()))
-            if name in fit and not by_source:
-                with_wheel.append(head + "".join(f" --hash=sha256:{digest}" for digest in fit[name]))
+            offer = offered.get(name, offers.Offer(name, (), offers.File()))
+            # Of all files of a version, a lock needs the hashes of those that fit there.
+            fit, pins = [wheel.sha256 for wheel in offer.wheels if wheel.sha256], self._pins.get(name, set())
+            of_source = f"sha256:{offer.source.sha256}"
+            by_source = of_source in pins and not any(f"sha256:{wheel}" in pins for wheel in fit)
+            if offer.wheels and not by_source:
+                with_wheel.append(head + "".join(f" --hash=sha256:{digest}" for digest in fit))
             else:
-                without.append((f"{head} --hash=sha256:{digest}", source.get(name, ("", ""))[1]))
+                without.append((f"{head} --hash={of_source}", offer.source.address))
         return with_wheel, without
 
     def _checked(self, line: str) -> str:
@@ -306,7 +302,7 @@ class Resolving:
         """The hashes that the user's files pin, by name; by an empty name, none: each package must have one."""
         texts = [text for path, text in self._texts.items() if path.endswith((".txt", ".in"))]
         if self._asked.needs.kind == "uv.lock":
-            texts = [(self._scratch / "exported.txt").read_text()]
+            texts = [_written(self._scratch / "exported.txt")]
         return pins_of(texts)
 
     def _explained(self, words: str) -> str:
@@ -363,7 +359,7 @@ def pinned(line: str, pins: dict[str, set[str]]) -> str:
 
 def logical(text: str) -> Iterator[str]:
     """The lines of a requirements file, joined where they continue, without comments and blank ones."""
-    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+    for line in re.sub(r"\\\n\s*", "", text).split("\n"):
         line = re.sub(r"(^|\s)#.*$", "", line).strip()
         if line:
             yield re.sub(r"\s+", " ", line)
@@ -377,10 +373,16 @@ def other_torch(pins: set[str], of_base: dict[str, str]) -> str:
     return f"{pin} of the index is not built for torch {of_base['torch']} of the base: name an image with torchvision"
 
 
-def _sdist(package: dict[str, Any]) -> tuple[str, str]:
-    """Hash and address of a package's source, in a row of a pylock.toml."""
-    entry = package.get("sdist") or package.get("archive") or {}
-    return str(entry.get("hashes", {}).get("sha256", "")), str(entry.get("url", ""))
+def _written(path: Path) -> str:
+    """A file that uv wrote of what an index says. Raises DeployError for one without an end."""
+    try:
+        text = plain_file.read(path, _MOST_WRITTEN).decode(errors="replace")
+        if text.count("\n") <= _MOST_LINES:
+            return text
+        why = f"it has more than {_MOST_LINES:,} lines"
+    except OSError as fault:
+        why = str(fault.strerror)
+    raise DeployError(f"what uv wrote of the index's answers ({path.name}): {why}", offers.HINT)
 
 
 def _pin(line: str) -> str:

@@ -43,7 +43,7 @@ def of_folder(needs: Requirements, folder: Path) -> list[Source]:
         path = posixpath.normpath(f"{package}/pyproject.toml")
         content = _of_file(folder / path, [digest for name, digest in rows if name == path])
         own.append(_described(Source(key, "folder", package, editable=editable), content, path))
-    archives = [(path, content) for path, content in needs.files if path.endswith(ARCHIVES)]
+    archives = [(path, content) for path, content in needs.archives if path.endswith(ARCHIVES)]
     own += [Source(_key("folder", path, content), "folder", path) for path, content in archives]
     return own
 

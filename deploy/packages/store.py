@@ -29,6 +29,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
 VERSION = r"[A-Za-z0-9.!+_-]{1,200}"
 # Nothing else: no option, no path of a host or of this machine.
 LINE = rf"{NAME}==[A-Za-z0-9.!+_-]{{1,200}}{_HASHES}"
+MOST_LINES = 5000
 WHEEL = r"[A-Za-z0-9][A-Za-z0-9._!+-]{0,250}\.whl"
 _DIGEST = r"[0-9a-f]{64}"
 _SOURCE = record(
@@ -48,7 +49,7 @@ _SOURCE = record(
 )
 _LOCK = record(
     {
-        "lines": array(text(60_000, LINE), 5000),
+        "lines": array(text(60_000, LINE), MOST_LINES),
         "sources": array(_SOURCE, 1000),
         "left_out": default(array(text(200, NAME), 5000), []),
         "torch": text(200, r"[!-~]*"),

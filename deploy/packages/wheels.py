@@ -27,13 +27,12 @@ def fetch(lines: Sequence[str], base: Base, settings: Settings, folder: Path) ->
         offered = Resolving(nothing, tool, Path(name)).offered(lines) if lines else []
     pinned = {digest for line in lines for digest in re.findall(r"--hash=sha256:([0-9a-f]{64})", line)}
     files = dict[str, bytes | mmap.mmap]()
-    for package in offered:
-        for entry in package.get("wheels", ()):
-            digest, url = str(entry.get("hashes", {}).get("sha256")), str(entry.get("url"))
-            file = unquote(urlsplit(url).path.rpartition("/")[2])
-            if digest not in pinned:
+    for offer in offered:
+        for wheel in offer.wheels:
+            file = unquote(urlsplit(wheel.address).path.rpartition("/")[2])
+            if wheel.sha256 not in pinned:
                 continue
             if not re.fullmatch(WHEEL, file):
-                raise DeployError(f"{package.get('name')}: the index names its wheel {file[:100]!r}")
-            files[f"wheels/{file}"] = sdists.fetch(url, [digest], settings)
+                raise DeployError(f"{offer.name}: the index names its wheel {file[:100]!r}")
+            files[f"wheels/{file}"] = sdists.fetch(wheel.address, [wheel.sha256], settings)
     return files

@@ -56,7 +56,8 @@ def _comparable(answers: Answers, host: str) -> Iterator[tuple[str, str]]:
         if "writable" in room:
             yield f"{path} can be written to", "yes" if room["writable"] else "no"
     for path, may in facts.get("mounts", {}).items():
-        yield f"mount {path}", may or "closed"
+        holds = {"f": ", a file", "e": ", empty"}.get(may[-1:], "")
+        yield f"mount {path}", (may.rstrip("ofe") or "closed") + holds
     for name, value in sorted(facts.get("environment", {}).items()):
         if not name.endswith(MAY_DIFFER):
             yield f"variable {name}", value

@@ -118,6 +118,7 @@ _RESOURCES = record(
         "ports_from": whole(0, 1 << 16),
         "threads": row(whole(0, 1000), whole(0, 1000)),
         "pids": _SIZE,
+        "denied": flag,
         "pace": row(_SECONDS, _SECONDS, real(0.0, 1e6)),
     },
 )
@@ -175,14 +176,14 @@ _FACTS = record(
         "rdma": _RDMA,
         "rdma_devices": flag,
         "verbs": whole(-1, 1 << 16),
-        "mounts": table(text(4096), text(2, "r?w?"), 1000),
+        "mounts": table(text(4096), text(4, "r?w?o?[fe]?"), 1000),
         "time": real(0.0, 1e11),
     },
 )
 _LISTEN = record(
     {"ports": array(_PORT, 100), "sampled": array(whole(1, 65535), 100)},
     {
-        "failed": table(_DIGITS, record({"error": words(200), "holder": words(200)}), 100),
+        "failed": table(_DIGITS, record({"error": words(200), "holder": words(200)}, {"probe": flag}), 100),
         "routes": table(text(100), either(_FAILED, address), 100),
         "ways": table(text(100), either(_FAILED, address), 1000),
         "names": _NAMES,

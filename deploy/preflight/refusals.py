@@ -46,6 +46,7 @@ SSH: dict[Kind, str] = {
     "hung": "folder-silent",
     "flood": "ssh-shell",
     "no-shell": "ssh-shell",
+    "forced": "ssh-shell",
     "no-sh": "ssh-shell",
     "no-library": "ssh-shell",
 }
@@ -102,7 +103,7 @@ def fix(cause: str, host: str) -> str:
         return f"{FAB} preflight again; if it happens again, run there: dmesg | tail"
     if cause == "ssh-slow":
         return f"time ssh {host} true; in ~/.bashrc there, as the first line: [ -t 0 ] || return"
-    known = next((entry for entry in docker_faults.CAUSES if entry.name == cause), None)
+    known = next((entry for entry in reversed(docker_faults.CAUSES) if entry.name == cause), None)
     return known.hint(host) if known else ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,11 @@ OFTEN, MOST_OFTEN, MOST_ANSWERED = 16, 16, 0.8
 # A kernel that finds no local port, or none of its addresses, for a call.
 NO_PORT, MOST_ALONE = "no-address", 6
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
+
+
+def held_by_probes(listen: Mapping[str, Any]) -> list[str]:
+    """The ports that a probe did not get, since that of another preflight has them."""
+    return [port for port, failed in listen.get("failed", {}).items() if failed.get("probe")]
 
 
 def targets(answers: Answers, source: str) -> list[dict[str, Any]]:

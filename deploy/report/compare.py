@@ -122,6 +122,7 @@ def _measures(run: Run) -> dict[str, float]:
     measures = {
         "accuracy": end.accuracy,
         "last loss": end.loss,
+        "step of that loss": None if end.held_out or end.loss is None else float(end.loss_step),
         "seconds": end.seconds,
         "steps": max((float(times[-1].step) for times in run.times.values()), default=None),
         "samples/s": end.speed,
@@ -137,6 +138,7 @@ def _measures(run: Run) -> dict[str, float]:
 SHOWN: Mapping[str, Callable[[float], str]] = {
     "accuracy": text.percent,
     "last loss": text.figure,
+    "step of that loss": text.count,
     "seconds": text.duration,
     "steps": text.count,
     "samples/s": text.count,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..image import missed, named_paths
+from ..core.program import option
+from ..explain import libraries
+from ..image import missed, named_paths, official
 from ..image.credentials import Choice
 from ..packages import requirements
 from ..run import record
@@ -17,12 +22,18 @@ from ..run.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
 from ..run.rank_view import RankView
-from . import file_on_other_host
+from . import file_on_other_host, packages
 from .console import Console
 from .page import run as page
 
 # Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
 _OPEN = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
+
+
+# What a script says that was written for another Python.
+_OF_OTHER_PYTHON = re.compile(
+    r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
+)
 
 
 def end(
@@ -58,6 +69,8 @@ def _hint(
 ) -> str:
     """What brings the file, the module or the variable that a failed rank missed."""
     words, run, open_end = result.message, run_dir.name, result.cause in _OPEN
+    if library := libraries.missing(words):
+        return _with_library(library, str(record.facts(run_dir).get("backend")), record.own(run_dir).get("again"))
     if other := file_on_other_host.known(words, run, result.node, node_paths, open_end):
         return _with(other, result)
     if sent is None:
@@ -70,7 +83,30 @@ def _hint(
     own = node_paths.get(result.node) if fetch else _here(run_dir, named_paths.all_of(words, run))
     if how := missed.hint(words, folder, choice, needs, run, own, open_end, likely and _with(likely, result)):
         return how
+    if open_end and _OF_OTHER_PYTHON.search(words):
+        python = str(record.read_json(run_dir / "environment.json").get("python") or "")
+        if re.fullmatch(r"3(?:\.[0-9]{1,3}){2}", python) and (other := packages.other_python(folder, python)):
+            return other
     return missed.of_hosts(words, str(record.own(run_dir).get("again") or "")) if fetch else ""
+
+
+def _with_library(library: str, backend: str, again: object) -> str:
+    """What brings a library of the system to where the run was. `again`: the options of its deploy, as typed."""
+    of_system = f"{library} is in Debian's and Ubuntu's {libraries.package(library)}"
+    headless = libraries.headless(library)
+    if backend in ("processes", "docker", "slurm"):
+        where = {"processes": "here", "docker": f"for {option('BACKEND', 'processes')}, here", "slurm": "on its nodes"}
+        how = f"{where[backend]}: sudo {libraries.install(library).replace('&& ', '&& sudo ')}"
+    else:
+        words = shlex.split(str(again or ""))
+        given = dict(pairwise(words))
+        run = f"RUN {libraries.install(library)}"
+        if "--dockerfile" in given:
+            how = f"in {given['--dockerfile']}: {run}"
+        else:
+            image = given.get("--image", f"pytorch/pytorch:{official.USUAL.tag}")
+            how = f"printf 'FROM {image}\\nUSER root\\n{run}\\n' > Dockerfile; then: --dockerfile Dockerfile"
+    return "; ".join(filter(None, (of_system, headless, how)))
 
 
 def _with(hint: str, result: Result) -> str:
@@ -93,6 +129,8 @@ def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console:
     names = tuple(str(name) for name in record.facts(run_dir).get("nodes", ()))
     state = State(names or tuple(files), script=script)
     state.files_left = {node: (left["files"], left["bytes"]) for node, left in files.items()}
+    rows = (outcome.get("downloads") or {}).items()
+    state.remains = {node: {"downloads": size, "place": place} for node, (size, place) in rows}
     state.evaluated = {"values": outcome.get("values") or {}, "samples": outcome.get("samples") or 0}
     if step:
         state.ranks[0] = RankView(0, "", step=step)

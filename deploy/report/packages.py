@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ..config import consent
+from ..core import plain_file
 from ..core.errors import DeployError
+from ..core.printable import visible
 from ..core.results import HostsFailed
 from ..core.text import amount, several
 from ..image import code_layer
 from ..image.code_layer import Look
-from ..packages import install, passwords, requirements, settings
+from ..packages import install, passwords, project_file, requirements, settings
 from ..packages.exchange import ToolFailed
 from ..packages.install import Each, Installed
 from ..packages.places import Place, ProcessPlace
@@ -63,11 +66,23 @@ def bring(places: Sequence[Place], needs: Requirements, each: Each, console: Con
     if own.left and installed.size:
         console.warn(left)
     console.note(f"packages: {needs.path}: {_words(installed, len(places))}")
+    if words := other_python(source, installed.python):
+        console.warn(words)
     if installed.lock.left_out:
         console.note(f"packages: left out, the image has no CUDA: {requirements.reasons(installed.lock.left_out)}")
     row = {"kind": "packages", "path": needs.path, "count": installed.lock.count, "bytes": installed.size}
     console.data({**row, "sent": installed.sent, "environments": dict(installed.environments)})
     return installed
+
+
+def other_python(folder: Path, python: str) -> str:
+    """What to say where the folder's pyproject.toml asks for another Python than the one that runs its script."""
+    with suppress(OSError, UnicodeDecodeError):
+        text = plain_file.read(folder / "pyproject.toml", project_file.MOST, folder).decode()
+        if asked := project_file.other_python(text, python):
+            has = f"and the script's Python is {python}"
+            return f"pyproject.toml: requires-python is {visible(asked)[:100]}, {has}: {install.OTHER_PYTHON}"
+    return ""
 
 
 def _words(installed: Installed, places: int) -> str:

@@ -37,12 +37,18 @@ def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
         yield _ready(verdict)
 
 
-def _ready(verdict: Verdict) -> str:
+def readiness(verdict: Verdict) -> tuple[str, str]:
+    """What a verdict without a fault says, as a title and a sentence: what was not rehearsed is not promised."""
     warned = ", with warnings" if verdict.warnings else ""
     if verdict.not_rehearsed:
-        return f"ready, not rehearsed{warned}: {verdict.not_rehearsed}"
+        return f"ready, not rehearsed{warned}", verdict.not_rehearsed
     shown = f": rehearsed, {verdict.rehearsed}" if verdict.rehearsed else ""
-    return f"ready   the nodes will find each other{warned}{shown}"
+    return "ready", f"the nodes will find each other{warned}{shown}"
+
+
+def _ready(verdict: Verdict) -> str:
+    title, text = readiness(verdict)
+    return f"{title}: {text}" if verdict.not_rehearsed else f"{title:<8}{text}"
 
 
 def _whole(finding: Finding, word: str) -> Iterator[str]:

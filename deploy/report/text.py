@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
@@ -11,6 +13,7 @@ from ..core.errors import DeployError
 from ..core.facts import RunFacts
 from ..core.text import amount, clock, duration, percent, several
 from ..run.environment import DEFAULT_RECIPE
+from ..run.events import Event
 from ..run.outcome import Result, untold
 from ..run.progress import State
 from ..run.rank_view import RankView
@@ -121,7 +124,7 @@ def progress_line(state: State) -> str:
     """One line for a log file: `step 240/600   loss 0.083   5,410 samples/s   left 0:07`."""
     parts = [f"step {state.step}/{state.steps}" if state.steps else state.step_words]
     if state.losses:
-        parts.append(f"loss {_last_loss(state, 0)}")  # who reads a log compares it with the script's own lines
+        parts.append(f"loss {_last_loss(state)}")
     return "   ".join([*parts, *_own_parts(state), *_pace_parts(state)])
 
 
@@ -148,16 +151,29 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     left = {node: (files, size) for node, (files, size) in state.files_left.items() if files}
     # On hosts, each node has files of its own; on this machine they share a folder.
     unsaid = untold(state) if fetch else []
+    more = _downloads(state.remains) if fetch else ""
     if not left:
         none = state.files_left and not unsaid
-        wrote = "it wrote no files" if none else f"what it wrote: {fetch or f'{folder}/work'}"
-        return f"logs in {folder}/; {wrote}"
+        wrote = (
+            "it wrote no files into its folder or its home" if none else f"what it wrote: {fetch or f'{folder}/work'}"
+        )
+        return f"logs in {folder}/; {wrote}{more}"
     if not fetch:
         files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))
-        return f"{several(files, 'file')}, {amount(size)} in {folder}/work; logs in {folder}/"
+        top = next((event.get("top", "work") for node, event in state.remains.items() if node in left), "work")
+        return f"{several(files, 'file')}, {amount(size)} in {folder}/{top}; logs in {folder}/"
     parts = [f"{several(files, 'file')}, {amount(size)} on {node}" for node, (files, size) in left.items()]
     parts += [f"more may be on {', '.join(unsaid)}"] if unsaid else []
-    return f"{'; '.join(parts)}: {fetch}"
+    return f"{'; '.join(parts)}: {fetch}{more}"
+
+
+def _downloads(remains: Mapping[str, Event]) -> str:
+    """What a fetch leaves on the hosts: the bytes, and the option that brings them. `remains`: `kept` by node."""
+    stay = {node: event["downloads"] for node, event in remains.items() if event.get("downloads")}
+    if not stay:
+        return ""
+    only = shlex.quote(glob.escape(remains[next(iter(stay))].get("place") or "*"))
+    return f"; {amount(sum(stay.values()))} of downloads stay on {', '.join(stay)}: add --only {only}"
 
 
 def error_lines(fault: DeployError) -> list[str]:
@@ -211,14 +227,10 @@ def _own_parts(state: State) -> list[str]:
     return [f"{name} {_loss(state.scalars[name][1])}" for name in names[:_MOST_OWN]]
 
 
-def _last_loss(state: State, near: int | None = None) -> str:
-    """The newest loss; with its step if the run is more than `near` steps beyond it: by itself, ten or a tenth.
-
-    The watcher reads few losses of a fast script.
-    """
+def _last_loss(state: State) -> str:
+    """The newest loss, with its step where the run is beyond that: the watcher reads few losses of a fast script."""
     step, loss = state.losses[-1]
-    behind = state.step - step > (max(10, state.step // 10) if near is None else near)
-    return f"{_loss(loss)} at step {step}" if behind else _loss(loss)
+    return f"{_loss(loss)} at step {step}" if state.step > step else _loss(loss)
 
 
 def _loss(value: float) -> str:

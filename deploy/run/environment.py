@@ -30,7 +30,7 @@ SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSE
 SENT_DIGEST = "MUSTER_SENT_DIGEST"
 LAUNCHER_RANKS, MAX_HOURS, ON_END = "MUSTER_LAUNCHER_RANKS", "MUSTER_MAX_HOURS", "MUSTER_ON_END"
 SHARE_KEY = "MUSTER_SHARE_KEY"
-STYLE, STYLES = "MUSTER_STYLE", ("slurm", "mpi")
+STYLE, STYLES, BARE_RANK = "MUSTER_STYLE", ("slurm", "mpi"), "MUSTER_BARE_RANK"
 CLAIM, WAIT, GROUP = "MUSTER_CLAIM", "MUSTER_WAIT", "MUSTER_GROUP"
 OVERLAY = "MUSTER_OVERLAY"
 MUSTER_NAMES = (
@@ -53,6 +53,7 @@ MUSTER_NAMES = (
     ON_END,
     SHARE_KEY,
     STYLE,
+    BARE_RANK,
     CLAIM,
     WAIT,
     GROUP,
@@ -129,7 +130,8 @@ class Script:
     often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder. `uuids`:
     of these GPUs, if they are not all of the machine's. `packages`: what was installed for it.
     `secrets`: variables that are secret; those in `secret_files` are files of /run/secrets instead. `cache`: the folder
-    of this machine where its containers keep downloads. `own`: more variables of its nodes.
+    of this machine where its containers keep downloads. `own`: more variables of its nodes. `bare`: typed so that its
+    only rank has none of torchrun's variables.
     """
 
     sent: str
@@ -145,6 +147,7 @@ class Script:
     secret_files: tuple[str, ...] = ()
     cache: str = ""
     own: Mapping[str, str] = field(default_factory=dict, hash=False)
+    bare: bool = False
 
     @property
     def ranks(self) -> int:
@@ -233,6 +236,7 @@ def local_spec(
         variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
         variables |= script.variables(rank, len(names)) if script else {}
         variables |= {LAUNCHER_RANKS: str(ranks)} if per_node else {}
+        variables |= bare_rank(bool(script and script.bare), len(names), placement.processes)
         variables |= script.packages.variables if script and script.packages else {}
         nodes.append(NodeSpec(name, rank, variables))
     words = ("--script", *arguments) if script else arguments
@@ -265,6 +269,11 @@ def node_environment(
         RUN_DIR: run_dir,
         NODE: node.name,
     }
+
+
+def bare_rank(typed: bool, nodes: int, processes: int) -> dict[str, str]:
+    """What makes the only rank of a run start as it does by hand; `typed`: its command asks for no torchrun."""
+    return {BARE_RANK: "1"} if typed and nodes == processes == 1 else {}
 
 
 def group_variable(
@@ -306,6 +315,9 @@ def asked_style(text: str, script: bool) -> dict[str, str]:
     return {STYLE: text} if text else {}
 
 
+_VOTES = "; a spare has no vote"
+
+
 def asked_least(
     text: str, nodes: int, arguments: Sequence[str], script: bool, spares: bool = False, arbiter: bool = False
 ) -> int:
@@ -323,16 +335,17 @@ def asked_least(
         raise UsageError(f"--arbiter: {why}", "leave it out")
     majority = nodes // 2 + (not arbiter)
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
-        raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", f"--min-nodes {majority}")
+        hint = f"--min-nodes {majority}" if majority < nodes > 2 else "leave out --min-nodes: all nodes are needed then"
+        raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", hint)
     if nodes < 3 and not arbiter:
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
             "lost or trains on by itself",
-            f"three nodes can lose one, two can with --arbiter HOST{'; a spare has no vote' if spares else ''}",
+            f"leave out --min-nodes: of three nodes one can be lost, of two with an arbiter{_VOTES if spares else ''}",
         )
     if int(text) == nodes and not spares:
         raise UsageError(
-            f"--min-nodes {text}: none of {nodes} nodes could be lost", "leave it out: all are needed then"
+            f"--min-nodes {text}: none of {nodes} nodes could be lost", "leave out --min-nodes: all are needed then"
         )
     if int(text) < majority:
         raise UsageError(

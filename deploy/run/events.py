@@ -108,7 +108,11 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {"spares": array(node_name, _MOST_NODES), "left": array(node_name, _MOST_NODES)},
     ),
     "apart": ({**_OF_RANK, "left_out": node_name, "others": array(node_name, _MOST_NODES)}, {}),
-    "kept": ({**_OF_RANK, "files": _STEP, "bytes": _STEP}, {}),
+    "kept": (
+        {**_OF_RANK, "files": _STEP, "bytes": _STEP},
+        {"top": words(20), "downloads": _STEP, "place": words(200)},
+    ),
+    "outside": ({**_OF_RANK, "paths": array(words(200), 20), "files": _STEP, "bytes": _STEP}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (
         {**_OF_RANK, "code": whole(-255, 255)},

@@ -15,8 +15,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 # The trainer is beside this package: `trainer` in a checkout, `muster.trainer` in a wheel.
 TRAINER = f"{__package__.removesuffix('deploy.run')}trainer"
 # Runs lie in the current folder; for a command typed anywhere in a checkout, in the checkout's top folder.
-_IN_CHECKOUT = (CHECKOUT / "fabfile.py").is_file() and Path.cwd().is_relative_to(CHECKOUT)
-RUNS = (CHECKOUT if _IN_CHECKOUT else Path.cwd()) / "runs"
+IN_CHECKOUT = (CHECKOUT / "fabfile.py").is_file() and Path.cwd().is_relative_to(CHECKOUT)
+RUNS = (CHECKOUT if IN_CHECKOUT else Path.cwd()) / "runs"
 
 
 def with_trainer(environment: Mapping[str, str]) -> dict[str, str]:

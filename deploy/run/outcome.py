@@ -89,8 +89,8 @@ def all_ended(state: State) -> bool:
 
 
 def from_verdicts(verdicts: list[Event]) -> Result:
-    """The verdict that counts: the worst one; among equals the one whose rank failed first."""
-    first = min(verdicts, key=lambda verdict: (_weight(verdict), verdict.get("since") or verdict.get("t", 0)))
+    """The verdict that counts: the worst one; among equals that of a node that trained alone, or failed first."""
+    first = min(verdicts, key=lambda each: (_weight(each), not _is_alone(each), each.get("since") or each.get("t", 0)))
     same = {str(verdict.get("node")) for verdict in verdicts if verdict.get("verdict") == first["verdict"] == "failed"}
     return Result(
         verdict=first["verdict"],
@@ -101,6 +101,11 @@ def from_verdicts(verdicts: list[Event]) -> Result:
         step=int(first.get("step") or 0),
         from_ranks=True,
     )
+
+
+def _is_alone(verdict: Event) -> bool:
+    """Whether a node has trained without the others: what they miss of it afterwards is no news."""
+    return cause_of_words(str(verdict.get("message", ""))) == Cause.ALONE
 
 
 def _weight(verdict: Event) -> int:
@@ -141,7 +146,9 @@ def concluded(result: Result, finding: Finding | None) -> Result:
     """The result of a failed run with its cause: the first in time, where the inquest found one."""
     if result.verdict != "failed" or result.cause:
         return result
-    if finding is None or finding.lasting:
+    # Nodes of different worlds end at different times: none of them has lost another.
+    is_alone = result.from_ranks and cause_of_words(result.message) == Cause.ALONE
+    if finding is None or finding.lasting or is_alone:
         return replace(result, cause=cause_of_words(result.message))
     same = finding.rank is not None and finding.rank == result.rank
     if result.from_ranks and (same or finding.cause == Cause.NOT_KNOWN):

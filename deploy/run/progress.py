@@ -85,6 +85,7 @@ class State:
     telemetry: dict[str, Event] = field(default_factory=dict)
     throttled: set[tuple[str, int, str]] = field(default_factory=set)
     files_left: dict[str, tuple[int, int]] = field(default_factory=dict)
+    remains: dict[str, Event] = field(default_factory=dict)
     scalars: dict[str, tuple[int, float, str]] = field(default_factory=dict)
     lives: dict[int, int] = field(default_factory=dict)
     conflicts: set[tuple[str, ...]] = field(default_factory=set)
@@ -398,6 +399,7 @@ class State:
 
     def _on_kept(self, event: Event) -> None:
         self.files_left[event["node"]] = (event["files"], event["bytes"])
+        self.remains[event["node"]] = event
 
     def _on_telemetry(self, event: Event) -> None:
         """No sign of life: a node whose ranks hang still has a temperature."""

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,13 @@ _FACTS = shaped(
         "least": optional(whole(0, 10_000)),
         "job": optional(text(20, r"[0-9]*")),
         "shared": optional(text(4096, r"/[^\x00-\x1f\x7f]*")),
+        "sent_from": optional(text(4096)),
+        "bare": optional(flag),
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
 )
+_MOST_STORY = 20_000  # lines
+_CUT = f"timeline.jsonl is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
 _LINE = shaped({"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag})
 _OUTCOME = shaped(
     {},
@@ -76,7 +80,8 @@ _OPENED_BY_COMPOSE, _IGNORED = 0o1777, "# Muster's runs\n*\n"
 class Choice:
     """What to run: with `run_dir`, resume in that folder; without it, `arguments` start a new run.
 
-    `script`: the arguments are a script of the user's and its own, not the trainer's.
+    `script`: the arguments are a script of the user's and its own, not the trainer's. `bare`: it was typed for one rank
+    without torchrun's variables.
     """
 
     run_dir: Path | None
@@ -84,37 +89,7 @@ class Choice:
     workers: int | None = None
     start: int = 1
     script: bool = False
-
-
-def choose(runs: Path, resume: str, arguments: Sequence[str], script: Sequence[str] = ()) -> Choice:
-    """What RESUME names: nothing, `latest`, a run folder of this checkout, or another checkpoint.
-
-    `script`: the words of the user's script; a run of one continues with what it wrote, and needs no checkpoint.
-    """
-    if not resume:
-        return Choice(None, tuple(script or arguments), script=bool(script))
-    if resume == "latest":
-        newest = _newest_to_resume(runs)
-        if own(newest).get("script"):
-            return choose(runs, str(newest), arguments, script)
-        return _continued(newest, arguments)
-    path = Path(resume).expanduser().resolve()
-    if not path.is_dir():
-        raise UsageError(
-            f"{option('RESUME', resume)}: no such folder", f"`{MAKE} runs` lists the runs of this checkout"
-        )
-    if path.parent == runs.resolve():
-        refuse_newer(path)
-        if own(path).get("script"):
-            return replace(_continued(path, ()), arguments=tuple(script) or own(path)["arguments"], script=True)
-        if script:
-            raise UsageError(f"{path.name}: not the run of a script", "leave out --script")
-        if not has_checkpoint(path):
-            raise UsageError(
-                f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one"
-            )
-        return _continued(path, arguments)
-    return Choice(None, (*arguments, "--resume", str(path)))
+    bare: bool = False
 
 
 def make_runs(runs: Path) -> None:
@@ -189,6 +164,7 @@ def open_start(
         "workers": len(names) - 1,
         "arguments": list(choice.arguments),
         "script": choice.script,
+        "bare": choice.bare,
         "starts": [*before.get("starts", []), start],
     }
     write_record(run_dir, record)
@@ -205,7 +181,7 @@ def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
     shutil.rmtree(run_dir)
     others = [path for path in run_dir.parent.glob("*") if path.is_dir() and not path.is_symlink()]
     if others:
-        point_latest(max(others, key=_started))
+        point_latest(max(others, key=started))
     else:
         (run_dir.parent / "latest").unlink(missing_ok=True)
         with suppress(OSError, UnicodeDecodeError):  # it holds other files
@@ -225,6 +201,11 @@ def give_to_image_user(run_dir: Path) -> None:
 def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
     """Write outcome.json and timeline.jsonl; returns the outcome. `seconds`: since this start."""
     values = state.evaluated.get("values", {})
+    downloads = {
+        node: [event["downloads"], event.get("place", "")]
+        for node, event in state.remains.items()
+        if event.get("downloads")
+    }
     outcome = {
         "t": round(time.time(), 3),
         "verdict": result.verdict,
@@ -242,6 +223,7 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
             if state.files_left
             else {}
         ),
+        **({"downloads": downloads} if downloads else {}),
         **({"unread": state.unread} if state.unread else {}),
         **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
     }
@@ -259,20 +241,26 @@ def keep_story(run_dir: Path, story: Story) -> None:
 
 
 def story_since(run_dir: Path, since: float) -> list[Happening]:
-    """The lines of the story in timeline.jsonl since then, of its first 20,000; other lines are left out."""
-    lines, content = list[Happening](), b""
-    with suppress(OSError):
-        content = own_files.read(run_dir / "timeline.jsonl", MOST_DOCUMENT)
-    for row in content.decode(errors="replace").splitlines()[:20_000]:
+    """The lines of the story in timeline.jsonl since then. Of a very long one these are the last, after one that says
+    so: whoever follows or explains a run needs its end."""
+    lines, rows, is_cut = list[Happening](), [b""], False
+    with suppress(OSError), own_files.open_inside(run_dir, "timeline.jsonl") as file:
+        about = os.fstat(file.fileno())
+        before = file.seek(max(0, about.st_size - MOST_DOCUMENT))
+        rows = file.read(MOST_DOCUMENT).rsplit(b"\n", _MOST_STORY)
+        is_cut = before > 0 or b"\n" in rows[0]
+    for row in rows[is_cut:]:
         with suppress(BadAnswer):
             lines.append(Happening(**_LINE(document(row, "timeline.jsonl"), "timeline.jsonl")))
+    if is_cut:
+        lines.insert(0, Happening(lines[0].t if lines else about.st_mtime, _CUT, grave=True))
     return [line for line in lines if line.t >= since]
 
 
 def listing(runs: Path, going_on: Collection[str]) -> list[RunFacts]:
     """All runs, newest last."""
     run_dirs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
-    return [_listed(path, going_on) for path in sorted(run_dirs, key=_started)]
+    return [_listed(path, going_on) for path in sorted(run_dirs, key=started)]
 
 
 def find(runs: Path, name: str) -> Path:
@@ -323,17 +311,18 @@ def refuse_newer(run_dir: Path) -> None:
 
 def newest(runs: Path, backend: str) -> Path | None:
     """The run that was started last on that backend, of those that this user recorded."""
-    return max(_on(runs, backend), key=_started, default=None)
+    return max(on(runs, backend), key=started, default=None)
 
 
 def without_end(runs: Path, backend: str) -> list[Path]:
     """The runs on that backend whose end this folder does not have, the newest first."""
     return sorted(
-        (path for path in _on(runs, backend) if not (path / "outcome.json").exists()), key=_started, reverse=True
+        (path for path in on(runs, backend) if not (path / "outcome.json").exists()), key=started, reverse=True
     )
 
 
-def _on(runs: Path, backend: str) -> list[Path]:
+def on(runs: Path, backend: str) -> list[Path]:
+    """The runs on that backend, of those that this user recorded."""
     return [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("backend") == backend]
 
 
@@ -393,36 +382,8 @@ def own(run_dir: Path) -> dict[str, Any]:
     return {name: value for name, value in known.items() if name not in (*known.get("foreign", ()), "foreign")}
 
 
-def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
-    refuse_newer(run_dir)
-    record = own(run_dir)
-    if "arguments" not in record:
-        raise UsageError(
-            f"{run_dir}: this machine has not recorded its arguments, and Muster never runs what others recorded",
-            f"give them yourself: {MAKE} up {option('ARGS', '...')} {option('RESUME', run_dir / 'checkpoints')}",
-        )
-    # A new option overrides the recorded one.
-    merged = (*record["arguments"], *arguments)
-    return Choice(run_dir, merged, record.get("workers"), len(record.get("starts", ())) + 1)
-
-
-def _newest_to_resume(runs: Path) -> Path:
-    """The newest run of this machine with a checkpoint, or of a script."""
-    all_runs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
-    resumable = [path for path in all_runs if has_checkpoint(path) or _is_local_script(path)]
-    if not resumable:
-        raise UsageError(
-            f"{option('RESUME', 'latest')}: no run in {runs} has a checkpoint", f"`{MAKE} up` starts a new one"
-        )
-    return max([path for path in resumable if "arguments" in own(path)] or resumable, key=_started)
-
-
-def _is_local_script(run_dir: Path) -> bool:
-    record = own(run_dir)
-    return bool(record.get("script")) and record.get("backend") != HOSTS
-
-
-def _started(run_dir: Path) -> tuple[float, str]:
+def started(run_dir: Path) -> tuple[float, str]:
+    """When the run was started last (0: nobody recorded it), and its id: a key that sorts runs."""
     starts = facts(run_dir).get("starts") or [{}]
     return starts[-1].get("t", 0.0), run_dir.name
 

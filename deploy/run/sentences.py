@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 from ..core.text import amount, several
+from .environment import CACHE, RUNS_IN_CONTAINER
 from .events import Event
 
 
@@ -29,7 +32,21 @@ def _own_library(event: Event) -> tuple[str, bool]:
     return f"`import muster` gives the script its own {event['path']}, not Muster's library", False
 
 
+def _outside(event: Event) -> tuple[str, bool]:
+    """Files that lie where a run keeps none, or shares none."""
+    first = next(iter(event["paths"]), "")
+    more = f" and {several(event['files'] - 1, 'other file')}" if event["files"] > 1 else ""
+    wrote = f"{event['node']}: the script wrote {first}{more} ({amount(event['bytes'])})"
+    if first.startswith(f"{CACHE}/"):
+        return f"{wrote} among the downloads of all runs: a fetch leaves it there (docs/caches.md says where)", True
+    if first.startswith(RUNS_IN_CONTAINER.removesuffix("s")):
+        return f"{wrote} beside its folder: at a restart no other host gets it", False
+    keep = shlex.quote(first.rpartition("/")[0] or "/")
+    return f"{wrote} where nothing is kept: it goes with the container; `--keep {keep}` keeps it", True
+
+
 _KINDS = {
+    "outside": _outside,
     "checkpoint_failed": _checkpoint_failed,
     "checkpoint_damaged": _checkpoint_damaged,
     "shared": _shared,

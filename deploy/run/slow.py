@@ -34,6 +34,7 @@ def slow(evidence: Evidence) -> list[Finding]:
     usual = median(own[each] for each in others)
     waits = all(wait[each] >= _WAITED * step[each] for each in others)
     node, t = evidence.began.get(rank, ""), recent[rank][0].t
+    steps = sum(pace.count for pace in recent[rank])
     if waits and own[rank] >= _SLOWER * usual and own[rank] - usual >= _LEAST_SLOW_MS and wait[rank] < own[rank]:
         data = median(pace.data_ms for pace in recent[rank])
         what = "waits for its data" if data > own[rank] / 2 else "computes"
@@ -42,12 +43,13 @@ def slow(evidence: Evidence) -> list[Finding]:
         host = f"; the CPUs of {node} are {busy:.0f} % busy" if busy >= _BUSY_PERCENT > min(idle) else ""
         limit = f"; {_limit(evidence.throttled[rank])}" if rank in evidence.throttled else ""
         text = (
-            f"{node} (rank {rank}) is slow: it {what} for {own[rank]:.0f} ms of each step, the others for "
-            f"{usual:.0f} ms, and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it{limit or host}"
+            f"{node} (rank {rank}) is slow: it {what} for {own[rank]:.0f} ms of each of its last {steps} steps, the "
+            f"others for {usual:.0f} ms, and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it"
+            f"{limit or host}"
         )
         return [Finding(Cause.SLOW, text, node, rank, t=t, lasting=True)]
     if all(wait[each] >= _WAITED * step[each] for each in own):
-        return _slow_link(evidence, min(wait.values()), t)
+        return _slow_link(evidence, min(wait.values()), steps, t)
     return []
 
 
@@ -74,14 +76,14 @@ def _limit(held: Throttled) -> str:
     return f"its limit of {held.cpus:g} CPUs held it back in {held.percent:.0f} % of the kernel's periods"
 
 
-def _slow_link(evidence: Evidence, wait_ms: float, t: float) -> list[Finding]:
+def _slow_link(evidence: Evidence, wait_ms: float, steps: int, t: float) -> list[Finding]:
     ways = {(links.node, evidence.node_at(peer)) for links in evidence.links.values() for _, peer in links.crowded}
     ways = {way for way in ways if way[0] != way[1]}
     if not ways:
         return []
     senders, receivers = Counter(way[0] for way in ways), Counter(way[1] for way in ways)
     (sender, sent), (receiver, received) = senders.most_common(1)[0], receivers.most_common(1)[0]
-    tail = f"what is sent over it piles up, and all ranks wait {wait_ms:.0f} ms of each step"
+    tail = f"what is sent over it piles up, and all ranks wait {wait_ms:.0f} ms of each of the last {steps} steps"
     if sent == len(ways):
         to = f" to {receiver}" if len(ways) == 1 else ""
         return [Finding(Cause.SLOW, f"the link of {sender}{to} is slow: {tail}", sender, t=t, lasting=True)]

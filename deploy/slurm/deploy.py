@@ -69,7 +69,8 @@ def deploy(
             )  # fmt: skip
 
             def open_record() -> dict[str, bytes]:
-                earlier = known.open_start(run_dir, tuple(words), script, hosts[0], seen.shared, asked.again)
+                again, folder = asked.again, order.folder
+                earlier = known.open_start(run_dir, tuple(words), script, hosts[0], seen.shared, again, folder)
                 interrupts.at("sending the folder and submitting the job")
                 return earlier
 

@@ -139,6 +139,7 @@ class _Following:
             if state.files_left:  # the nodes share the folder, and each of them has counted it
                 node, left = min(state.files_left.items())
                 state.files_left = {node: left, **{name: (0, 0) for name in state.names if name != node}}
+                state.remains = {node: state.remains.get(node, {})}
             if state.verdicts or time.monotonic() > until:
                 return ends.end_of(self._backend.number, job, state, output, bool(self._asked))
             time.sleep(1.0)

@@ -15,7 +15,8 @@ from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
 from ..report.console import Console
-from ..run import folders, record
+from ..run import folders, record, resumable
+from ..run.resumable import Asked
 from .login import Login
 
 
@@ -63,26 +64,50 @@ def find(run: str, newest: bool = True) -> Known | None:
     )
 
 
-def to_resume(wanted: str) -> Known:
-    """The run that --resume names: an id, or `latest`, the newest one on Slurm. Raises UsageError."""
-    newest = record.newest(folders.RUNS, record.SLURM) if wanted == "latest" else None
-    run = find(newest.name) if newest else None if wanted == "latest" else find(wanted)
-    if run is None:
-        raise UsageError(
-            f"--resume {wanted}: this folder has no record of such a run on Slurm",
-            "without its record, type `sbatch job.sbatch` in the run's folder on the cluster",
-        )
-    return run
+def to_resume(wanted: str, names: Asked) -> Known:
+    """The run that --resume names: an id, or `latest`, the newest one on Slurm of what the command `names`.
+
+    Raises UsageError.
+    """
+    if wanted == "latest":
+        newest = resumable.newest(folders.RUNS, record.SLURM, names)
+        if newest is None:
+            resumable.refuse_none(names, folders.RUNS, record.on(folders.RUNS, record.SLURM), _flag)
+        wanted = newest.name
+    run_dir = record.path_of(RunId(asked_run("--resume", wanted)))
+    if not run_dir.exists():
+        resumable.refuse_unknown(wanted, folders.RUNS, _flag)
+    resumable.refuse_elsewhere(run_dir, record.SLURM)
+    if run := find(wanted):
+        return run
+    raise UsageError(
+        f"--resume {wanted}: this folder has no record of such a run on Slurm",
+        "without its record, type `sbatch job.sbatch` in the run's folder on the cluster",
+    )
+
+
+def _flag(run: str) -> str:
+    return f"--resume {run}"
 
 
 def open_start(
-    run_dir: Path, words: tuple[str, ...], script: bool, login: Host, shared: str, again: str
+    run_dir: Path,
+    words: tuple[str, ...],
+    script: bool,
+    login: Host,
+    shared: str,
+    again: str,
+    folder: Path | None = None,
 ) -> dict[str, bytes]:
-    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs."""
+    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs.
+
+    `folder`: what is sent with its script.
+    """
     choice = record.Choice(None, words, script=script)
     why = f"Slurm, through {login.destination}"
     earlier = record.open_start(run_dir, choice, record.SLURM, why, (), time.time())
     more = {"hosts": [login.destination], "shared": shared, "script": script, "again": again, "job": ""}
+    more |= {"sent_from": resumable.sent_from(str(folder), folders.RUNS)} if folder else {}
     record.write_record(run_dir, {**record.facts(run_dir), **more, "workers": None})
     return earlier
 

@@ -17,7 +17,7 @@ from paramiko.ssh_exception import ChannelException, SSHException
 
 from ..core.errors import NOT_FOUND
 from ..core.text import amount, in_seconds
-from .faults import Where, fault
+from .faults import Kind, Where, fault
 
 # A shell's start-up files print before the marker, the command after it. Not `exec`: only the shell gives a command
 # that dies of a signal an exit code (128 + the signal's number).
@@ -41,6 +41,10 @@ _TAIL = 64 * 1024
 _MOST_LAST_WORDS = 200
 # How the loaders of glibc and of musl say that a program cannot start.
 _PLAIN = r"[\w./+-]{1,200}"
+# What sshd, or the script that it starts instead of a command, says of itself.
+_FORCED = re.compile(
+    r"(?i)\bforce[- ]?command|\bforced command|only (?:sftp|scp|rsync|git)|sftp connections only|SSH_ORIGINAL"
+)
 _NO_LIBRARY = re.compile(
     rf"(?P<program>{_PLAIN}): error while loading shared libraries: (?P<library>{_PLAIN})"
     rf"|Error loading shared library (?P<library2>{_PLAIN}):.{{0,200}}\(needed by (?P<program2>{_PLAIN})\)"
@@ -256,7 +260,7 @@ def wrapped(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh
     `shell`: by which name or path it calls sh.
     """
     line = shlex.join([shell, "-c", _WITH_END if end else _SCRIPT, marker, *argv])
-    encoded = _READ_BY_SHELLS.sub(lambda match: f"\\0{ord(match[0]):03o}", line)
+    encoded = _READ_BY_SHELLS.sub(lambda match: "\\n" if match[0] == "\n" else f"\\0{ord(match[0]):03o}", line)
     return f"""{shell} -c 'eval "$(printf %b "$1")"' sh '{encoded}'"""
 
 
@@ -339,7 +343,8 @@ def _no_shell(where: Where, code: int, output: bytes) -> None:
     if lacks := _NO_LIBRARY.search(text):
         words = {name.rstrip("23"): value for name, value in lacks.groupdict().items() if value}
         raise fault("no-library", where, detail, **words)
-    raise fault("no-sh" if code == NOT_FOUND else "no-shell", where, detail)
+    kind: Kind = "forced" if _FORCED.search(text) else "no-sh" if code == NOT_FOUND else "no-shell"
+    raise fault(kind, where, detail)
 
 
 def why_no_code(transport: Transport) -> str:

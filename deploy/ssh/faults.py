@@ -27,6 +27,7 @@ Kind = Literal[
     "revoked-key",
     "weak-key",
     "no-shell",
+    "forced",
     "no-sh",
     "no-library",
     "sessions",
@@ -118,6 +119,11 @@ _WORDS: dict[Kind, tuple[str, str]] = {
         "{at} lets {user} in, but the command that Muster sent did not begin{detail}",
         "`{ssh} {target} true` shows the same; without a shell there: `chsh -s /bin/sh {user}`; or use another user: "
         "--hosts USER@{address}",
+    ),
+    "forced": (
+        "{at} lets {user} in, but runs a command of its own instead of the one that Muster sent{detail}",
+        "on its console: `sudo sshd -T -C user={user},host={address},addr={address} | grep -i forcecommand`, `grep -n "
+        "command= ~{user}/.ssh/authorized_keys`: take it out for {user}; or use another user: --hosts USER@{address}",
     ),
     "no-sh": (
         "{at} lets {user} in, but the command that Muster sent, `sh`, did not begin{detail}",

@@ -18,7 +18,10 @@ os.makedirs(os.path.expanduser("~/.cache"), exist_ok=True)
 if rank == 0 and not seen:
     open("outputs/ckpt.pt", "w").write("weights")
 open("/data/out/kept.txt", "a").write(f"rank {rank}\\n")
-open(os.path.expanduser("~/.cache/blob"), "w").write("cache")
+open(os.path.expanduser("~/.cache/best.pt"), "w").write("weights")
+hub = os.path.expanduser("~/.cache/huggingface/hub/models--a--b/blobs/")
+os.makedirs(hub, exist_ok=True)
+open(hub + "0f" * 32, "w").write("download")
 open(os.path.expanduser("~/ready"), "w").write("ready")
 dist.barrier()
 while not seen:
@@ -55,7 +58,9 @@ def test_what_a_killed_script_wrote_comes_home_is_gone_on_with_and_deleted(writt
         "rank 0\n",
         "rank 1\n",
     }
-    assert not (written.dir / "home/.cache").exists()
+    assert (written.dir / "home/.cache/best.pt").read_text() == "weights"
+    assert not (written.dir / "home/.cache/huggingface").exists()
+    assert "--only home/.cache/huggingface brings it" in fetched.stderr
     assert not (written.dir / "work/train.py").exists()
 
     resumed = written.deploy(*written.words, "--rank", "all")

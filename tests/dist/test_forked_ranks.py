@@ -101,7 +101,14 @@ def test_a_command_that_is_no_python_runs_as_under_torchruns_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "ends", ["def f():\n    1 / 0\nf()", "raise SystemExit(7)", "import os; os.kill(os.getpid(), 9)"]
+    "ends",
+    [
+        "def f():\n    1 / 0\nf()",
+        "raise SystemExit(7)",
+        "import os; os.kill(os.getpid(), 9)",
+        "def f():\n    raise KeyboardInterrupt\nf()",
+        "class Stop(BaseException): pass\nraise Stop",
+    ],
 )
 def test_a_script_that_fails_fails_the_same_way(tmp_path, ends):
     (tmp_path / "train.py").write_text(ends)

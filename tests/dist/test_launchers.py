@@ -207,6 +207,69 @@ def test_nodes_whose_launchers_train_alone_have_failed(up):
     assert "trained alone" in done.stderr
 
 
+OLD = "python -m torch.distributed.launch --nproc_per_node=2 --nnodes=1 --node_rank=0 --master_addr=localhost "
+FALLBACK = """ARGS=(--nnodes=${SLURM_NNODES:-1} --node-rank=${SLURM_NODEID:-0} --nproc-per-node=2)
+torchrun "${ARGS[@]}" --rdzv-backend=c10d --rdzv-endpoint=localhost:$PORT step.py
+"""
+STEPS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+model(torch.ones(1, 1)).sum().backward()
+torch.optim.SGD(model.parameters(), 0.1).step()
+"""
+EVALUATE = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        (OLD + "--master_port=$((PORT + NODE_RANK)) step.py", "run.sh:1: python -m torch.distributed.launch"),
+        (FALLBACK, "run.sh:1: ARGS=(--nnodes=${SLURM_NNODES:-1}"),
+    ],
+)
+def test_a_launcher_in_a_script_with_a_world_of_its_own_fails_with_the_line_that_says_so(up, tmp_path, script, line):
+    (tmp_path / "step.py").write_text(STEPS)
+    (tmp_path / "run.sh").write_text(script.replace("$PORT", str(free_port())).replace("PORT +", f"{free_port()} +"))
+    done = up("bash run.sh")
+    error = done.stderr[done.stderr.index("error: ") :]
+    assert done.returncode == 1, done.stderr
+    assert "run.sh trained alone: all 2 ranks of its process group were on this host" in error.splitlines()[0]
+    assert line in error
+    assert "leave --nnodes" in error
+
+
+def test_a_launcher_in_a_script_that_waits_for_nobody_is_named_and_ended(up, tmp_path):
+    (tmp_path / "run.sh").write_text("torchrun --standalone --nproc_per_node=2 train.py")
+    done = up("bash run.sh")
+    assert done.returncode == 1, done.stderr
+    words, _, end = done.stderr.partition("error: ")
+    assert "wait for others where none of them comes: run.sh:1: torchrun --standalone" in words
+    assert "wait alone: run.sh:1: torchrun --standalone" in end
+    assert "leave --standalone out there" in end
+
+
+def test_what_a_script_starts_with_an_environment_of_its_own_does_not_count_as_the_run(up, tmp_path):
+    (tmp_path / "step.py").write_text(STEPS + "import time; time.sleep(3)")
+    (tmp_path / "run.sh").write_text("env -i PATH=$PATH torchrun --standalone step.py")
+    done = up("bash run.sh")
+    assert done.returncode == 1, done.stderr
+    assert "trained alone: what works below it has none of the run's variables" in done.stderr
+    assert "run.sh:1: env -i" in done.stderr
+
+
+def test_a_node_may_evaluate_in_a_world_of_its_own_beside_the_one_that_trains(up, tmp_path):
+    (tmp_path / "eval.py").write_text(EVALUATE)
+    (tmp_path / "run.sh").write_text("torchrun --standalone --nnodes=1 eval.py\ntorchrun train.py")
+    done = up("bash run.sh")
+    assert done.returncode == 0, done.stderr
+    assert "alone" not in done.stderr
+
+
 def test_a_program_that_is_not_there_is_named(up):
     done = up("no-such-program --x python train.py", workers="0")
     assert done.returncode == 2

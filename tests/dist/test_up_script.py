@@ -202,6 +202,57 @@ def test_several_nodes_of_a_script_train_on_one_machine(project):
     assert {"rank 0  rank 0 of 2", "rank 1  rank 1 of 2"} <= set(done.stdout.splitlines())
 
 
+ALONE = """
+import os, subprocess, sys, torch
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK")
+mine = [name for name in os.environ if name in names or name.startswith(("PET_", "TORCHELASTIC_", "GROUP_", "ROLE_"))]
+print("sees", mine, flush=True)
+model = torch.nn.Linear(4, 1)
+steps = torch.optim.SGD(model.parameters(), 0.01)
+for _ in range(int(sys.argv[1])):
+    model(torch.randn(8, 4)).square().mean().backward()
+    steps.step()
+if sys.argv[2:]:
+    torch.distributed.init_process_group("gloo")
+"""
+
+
+def test_one_rank_typed_as_python_starts_as_by_hand_and_is_watched_and_resumed(project):
+    (project.folder / "alone.py").write_text(ALONE)
+    done = project("--run", "alone", "--script", "python alone.py 30")
+    assert done.returncode == 0, done.stderr
+    assert "sees []" in done.stdout
+    assert json.loads((project.runs / "alone/outcome.json").read_text())["step"] == 30
+    assert "--script 'python alone.py 30'" in (project.runs / "alone/report.html").read_text().replace("&#39;", "'")
+    again = project("--resume", "latest")
+    assert "sees []" in again.stdout, "the script is typed as it was"
+
+
+@pytest.mark.parametrize(
+    "words", [("--script", "alone.py 1 join"), ("--nproc", "1", "--script", "python alone.py 1 join")]
+)
+def test_one_rank_has_torchruns_variables_where_they_are_asked_for(project, words):
+    (project.folder / "alone.py").write_text(ALONE)
+    done = project(*words)
+    assert done.returncode == 0, done.stderr
+    assert "'LOCAL_RANK'" in done.stdout
+
+
+def test_a_script_that_joins_a_group_without_them_fails_as_by_hand_and_is_told_how_to_get_them(project):
+    (project.folder / "alone.py").write_text(ALONE)
+    done = project("--script", "python alone.py 1 join")
+    assert done.returncode == 1
+    assert "environment variable RANK expected" in done.stderr
+    assert "--nproc 1" in done.stderr
+
+
+def test_python_in_a_shell_script_of_one_node_is_no_rank_unless_ranks_are_asked_for(project):
+    (project.folder / "solo.py").write_text("import os, torch\nprint('rank', os.environ.get('RANK'))\n")
+    (project.folder / "run.sh").write_text("python solo.py\ntorchrun solo.py\n")
+    assert "rank None\nrank 0\n" in project("--script", "bash run.sh").stdout
+    assert "rank 0\nrank 0\n" in project("--nproc", "1", "--script", "bash run.sh").stdout
+
+
 def test_ctrl_c_stops_it_and_says_how_to_continue(project):
     up = project.start("--script", "train.py 1000 0.1", "--run", "stopped")
     waiting.until(lambda: (project.runs / "stopped/work/outputs/step").exists(), "the script to write", 60)
@@ -224,7 +275,11 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
         (("--script", "train.py", "--keep", "/data/out"), "stays anyway"),
         (("--script", "train.py", "--keep", "data"), "absolute path"),
         (("--script", "train.py", "--restarts", "x"), "not a number"),
-        (("--restarts", "3"), "there is no script"),
+        (("--restarts", "3", "--args", "--steps 1"), "there is no script"),
+        (("--workers", "2"), "did you mean `fab up --backend processes --workers 2 -- train.py`?"),
+        (("--resume", "latest", "--script", "train.py"), "leave it out to start a new one"),
+        (("--resume", "2026-nope", "--script", "train.py"), "no such run"),
+        (("--args", "--recipe nope"), "built-in: digits, text"),
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_starts(project, words, hint):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import socket
 import subprocess
@@ -257,7 +256,8 @@ class _Interface(paramiko.ServerInterface):
 def _unwrapped(command: str) -> tuple[str, tuple[str, ...]]:
     """The marker and the words inside `sh -c SCRIPT MARKER WORDS...`, which ssh/command.py's `wrapped` encodes."""
     encoded = shlex.split(command)[-1]
-    words = shlex.split(re.sub(r"\\0([0-7]{3})", lambda octal: chr(int(octal[1], 8)), encoded))
+    text = subprocess.run(["printf", "%b", encoded], capture_output=True, text=True, check=True).stdout
+    words = shlex.split(text)
     at = next(place for place, word in enumerate(words) if word.startswith("muster-") and place > 2)
     return words[at], tuple(words[at + 1 :])
 

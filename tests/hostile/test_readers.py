@@ -7,6 +7,7 @@ import json
 import random
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -180,8 +181,23 @@ def test_very_many_short_lines_cost_little(tmp_path, name, line) -> None:
     (run / "outcome.json").write_text(samples.OUTCOME)
     (run / name).write_text(line * ((3 << 20) // len(line)))
     explain.tell([str(run)], Console())
-    assert "many lines" in page.build(run) or name == "timeline.jsonl"
+    assert f"{Path(name).name}: left out from line" in page.build(run) or name == "timeline.jsonl"
     assert time.process_time() - began < 6
+
+
+@pytest.mark.parametrize("pad", [0, 300])
+def test_of_a_very_long_story_the_end_is_told_and_the_cut_said(tmp_path, capsys, pad) -> None:
+    run = tmp_path / "r1"
+    run.mkdir()
+    (run / "record.json").write_text(samples.RECORD)
+    dull = json.dumps({"t": 1795238480.0, "text": "epoch" + "x" * pad, "grave": False})
+    last = json.dumps({"t": 1795238481.0, "text": "rank 1 (b) was killed by SIGKILL", "grave": True})
+    for count, is_cut in ((100, False), (21_000, True)):
+        (run / "timeline.jsonl").write_text(f"{dull}\n" * count + f"{last}\n")
+        explain.tell([str(run)], Console())
+        told = capsys.readouterr().out
+        assert "rank 1 (b) was killed by SIGKILL" in told
+        assert ("timeline.jsonl is longer than what is read of it" in told) is is_cut
 
 
 def test_a_page_of_very_much_shows_the_whole_run_and_says_so(tmp_path) -> None:

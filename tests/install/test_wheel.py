@@ -72,7 +72,7 @@ def test_runs_lie_in_the_users_own_folder(installed, tmp_path):
 
 
 def test_what_only_the_checkout_has_is_said_in_words(installed, tmp_path):
-    done = run(str(installed[0]), "up", "--backend", "processes", cwd=tmp_path)
+    done = run(str(installed[0]), "up", "--backend", "processes", "--args=--steps 1", cwd=tmp_path)
     assert done.returncode == 1
     assert "cannot import torch" in done.stderr
     assert "Traceback" not in done.stderr

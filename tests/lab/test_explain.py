@@ -16,6 +16,7 @@ def failed_runs():
             yield this, texts
 
 
+@pytest.mark.long
 def test_real_failures_are_explained_and_a_wrong_cause_is_rare():
     right = unknown = wrong = 0
     for case, texts in failed_runs():
@@ -77,6 +78,7 @@ def test_the_goal_is_judged_by_the_score_before_the_mending():
     assert [benchmark.reached(part, size) for part, size in sizes.items()] == [True, False, False, False, True]
 
 
+@pytest.mark.long
 def test_a_cause_that_no_row_has_is_rarely_taken_for_another():
     said = benchmark.unforeseen(threads.load())
     assert said.total() >= 300

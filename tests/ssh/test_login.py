@@ -176,9 +176,10 @@ def test_a_tunnel_goes_over_the_connection(guarded, asked):
         there.close()
         assert channel.recv(4) == b""
         channel.close()
-        listening.close()
-        with pytest.raises(DeployError, match="nothing listens"):
-            session.tunnel(port)
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))  # nobody else gets this port, and it does not listen
+            with pytest.raises(DeployError, match="nothing listens"):
+                session.tunnel(silent.getsockname()[1])
 
 
 @pytest.mark.holds("own-ssh")

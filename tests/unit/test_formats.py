@@ -15,7 +15,7 @@ from deploy.host import facts
 from deploy.image import model
 from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
-from deploy.run import code, events, record
+from deploy.run import code, events, record, resumable
 from lab.answers import answers
 from muster import checkpoint
 from muster.checkpoint.manifest import FORMAT
@@ -68,7 +68,7 @@ def test_the_run_folder_of_a_script_on_hosts_is_read_whole(on_hosts, monkeypatch
     monkeypatch.setattr(provenance, "is_ours", lambda stored: True)  # the seal is of the user who made the folder
     known = code.read(on_hosts)
     assert (known.commit[:8], known.changed) == ("4050b9eb", ("train.py",))
-    assert work.written(on_hosts) == work.FileTotals(1, 1877), "notes.txt is as sent.json has it"
+    assert work.written(on_hosts) == work.FileTotals(1, 1877, "work"), "notes.txt is as sent.json has it"
     shown = page.write(on_hosts).read_text()
     for words in ("rack-2", "4050b9eb", "out/model.pt", "Memory", "2.13.0+cpu"):
         assert words in shown, words
@@ -87,7 +87,7 @@ def test_a_run_folder_of_a_newer_muster_is_refused_and_listed_as_such(run):
     for use in (
         lambda: record.find(run.parent, run.name),
         lambda: record.folder_of(run.parent, run.name),
-        lambda: record.choose(run.parent, str(run), ()),
+        lambda: resumable.choose(run.parent, str(run), resumable.Asked()),
     ):
         with pytest.raises(UsageError, match=re.escape(str(run))) as refused:
             use()

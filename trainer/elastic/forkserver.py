@@ -216,10 +216,16 @@ def _run(arguments: list[str]) -> None:
             main = sys.modules["__main__"] = ModuleType("__main__")
             main.__file__, main.__dict__["__builtins__"] = str(Path(arguments[0]).absolute()), builtins
             exec(compile(Path(arguments[0]).read_bytes(), main.__file__, "exec"), main.__dict__)
-    except Exception as fault:
+    except SystemExit:
+        raise
+    except BaseException as fault:
         trace = fault.__traceback__
         while trace and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             trace = trace.tb_next
+        if not isinstance(fault, Exception):  # Python ends by it: of a KeyboardInterrupt by the signal
+            show = sys.excepthook
+            sys.excepthook = lambda kind, value, _: show(kind, value.with_traceback(trace), trace)
+            raise
         sys.last_type, sys.last_value, sys.last_traceback = type(fault), fault, trace  # as Python itself does
         sys.excepthook(type(fault), fault.with_traceback(trace), trace)
         sys.exit(FAILED)

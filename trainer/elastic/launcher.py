@@ -28,8 +28,10 @@ _MEET_SECONDS = 300
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
 # The variables that torchrun sets for a rank. The launcher's own torchrun sets them for its ranks.
 _OF_A_RANK = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_WORLD_SIZE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
-# The ranks' notes (node/site/sitecustomize.py) belong to an attempt.
+# The ranks' notes (watch/together.py) belong to an attempt.
 _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
+# On a run's only node, these make one rank of each `python train.py` of a shell script, which by hand is none.
+_OF_ONE_RANK, _BARE = ("RANK", "WORLD_SIZE", "LOCAL_RANK"), "MUSTER_BARE_RANK"
 # With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
 
@@ -143,7 +145,8 @@ def filled(words: Sequence[str], place: Place) -> list[str]:
 def environment(given: Mapping[str, str], place: Place) -> dict[str, str]:
     """The launcher's variables: `given` without what torchrun sets for a rank, and the place."""
     inherited = {name: value for name, value in given.items() if name == _ATTEMPT or not name.startswith(_OF_A_RANK)}
-    return {**inherited, **place.variables()}
+    without = _OF_ONE_RANK if place.nodes == 1 and given.get(_BARE) == "1" else ()
+    return {name: value for name, value in {**inherited, **place.variables()}.items() if name not in without}
 
 
 def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:

@@ -32,7 +32,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from muster.errors import TrainError
 
 from .. import NAME
-from ..node import endings, ends, group, meeting, rank_pipe, share, style, torch_names
+from ..node import bare, endings, ends, group, meeting, rank_pipe, share, style, torch_names
 from ..verdict import failed, publish
 from . import epochs, forkserver, rendezvous
 
@@ -107,6 +107,7 @@ def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
         if self._stdout is not None or self._stderr is not None:
             return start(self, args, env)
         pipe = rank_pipe.claim(env)
+        env = bare.environment(env)
         if server and (rank := server.launch(args, env, str(pipe or ""))):
             return rank
         if pipe:

@@ -44,6 +44,7 @@ from . import (
     group,
     handover,
     meeting,
+    outside,
     program,
     reached,
     script,
@@ -206,11 +207,10 @@ def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
     try:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
-        left = work.written(folder)
+        contained = folder.is_mount()  # else a path is one of this machine, where it stays
+        diary.tell_kept(_first_rank(), work.written(folder), outside.look(began, folder) if contained else ())
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
-        return
-    diary.tell_kept(left.files, left.bytes)
 
 
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str, began: float) -> Verdict | None:
@@ -228,7 +228,10 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
         return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "was asked to stop")
     culprit = None if node.leaves else node.diary.culprit
     if not culprit:
-        return None
+        # Its own ranks may have ended well, in a world of their own that others came too late for.
+        well = bool(node.diary.lives) and all(life.code == DONE for life in node.diary.lives)
+        verdict = _verdict_on_end(what, arguments, node, first, name) if well else None
+        return verdict if verdict and verdict.code != DONE else None
     own_library = script.own_library(arguments)
     return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library)
 

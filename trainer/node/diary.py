@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from muster.files import read_object
 
 from ..run_dir import RankFolder
 from ..watch.mask import Mask
-from . import endings, script, stacks, stillness, work
+from . import endings, outside, script, stacks, stillness, work
 from .ends import Ends, Life, Memory, ended_how
 from .members import Epoch
 
@@ -164,11 +164,15 @@ class Diary:
             if life.code is None and (folder := self._folder(life.rank)):
                 folder.event("ended", attempt=life.attempt, world=life.world, pid=life.pid, code=code, how=how)
 
-    def tell_kept(self, files: int, size: int) -> None:
-        """Tell how many files, and bytes, the node's script has left in its folder and its home."""
-        first = min((life.rank for life in self.lives), default=None)
-        if first is not None and (folder := self._folder(first)):
-            folder.event("kept", files=files, bytes=size)
+    def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
+        """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept.
+
+        `first`: the node's first rank. A run that is stopped early has files of ranks that nobody has noted yet.
+        """
+        if folder := self._folder(first):
+            folder.event("kept", **asdict(left))
+            for place in elsewhere:
+                folder.event("outside", **asdict(place))
 
     def _crash_place(self, life: Life) -> str:
         """Where in the script a rank was that crashed."""

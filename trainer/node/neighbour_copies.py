@@ -28,8 +28,10 @@ _QUIET_S = 2.0
 # One that was being written at so many looks in a row is whole while no process has it open.
 _RESTLESS_LOOKS = 4
 _LOOK_S, _LOOKS_SHARE, _COPIES_SHARE = 1.0, 0.05, 0.25
-# Files that grow with the steps: no script goes on from them, and they are never quiet.
+# Files that grow with the steps: no script goes on from a large one, and they are never quiet.
 _GROWS = re.compile(r"(?i).*\.(?:log|txt|csv|jsonl|out|err|tmp|part)|(?:.*/)?events\.out\.tfevents.*")
+# A file of that name with so few bytes holds the name of a checkpoint: Megatron's latest_checkpointed_iteration.txt.
+_POINTER_BYTES = 256
 _STAGE = ".copies"
 # In place of an origin: the file is written again and again.
 _RESTLESS = "!"
@@ -47,7 +49,11 @@ class Source:
 
 
 def _lasting(files: Mapping[str, Entry]) -> dict[str, Entry]:
-    return {path: entry for path, entry in files.items() if entry.origin != SENT and not _GROWS.fullmatch(path)}
+    return {
+        path: entry
+        for path, entry in files.items()
+        if entry.origin != SENT and (entry.size <= _POINTER_BYTES or not _GROWS.fullmatch(path))
+    }
 
 
 def settled(files: Mapping[str, Entry], now: float) -> dict[str, Entry]:
@@ -58,7 +64,7 @@ def settled(files: Mapping[str, Entry], now: float) -> dict[str, Entry]:
     """
     own = _lasting(files)
     fresh = {path for path, entry in own.items() if now - entry.time < _QUIET_S}
-    busy = {str(PurePosixPath(path).parent) for path in fresh} - {work.WORK, work.HOME}
+    busy = {str(PurePosixPath(path).parent) for path in fresh if not _GROWS.fullmatch(path)} - {work.WORK, work.HOME}
     return {
         path: entry for path, entry in own.items() if path not in fresh and str(PurePosixPath(path).parent) not in busy
     }

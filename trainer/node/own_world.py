@@ -210,12 +210,16 @@ def _show(name: str, line: tuple[int, str], otherwise: str) -> str:
     number, text = line
     if not number:
         return f"`{otherwise}`" if otherwise else ""
-    return f"{name}:{number}: {' '.join(text.split())[:_SHOWN]}"
+    return f"{name}:{number}: {_cut(' '.join(text.split()))}"
 
 
 def _short(command: Sequence[str]) -> str:
     words = [os.path.basename(word) if "/bin/" in word else word for word in command]
-    return " ".join(words[1:] if words[1:] and _LAUNCHERS.search(words[1]) else words)[:_SHOWN]
+    return _cut(" ".join(words[1:] if words[1:] and _LAUNCHERS.search(words[1]) else words))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
 
 
 def _list(words: Sequence[str]) -> str:

@@ -220,7 +220,7 @@ def _metric_files(folder: Path) -> Iterator[str]:
     entries = 0
     for top in (work.WORK, work.HOME, work.KEEP):
         for place, folders, names in os.walk(folder / top):
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+            folders.sort(key=lambda name: (name.startswith("."), name))  # a cache may have more entries than we look at
             entries += len(names) + len(folders)
             if entries > _MOST_ENTRIES:
                 return

@@ -16,7 +16,7 @@ from pathlib import Path
 from muster.errors import FAILED, STOPPED
 
 from ..verdict import Verdict
-from . import style
+from . import bare, style
 from .ends import Life
 from .peer_errors import lost_a_peer, speaks_of_peers
 
@@ -75,6 +75,8 @@ def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Li
 
 def _remedy(error: str, own_library: str) -> str:
     """What to do about an error that comes from how the script was started, or from its folder; else empty."""
+    if os.environ.get(bare.RANK) == "1" and (missed := bare.remedy(error)):
+        return missed
     if own_library and _MUSTER.search(error):
         return f"`import muster` gave the script its own {own_library}, not Muster's library: rename it"
     variable = _VARIABLE.match(error)

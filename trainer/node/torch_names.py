@@ -37,8 +37,9 @@ NAMES = {
     "torch._C._distributed_c10d:_dump_fr_trace_json": "which collectives do not agree in a run that hangs",
     "torch.distributed.rpc.api:_is_current_rpc_agent_set": "whether a script's ranks were together by RPC",
 }
-# Read of objects that a script makes; the tests that compare what is seen with what a script knows fail without them.
+# Of objects that a script makes, or has; the tests that compare what is seen with what it knows fail without them.
 OF_OBJECTS = {
+    "_torchdynamo_inline": "torch.compile looks into the function of torch that is watched, and not into the watching",
     "_scale": "the scale of a GradScaler, which a script's loss is divided by",
     "_step_supports_amp_scaling": "whether an optimizer skips steps by itself",
     "_params": "the parameters of an LBFGS, whose state counts its evaluations",

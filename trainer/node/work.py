@@ -25,12 +25,11 @@ from pathlib import Path
 from muster.errors import Refused
 from muster.files import parse, replace
 
+from . import replaceable
 from .missing_files import OWN, SENT, Entry, Listing
 
 WORK, HOME, KEEP, _SENT, _COPIES, _LOCK = "work", "home", "keep", "sent.json", "copies.json", ".sent.lock"
 TOPS, TORN = (WORK, HOME), "torn"
-# What programs can make again is not a result; it stays on the host.
-_CACHES = (".cache", ".triton", ".nv", ".config", "__pycache__")
 _LINK = "link:"
 # What a copy is called until it is whole; a kill may leave it.
 _ASIDE = re.compile(r"\..*\.muster", re.DOTALL)
@@ -39,10 +38,17 @@ _AT_ONCE, _PIECE = 8, 1 << 20
 
 @dataclass(frozen=True)
 class FileTotals:
-    """What a script left in its folder and its home: how many files, and their bytes."""
+    """What a script left in its folder and its home: how many files, and their bytes.
+
+    `top`: the one folder of the run that they are in, empty if in several. `downloads`: the bytes of those that can be
+    had again, which are not among them; `place`: the folder of them all.
+    """
 
     files: int
     bytes: int
+    top: str = ""
+    downloads: int = 0
+    place: str = ""
 
 
 def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
@@ -154,13 +160,18 @@ def set_aside(run_folder: Path, folders: Sequence[str]) -> list[str]:
 
 
 def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
-    """What the node has in its work folder and its home, caches left out. For a large folder this takes seconds."""
+    """What the node has in its work folder and its home, but for what can be had again.
+
+    For a large folder this takes seconds.
+    """
     sent, copies = _sent_stamps(run_folder), _known_copies(run_folder)
     files, links = dict[str, Entry](), list[str]()
     for top in tops:
         for inside, status in _files(run_folder / top):
-            path = f"{top}/{inside}"
-            if stat.S_ISLNK(status.st_mode):
+            path, is_link = f"{top}/{inside}", stat.S_ISLNK(status.st_mode)
+            if replaceable.kind_of(path, None if is_link else status.st_size):
+                continue
+            if is_link:
                 links.append(path)
                 continue
             stamp = status.st_size, int(status.st_mtime)
@@ -210,34 +221,47 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
 
 
 def written(run_folder: Path) -> FileTotals:
-    """What the script has written so far on this host, caches left out."""
+    """What the script has written so far on this host; what can be had again is no file of these."""
     sent, copies, sizes = _manifest(run_folder), _known_copies(run_folder), list[int]()
+    downloads, places, tops = 0, set[str](), set[str]()
     for top in (WORK, HOME, KEEP):
         for path, status in _files(run_folder / top):
             if f"{top}/{path}" in copies:
                 continue
-            if top != WORK or path not in sent or _digest(run_folder / top / path) != sent[path]:
+            if top == WORK and path in sent and _digest(run_folder / top / path) == sent[path]:
+                continue
+            size = None if stat.S_ISLNK(status.st_mode) else status.st_size
+            if kind := replaceable.kind_of(f"{top}/{path}", size):
+                if size and kind == replaceable.DOWNLOAD:
+                    downloads += size
+                    places.add(os.path.dirname(f"{top}/{path}"))
+            else:
                 sizes.append(status.st_size)
-    return FileTotals(len(sizes), sum(sizes))
+                tops.add(top)
+    place = os.path.commonpath(places) if places else ""
+    return FileTotals(len(sizes), sum(sizes), tops.pop() if len(tops) == 1 else "", downloads, place)
 
 
 def save_changes(run_folder: Path, folder: Path, since: float) -> None:
-    """Copy what was written in an image's own `folder` since then into the work folder: the container will go."""
+    """Copy what was written in an image's own `folder` since then into the work folder: the container will go.
+
+    What can be had again goes with it.
+    """
     for path, status in _files(folder):
-        if status.st_ctime > since:
+        if status.st_ctime > since and not replaceable.kind_of(path, status.st_size):
             with suppress(OSError):
                 _copy(folder / path, run_folder / WORK / path)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Files and links below `folder`, by their paths in it; no caches. A script may leave millions of them."""
+    """Files and links below `folder`, by their paths in it. A script may leave millions of them."""
     folders = [""]
     while folders:
         inside = folders.pop()
         with suppress(OSError), os.scandir(f"{folder}/{inside}") as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    folders += [f"{inside}{entry.name}/"] if entry.name not in _CACHES else []
+                    folders.append(f"{inside}{entry.name}/")
                 elif not _ASIDE.fullmatch(entry.name) and (entry.is_symlink() or entry.is_file()):
                     with suppress(FileNotFoundError):
                         yield f"{inside}{entry.name}", entry.stat(follow_symlinks=False)

@@ -26,7 +26,8 @@ def patches(watcher: Watcher) -> dict[str, hooks.Patch]:
 
 
 def _backward(watcher: Watcher, module: ModuleType) -> None:
-    steps = watcher.steps
+    # In there neither a mode of the script's nor a tensor class of its own hears of what we do with its tensors.
+    steps, apart = watcher.steps, module.torch._C.DisableTorchFunction
 
     def begins(tensors: Any, grad_tensors: Any = None, *more: Any, **others: Any) -> float | None:
         # An activation checkpoint inside calls it again, maybe on another thread: that belongs to this call.
@@ -35,7 +36,8 @@ def _backward(watcher: Watcher, module: ModuleType) -> None:
         begin = perf_counter()
         if begin >= steps.due:
             plain = grad_tensors is None and not more[3:] and others.get("inputs") is None
-            watcher.backward_begins(tensors, plain, begin)
+            with apart():
+                watcher.backward_begins(tensors, plain, begin)
             begin = perf_counter()
         steps.doing = "backward"
         return begin
@@ -45,7 +47,8 @@ def _backward(watcher: Watcher, module: ModuleType) -> None:
         steps.backwards += 1
         steps.backward += perf_counter() - begin
         if steps.attended:
-            watcher.backward_ends()
+            with apart():
+                watcher.backward_ends()
 
     hooks.wrap(module, "backward", begins, ends, watcher.fails)
 
@@ -55,7 +58,8 @@ def _step(watcher: Watcher, module: ModuleType) -> None:
 
     def stepped(optimizer: Any, *_: Any) -> None:
         if steps.attended or not watcher.trains:
-            watcher.stepped(optimizer)
+            with module.torch._C.DisableTorchFunction():
+                watcher.stepped(optimizer)
         elif not steps.off:
             steps.stepped(id(optimizer))
 

@@ -11,12 +11,12 @@ import importlib.machinery
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from types import ModuleType, TracebackType
 from typing import Any
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-# `warnings` counts no frame of such a file, so a warning names the script's line as ever; torch.compile skips it too.
+# `warnings` counts no frame of such a file, so a warning names the script's line as ever.
 _UNCOUNTED = "<frozen importlib._bootstrap of muster>"
 Patch = Callable[[ModuleType], None]
 
@@ -36,19 +36,28 @@ def wrap(
 
     `mark` is what `before` returns; if that is None, the call is not watched, and `after` is not called.
     """
-    real, begins, ends = getattr(owner, name), quiet(before or _mark, fails), quiet(after or _mark, fails)
+    real = getattr(owner, name)
 
     def call(*words: Any, **named: Any) -> Any:
         try:
-            mark = begins(*words, **named)
+            mark: Any = None
+            try:  # as `quiet` does; a call less counts here
+                mark = before(*words, **named) if before else True
+            except BaseException as fault:
+                if not _takes(fault, fails):
+                    raise
             try:
                 result = real(*words, **named)
             except BaseException as fault:
-                if mark is not None:
-                    ends(mark, None, fault)
+                if after and mark is not None:
+                    quiet(after, fails)(mark, None, fault)
                 raise
-            if mark is not None:
-                ends(mark, result, None)
+            try:
+                if after and mark is not None:
+                    after(mark, result, None)
+            except BaseException as fault:
+                if not _takes(fault, fails):
+                    raise
             return result
         except BaseException as fault:
             fault.__traceback__ = _without_ours(fault.__traceback__)
@@ -56,8 +65,10 @@ def wrap(
 
     call.__code__ = call.__code__.replace(co_filename=_UNCOUNTED, co_name=getattr(real, "__name__", name))
     functools.update_wrapper(call, real)
+    call._torchdynamo_inline = real  # type: ignore[attr-defined]  # what torch.compile looks into instead
     with suppress(Exception):  # some builtin functions have no signature
-        call.__signature__ = sys.modules["inspect"].signature(real)  # type: ignore[attr-defined]
+        if not hasattr(real, "__wrapped__"):  # what is a wrapper already has its own words for it
+            call.__signature__ = sys.modules["inspect"].signature(real)  # type: ignore[attr-defined]
     setattr(owner, name, call)
     if isinstance(owner, ModuleType):  # others may have taken it from there by name
         for module in list(sys.modules.values()):
@@ -75,13 +86,10 @@ def quiet(act: Callable[..., Any], fails: Callable[[Exception], object] = _pass)
     @functools.wraps(act)
     def safe(*words: Any, **named: Any) -> Any:
         try:
-            with _apart():
-                return act(*words, **named)
+            return act(*words, **named)
         except BaseException as fault:
-            if not isinstance(fault, Exception) or _interrupts(fault.__traceback__):
-                fault.__traceback__ = _without_ours(fault.__traceback__)
+            if not _takes(fault, fails):
                 raise
-            fails(fault)
             return None
 
     return safe
@@ -121,14 +129,13 @@ def _patch(patches: Sequence[Patch], module: ModuleType) -> None:
         quiet(patch)(module)  # in a torch that has it elsewhere it is not known
 
 
-def _mark(*_: Any, **__: Any) -> bool:
-    return True
-
-
-def _apart() -> Any:
-    """In here neither a mode of the script's nor a tensor class of its own hears of what we do with its tensors."""
-    apart = getattr(sys.modules.get("torch._C"), "DisableTorchFunction", None)
-    return apart() if apart else nullcontext()
+def _takes(fault: BaseException, fails: Callable[[Exception], object]) -> bool:
+    """Whether it is a fault of ours, which `fails` then hears of; one that is meant for the script loses our frames."""
+    if isinstance(fault, Exception) and not _interrupts(fault.__traceback__):
+        fails(fault)
+        return True
+    fault.__traceback__ = _without_ours(fault.__traceback__)
+    return False
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:

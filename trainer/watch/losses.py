@@ -123,7 +123,7 @@ class Losses:
     def settle(self, torch: Any) -> None:
         """Read the copied values, if that needs no waiting."""
         pending = self._pending
-        if not pending:
+        if not pending or heard(torch):
             return
         if "come" in pending:
             if torch.cuda.is_current_stream_capturing() or not pending["come"].query():
@@ -142,6 +142,11 @@ class Losses:
         return self._pending is not None
 
 
+def heard(torch: Any) -> bool:
+    """Whether the script would hear of what is done with a tensor here: by a mode of its own, or a profiler."""
+    return bool(torch._C._len_torch_dispatch_stack() or torch.autograd._profiler_enabled())
+
+
 def _unreadable(torch: Any, many: tuple[Any, ...], plain: bool) -> str:
     """Why these roots have no readable loss; empty if they have one."""
     if not plain:
@@ -155,10 +160,8 @@ def _unreadable(torch: Any, many: tuple[Any, ...], plain: bool) -> str:
             return "backward begins from a tensor that is not a single real number"
         if root.device.type not in ("cpu", "cuda"):
             return f"a loss on {root.device.type} is not read: that would wait for the device"
-    if torch._C._len_torch_dispatch_stack():
-        return "the script runs under a dispatch mode of torch"
-    if torch.autograd._profiler_enabled():
-        return "the script profiles its steps, and would find ours among its own operations"
+    if heard(torch):
+        return "the script runs under a dispatch mode or a profiler of torch, which would hear of the reading"
     if any(root.device.type == "cuda" for root in many) and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph replays the steps"
     return ""

@@ -23,8 +23,9 @@ class Place:
     def __init__(self) -> None:
         env = os.environ
         self.outcome, self.run = env["MUSTER_OUTCOME_DIR"], env.get("MUSTER_RUN_DIR", "")
-        self.rank, self.local = int(env["RANK"]), int(env.get("LOCAL_RANK", "0"))
-        self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        # A run's only rank may have none of torchrun's variables (trainer/node/bare.py).
+        self.rank, self.local = int(env.get("RANK", "0")), int(env.get("LOCAL_RANK", "0"))
+        self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT") or env.get("MUSTER_ATTEMPT", "0"))
         self.life = env.get("MUSTER_LIFE", str(self.attempt))
         self.node = env.get("MUSTER_NODE", "")
         self.pid = os.getpid()
@@ -34,8 +35,8 @@ class Place:
         torch = sys.modules.get(_DISTRIBUTED)
         if torch and torch.is_available() and torch.is_initialized():
             self.rank = int(torch.get_rank())
-            return int(torch.get_world_size()), str(torch.get_backend())
-        self.rank = int(os.environ["RANK"])  # a script that starts ranks itself sets it later
+            return int(torch.get_world_size()), _backend(torch)
+        self.rank = int(os.environ.get("RANK", "0"))  # a script that starts ranks itself sets it later
         return int(os.environ.get("WORLD_SIZE", "1")), ""
 
     def claim(self, what: str) -> bool:
@@ -66,6 +67,15 @@ class Place:
         """Append an event of this rank, as docs/contract.md has it. Raises OSError."""
         line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self.rank, "node": self.node}
         append(self._events(), line)
+
+
+def _backend(torch: Any) -> str:
+    """The backend of the group of all, as its user knows it. One that nobody named is one for each kind of device."""
+    name = str(torch.get_backend())
+    if name != "undefined":
+        return name
+    config = str(torch.get_backend_config())  # `cpu:gloo,cuda:nccl`
+    return ", ".join(dict.fromkeys(part.partition(":")[2] for part in config.split(",")))
 
 
 def append(path: str, line: dict[str, Any]) -> int:

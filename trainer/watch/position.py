@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from .losses import heard
+
 
 class Position:
     """`offset`: how many steps the optimizer had counted before this start; None as long as that is not known.
@@ -34,6 +36,8 @@ class Position:
             return
         self._optimizer = id(optimizer)
         try:
+            if heard(torch):
+                return
             if self._pending:
                 self._settle(torch)
             else:
@@ -46,8 +50,6 @@ class Position:
             self._take(int(number) - count)
         elif type(number) is not torch.Tensor or number.numel() != 1:
             self.off = True
-        elif torch._C._len_torch_dispatch_stack() or torch.autograd._profiler_enabled():
-            return
         elif number.device.type == "cpu":
             self._take(int(number) - count)
         elif number.device.type != "cuda":

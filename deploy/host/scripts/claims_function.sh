@@ -12,11 +12,11 @@ nodes_of_claims() {
         --format '{{.Label "muster.claim"}} {{.Status}}' 2>/dev/null) || nodes=unknown
 }
 # Of each owner, 200 claims count: nobody crowds out those of others. A name cannot hold a slash, so no name can look like two.
-claims() {
+claims() (
     nodes=
-    find /var/tmp/ -mindepth 1 -maxdepth 2 \( ! -path '/var/tmp/muster-claims*' -o -type d ! -user 0 ! -path /var/tmp/muster-claims \) \
-        -prune -o -type f -exec stat -c '%u %Y %i %s %U/%n' -- {} + 2>/dev/null |
-        LC_ALL=C awk -v now="$(date +%s)" -v me="$(id -u)" -v place="$(cd -P /var/tmp && pwd -P)/" '
+    cd /var/tmp || return
+    find . -mindepth 1 -maxdepth 2 "(" ! -path "./muster-claims*" -o -type d ! -user 0 ! -path ./muster-claims ")" -prune \
+        -o -type f -exec stat -c "%u %Y %i %s %U/%n" {} + 2>/dev/null | LC_ALL=C awk -v now="$(date +%s)" -v place="$(pwd -P)/" '
         BEGIN {
             # The kernel names a lock by the device of its file system, which stat does not know on every one.
             while ((getline < "/proc/self/mountinfo") > 0)
@@ -28,20 +28,19 @@ claims() {
         {
             rest = substr($0, length($1 $2 $3 $4) + 5)
             path = substr(rest, index(rest, "/") + 1); owner = substr(rest, 1, index(rest, "/") - 1)
-            if (path !~ /^\/var\/tmp\/muster-claims([.]|[.][0-9a-f]+\/|\/)(claim|run)-[0-9]+-[0-9a-f]+(-[0-9a-f]+)?([.]lock)?$/) next
-            if (length(path) > 150 || ++count[$1, path ~ /lock$/] > 200) next
-            age = now - $2; lives = $3 in locked || (age <= 60 && age >= -60); text = path
+            if (path !~ "^[.]/muster-claims([.]|([.][0-9a-f]+)?/)(claim|run)-[0-9]+-[0-9a-f]+(-[0-9a-f]+)?([.]lock)?$") next
+            if (++count[$1, path ~ /lock$/] > 200) next
+            # A clock that was set back does not make a file new for ever.
+            age = now < $2 ? $2 - now : now - $2; lives = $3 in locked || age <= 60; text = path
             if (sub(/[.]lock$/, "", text)) { if (lives) kept[$1, text] = 1; next }
             if ($4 > 4000) next
             gsub(/[^!-~]/, "_", owner)
-            uid[path] = $1; named[path] = owner == "UNKNOWN" ? "uid:" $1 : owner; fresh[path] = lives
-            old[path] = (age > 120 || age < -120) && (me == 0 || me == $1)
+            uid[path] = $1; named[path] = owner == "UNKNOWN" ? "uid:" $1 : owner; fresh[path] = lives; old[path] = age > 120
         }
         END {
             for (path in uid) {
-                lives = fresh[path] || (uid[path], path) in kept
-                kind = path; sub(/.*\//, "", kind); sub(/^muster-claims[.]/, "", kind); split(kind, part, "-")
-                print lives ? "lives" : part[1], old[path], part[2], part[3], named[path], path
+                name = path; sub(".*[./]", "", name); split(name, part, "-")
+                print fresh[path] || (uid[path], path) in kept ? "lives" : part[1], old[path], part[2], part[3], named[path], path
             }
         }' | while read -r life old order word whose path; do
         if [ "$life" = run ]; then
@@ -54,7 +53,8 @@ claims() {
         if [ "$life" = lives ]; then
             said=$(dd if="$path" iflag=nofollow,nonblock bs=4000 count=1 2>/dev/null ||
                 { [ -f "$path" ] && [ ! -L "$path" ] && timeout 5 head -c 4000 "$path"; })
-            printf 'claim %s %s %s %s\n' "$order" "$word" "$whose" "${said%%"$newline"*}"
-        elif [ "$old" = 1 ]; then rm -f -- "$path" "$path.lock"; fi
+            printf "claim %s %s %s %s\n" "$order" "$word" "$whose" "${said%%"$newline"*}"
+        # The folder is sticky: those of others stay.
+        elif [ "$old" = 1 ]; then rm -f "$path" "$path.lock" 2>/dev/null; fi
     done
-}
+)

@@ -38,6 +38,17 @@ def check(answers: Answers) -> Iterator[Finding]:
         )
     elif failed and failed["error"] != "in use":
         yield _closed(host, port, failed["error"])
+    elif failed and failed.get("probe"):
+        yield Finding(
+            "port-busy",
+            "ports",
+            (host,),
+            f"{host}: another preflight of Muster's has port {port}, and did not end",
+            (f"what listens on port {port} of {host} answers as a probe: {failed['holder'] or 'of whom is not seen'}",),
+            "nothing: a run may find the port free",
+            f"{FAB} preflight once the other one has ended; or another port: --port {int(port) + 1}",
+            UNKNOWN,
+        )
     elif failed:
         seen = int(port) in answers.facts[host].get("listening", (int(port),))
         unseen = "a process that only root can see" if seen else "a socket that is bound to it and does not listen"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...core.docker_faults import SECCOMP_FIX
 from ...core.text import binary, in_seconds
 from ..answers import Answers
 from ..findings import FAULT, WARNING, Finding, listed
@@ -27,6 +28,8 @@ CPU_LEAST_S = 3
 PACE_LEAST, PACE_GOOD, BUSY = 0.05, 0.1, 4.0
 # Plus one for each host: with two nodes, torchrun and a rank need 24 files on the first host and 20 on the other.
 FILES_FIRST, FILES_OTHER = 22, 18
+
+_NO_THREAD = "`can't start new thread`"
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -149,9 +152,13 @@ def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
         limits = [f"{user} for its user (ulimit -u)"] * (user >= 0) + [f"{group} in its container"] * (group >= 0)
         text = f"{host}: {short}; the limits of processes and threads: {listed(limits) or 'none that shows there'}"
         fix = f"a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax"
+        if has.get("denied"):
+            text = f"{host}: {short}: a rule of the engine forbids them (seccomp), and no limit"
+            yield Finding("docker-refused", "resources", (host,), text, (), _NO_THREAD, SECCOMP_FIX.format(host=host))
+            return
     else:
         return
-    yield Finding("process-limits", "resources", (host,), text, (), "`can't start new thread`", fix, level)
+    yield Finding("process-limits", "resources", (host,), text, (), _NO_THREAD, fix, level)
 
 
 def stack_fix(host: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...core.program import FAB
 from ..answers import Answers
-from ..findings import WARNING, Finding, listed, odd_ones
+from ..findings import FAULT, WARNING, Finding, listed, odd_ones
 
 # Settings that may differ from node to node.
 OWN = (
@@ -21,13 +22,20 @@ OWN = (
     "NCCL_IB_HCA",
     "NCCL_IB_GID_INDEX",
 )
+# Measured with torch 2.13: one rank alone with the first waits for good, with the second its peers lose it.
 MUST_AGREE = (
-    "GLOO_DEVICE_TRANSPORT",
+    "TORCH_GLOO_LAZY_INIT",
+    "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER",
     "PET_RDZV_BACKEND",
     "PET_RDZV_ID",
     "PET_RDZV_ENDPOINT",
 )
-REFUSED = {"TORCH_DISTRIBUTED_DEBUG": ("OFF", "INFO", "DETAIL")}
+# What torch knows, and what it prints of anything else, on however many hosts it stands. Its builds have one transport
+# of gloo, and its name in small letters is another one.
+REFUSED = {
+    "TORCH_DISTRIBUTED_DEBUG": (re.compile(r"(?i)OFF|INFO|DETAIL"), "OFF, INFO and DETAIL", "must be one of"),
+    "GLOO_DEVICE_TRANSPORT": (re.compile("TCP"), "TCP, in capital letters", "unsupported gloo device"),
+}
 MUST_AGREE_NCCL = ("NCCL_ALGO", "NCCL_PROTO")
 
 
@@ -65,14 +73,15 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _refused(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
-    """Values with which torch ends at its import, wherever they stand."""
-    for name, known in REFUSED.items():
+    """Values with which torch ends at its import or at its first group, wherever they stand."""
+    for name, (known, words, printed) in REFUSED.items():
         seen = {host: str(answers.facts[host]["environment"].get(name, "")) for host in hosts}
-        bad = tuple(host for host, value in seen.items() if value and value.upper() not in known)
+        bad = tuple(host for host, value in seen.items() if value and not known.fullmatch(value))
         if bad:
-            text = f"{name} is {seen[bad[0]]} on {listed(bad)}, and torch knows only {listed(known)}"
+            text = f"{name} is {seen[bad[0]]} on {listed(bad)}, and torch knows only {words}"
             fix = f"unset {name} on {listed(bad)}: environment in cluster.toml, or the image's"
-            yield Finding("settings-differ", "software", bad, text, (), f"`{name} must be one of`", fix)
+            grave = WARNING if "GLOO" in name and answers.request.backend == "nccl" else FAULT
+            yield Finding("settings-differ", "software", bad, text, (), f"`{printed}`", fix, grave)
 
 
 def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:

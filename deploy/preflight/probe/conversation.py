@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 import threading
 import time
@@ -18,6 +19,8 @@ from .text import ProbeStream
 
 # The facts are the first answer: a slow engine needs 25 s to start the container.
 FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S, RATE_S = 60.0, 8.0, 12.0, 5.0, 25.0
+# A preflight with all its measurements keeps its ports for some seconds.
+OTHERS_S = 30.0
 STANDS_STILL = ("silent", "stall-send", "stall-receive")
 CLOCK_ROUNDS = 3
 
@@ -44,7 +47,7 @@ def examine(
     wanted = {"do": "facts", "run": run, "resolve": names}
     facts = talk.ask(lambda host: {**wanted, "host": host, "mounts": list((mounts or {}).get(host, ()))}, FACTS_S)
     answers = Answers(request.decided(facts), hosts, facts=facts)
-    listens = talk.ask(lambda host: _listen(answers, host), LISTEN_S)
+    listens = _listens(talk, answers)
     # If a host is lost now, we drop its facts: otherwise its peers would seem to be at fault.
     facts = {host: facts[host] for host in facts if host in listens}
     answers = replace(answers, facts=facts, listens=listens)
@@ -61,6 +64,22 @@ def examine(
     talk.ask(lambda host: {"do": "quit"}, 0)
     seconds = round(time.monotonic() - began, 2)
     return replace(answers, faults={**(faults or {}), **talk.lost}, seconds=seconds)
+
+
+def _listens(talk: _Talk, answers: Answers) -> dict[str, dict[str, Any]]:
+    """What each probe listens on, once other preflights have let the ports go.
+
+    Two preflights that hold a port on one host each would wait for good: who waits lets its own ports go.
+    """
+    end = time.monotonic() + OTHERS_S
+    while True:
+        listens = talk.ask(lambda host: _listen(answers, host), LISTEN_S)
+        held = [(host, port) for host, listen in listens.items() for port in targets.held_by_probes(listen)]
+        if not held or time.monotonic() > end:
+            return listens
+        talk.say(f"waiting: another preflight has port {held[0][1]} on {held[0][0]}")
+        talk.ask(lambda host: {"do": "listen", "range": answers.facts[host]["port_range"], "samples": 0}, LISTEN_S)
+        time.sleep(random.uniform(0.3, 1.5))
 
 
 def _on_the_best_network(talk: _Talk, answers: Answers) -> Answers:

@@ -4,6 +4,7 @@ Python 3.8 and its standard library only. It reads and changes nothing. What it 
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import re
@@ -32,6 +33,8 @@ GPU_FIELDS = (
     "mig.mode.current,fabric.state,pcie.link.width.current,clocks_throttle_reasons.hw_slowdown"
 ).split(",")
 INFINIBAND, MOST_GIDS = "/sys/class/infiniband", 32
+# clone3 has one number on all processors.
+CLONE3 = (435,)
 VARIABLES = re.compile(r"(NCCL|GLOO|TORCH|PET|MASTER|RANK|WORLD|CUDA|OMP|TP_SOCKET|UCX|FI)_\w*|\w*_proxy|\w*_PROXY")
 
 
@@ -271,6 +274,7 @@ def resources():
     answer["ports_from"] = int(text("/proc/sys/net/ipv4/ip_unprivileged_port_start").strip() or 0)
     answer["pace"] = pace()
     answer["threads"] = [threads(), THREADS]
+    answer["denied"] = answer["threads"][0] < THREADS and denied()
     most = [text(path).strip() for path in ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max")]
     answer["pids"] = min([int(limit) for limit in most if limit.isdigit()] or [-1])
     limits = [
@@ -282,6 +286,12 @@ def resources():
     counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
     answer["conntrack"] = [int(count) for count in counts if count.isdigit()]
     return answer
+
+
+def denied():
+    """Whether a rule forbids the call that starts a thread. Without arguments, the kernel itself says EINVAL."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return any(libc.syscall(call, None, 0) == -1 and ctypes.get_errno() == errno.EPERM for call in CLONE3)
 
 
 def threads():
@@ -331,11 +341,25 @@ def here():
 
 
 def mounts(wanted):
-    """What we may do with each folder: read it (r), write into it (w). The file system or its server decides."""
-    return {
-        path: "r" * os.access(path, os.R_OK | os.X_OK * os.path.isdir(path)) + "w" * os.access(path, os.W_OK)
-        for path in wanted
-    }
+    """What we may do with each path: read it (r), write into it (w); the file system or its server decides.
+
+    Then: whether its file system is read-only (o), and whether it is a file (f) or an empty folder (e).
+    """
+    return {path: mount(path) for path in wanted}
+
+
+def mount(path):
+    """The letters of one path, as `mounts` has them."""
+    folder = os.path.isdir(path)
+    may = "r" * os.access(path, os.R_OK | os.X_OK * folder) + "w" * os.access(path, os.W_OK)
+    try:
+        only = "o" * bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+        if folder:
+            with os.scandir(path) as entries:
+                return may + only + "e" * (next(entries, None) is None)
+        return may + only + "f" * os.path.isfile(path)
+    except OSError:
+        return may
 
 
 def leftovers():

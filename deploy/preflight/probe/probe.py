@@ -16,7 +16,7 @@ import threading
 import time
 
 from .facts import at_once, facts, resolve
-from .sockets import firewall, gateway, holder, neighbours, source_toward
+from .sockets import answers_as_probe, firewall, holder, neighbours, source_toward, way
 
 WAIT_S = 2.2
 RETRY_AT_S = (0.0, 0.6, 1.2)
@@ -81,8 +81,8 @@ def next_hops(targets, results):
         address = by_id[result["id"]]
         if ":" in address or address.startswith("127."):
             continue
-        by = gateway(address)
-        card = known.get(by or address)
+        by, interface = way(address)
+        card = known.get((by or address, interface))
         if card:
             result["card"] = card
         if by:
@@ -272,7 +272,7 @@ class Probe:
 
     def __init__(self):
         self.ready, self.ends = selectors.DefaultSelector(), time.monotonic() + LIFE_S
-        self.timers, self.number = [], 0
+        self.timers, self.number, self.listening = [], 0, []
         self.run, self.host, self.input, self.going = "", "", b"", True
         self.watch(0, selectors.EVENT_READ, self.hear)
 
@@ -330,14 +330,16 @@ class Probe:
         self.say("facts", facts(asked))
 
     def do_listen(self, asked):
-        """Listen on the requested ports, and on some ports of the system's range."""
+        """Listen on the requested ports, and on some ports of the system's range; on no other ones any longer."""
         opened, failed = [], {}
+        while self.listening:
+            self.forget(self.listening.pop())
         low, high = asked["range"]
         for port in asked.get("ports", ()):
             try:
                 opened.append(self.listen(port))
             except OSError as fault:
-                failed[str(port)] = {"error": reason_of(fault), "holder": holder(port)}
+                failed[str(port)] = {"error": reason_of(fault), "holder": holder(port), "probe": answers_as_probe(port)}
         # Leave ports of a narrow range free for outgoing calls.
         count = min(asked["samples"], (high - low + 1) // 16)
         sampled, step = [], (high - low + 1) // max(1, count)
@@ -378,6 +380,7 @@ class Probe:
             made.close()
             raise
         made.setblocking(False)
+        self.listening.append(made)
         self.watch(made, selectors.EVENT_READ, lambda mask: self.accept(made))
         return made.getsockname()[1]
 

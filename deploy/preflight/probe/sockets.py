@@ -3,6 +3,7 @@
 Python 3.8 and its standard library only. It reads and changes nothing.
 """
 
+import json
 import os
 import re
 import socket
@@ -59,6 +60,17 @@ def holder(port):
     return ""
 
 
+def answers_as_probe(port):
+    """Whether a probe of another preflight listens on this port of this host: it answers our greeting with its run."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1.0) as asked:
+            asked.sendall(b"muster - 0\n")
+            known = json.loads(asked.makefile("rb").readline(4096).decode())
+        return bool(known["run"] and known["host"] and known["seen"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
 def source_toward(address):
     """The source address of packets to `address`. Raises OSError if there is no route. Sends nothing."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -68,14 +80,20 @@ def source_toward(address):
 
 
 def neighbours():
-    """Hardware addresses of IPv4 neighbours; empty for one that does not answer ARP."""
+    """Hardware addresses of IPv4 neighbours, by address and interface; empty for one that does not answer ARP.
+
+    An interface keeps what it knew of an address that is now behind another one.
+    """
     rows = [line.split() for line in text("/proc/net/arp").splitlines()[1:]]
-    return {row[0]: row[3] if row[2] != "0x0" else "" for row in rows if len(row) > 5}
+    return {(row[0], row[5]): row[3] if row[2] != "0x0" else "" for row in rows if len(row) > 5}
 
 
-def gateway(address):
-    """The IPv4 gateway on the way to an address; empty if the address is on a network of ours."""
-    wanted, best, way = int.from_bytes(socket.inet_aton(address), sys.byteorder), -1, ""
+def way(address):
+    """(gateway, interface) on the way to an IPv4 address. No gateway: the address is on a network of ours.
+
+    No interface: the main table has no route there.
+    """
+    wanted, best, nearest = int.from_bytes(socket.inet_aton(address), sys.byteorder), -1, ("", "")
     for line in text("/proc/net/route").splitlines()[1:]:
         cells = line.split()
         if len(cells) < 8:
@@ -83,8 +101,8 @@ def gateway(address):
         to, by, mask = (int(cells[place], 16) for place in (1, 2, 7))
         bits = bin(mask).count("1")
         if wanted & mask == to and bits > best:
-            best, way = bits, socket.inet_ntoa(by.to_bytes(4, sys.byteorder)) if by else ""
-    return way
+            best, nearest = bits, (socket.inet_ntoa(by.to_bytes(4, sys.byteorder)) if by else "", cells[0])
+    return nearest
 
 
 def firewall():

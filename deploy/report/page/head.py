@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ...config.script import as_option, as_typed
+from ...config.script import as_given, as_option, as_typed
 from ...core.program import FAB, MAKE, option
 from ...run.onward import options as onward_options
 from ...run.record import SLURM, backend_of
@@ -23,7 +23,10 @@ SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
 
 @dataclass(frozen=True)
 class Summary:
-    """The values of the head, None if the folder lacks them. Seconds, samples a second, unix seconds."""
+    """The values of the head, None if the folder lacks them. Seconds, samples a second, unix seconds.
+
+    loss_step: the step of a training loss. finite: the newest loss is a number, so `loss` is the newest.
+    """
 
     verdict: str
     message: str
@@ -31,6 +34,8 @@ class Summary:
     culprit: str
     accuracy: float | None
     loss: float | None
+    loss_step: int
+    finite: bool
     held_out: bool
     samples: float | None
     seconds: float | None
@@ -44,7 +49,8 @@ def summary(run: Run) -> Summary:
     end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run)
     last: Fields = run.evaluations[-1] if run.evaluations else {}
     values = last.get("values", {})
-    losses, speeds = _finite(run.metrics, "loss"), _finite(run.metrics, "samples_per_s")
+    losses, speeds = [row for row in run.metrics if "loss" in row], _finite(run.metrics, "samples_per_s")
+    finite = [row for row in losses if number(row["loss"]) is not None]
     start = _start(run)
     return Summary(
         verdict=str(end.get("verdict") or ""),
@@ -52,7 +58,9 @@ def summary(run: Run) -> Summary:
         hint=str(end.get("hint") or ""),
         culprit=_culprit(end),
         accuracy=_first(end.get("accuracy"), values.get("accuracy")),
-        loss=_first(values.get("loss"), *losses[-1:]),
+        loss=_first(values.get("loss"), *[row["loss"] for row in finite[-1:]]),
+        loss_step=int(number(finite[-1].get("step")) or 0) if finite else 0,
+        finite=losses[-1:] == finite[-1:],
         held_out="loss" in values,
         samples=number(last.get("samples")),
         seconds=_first(end.get("seconds"), _spent(run, start)),
@@ -113,20 +121,20 @@ def again(record: Fields) -> str:
         return ""
     if backend_of(record) == SLURM:
         return f"{FAB} {record.get('again') or ''}"
+    given = as_given([str(word) for word in given], record.get("bare") is True)
     if hosts := record.get("hosts"):
-        words = [str(word) for word in given]
-        what = as_option(words) if record.get("script") else ["--args", shlex.join(words)]
-        return _deploy(record, hosts, what if words else [])
+        what = as_option(given) if record.get("script") else ["--args", shlex.join(given)]
+        return _deploy(record, hosts, what if given else [])
     workers = number(record.get("workers"))
     backend = backend_of(record)
     if record.get("script"):
         where = ["--backend", str(backend)] if backend else []
         where += ["--workers", f"{workers:.0f}"] if workers else []
-        command = shlex.join([FAB, "up", *where, *as_option([str(word) for word in given])])
+        command = shlex.join([FAB, "up", *where, *as_option(given)])
         return " ".join(filter(None, [command, str(record.get("again") or "")]))
     parts = [option("BACKEND", shlex.quote(str(backend)))] if backend else []
     parts += [] if workers is None else [option("WORKERS", f"{workers:.0f}")]
-    parts += [option("ARGS", shlex.quote(shlex.join(map(str, given))))] if given else []
+    parts += [option("ARGS", shlex.quote(shlex.join(given)))] if given else []
     return " ".join([f"{MAKE} up", *parts])
 
 
@@ -167,20 +175,29 @@ def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
     on = "" if end.samples is None else f" of {words.count(end.samples)} samples"
     starts = run.record.get("starts")
     times = len(starts) if isinstance(starts, list) and run.outcome else 1
-    took = f"in the last of {times} starts" if times > 1 else "from start to end"
-    loss_name = "held-out loss" if end.held_out else "rank 0’s last loss" if run.script else "training loss"
-    step = max((rows[-1].step for rows in run.times.values()), default=0) if run.script else 0
+    took = f"in the last of {times} starts" if times > 1 else "from the first rank to the end"
+    reached = max((rows[-1].step for rows in run.times.values()), default=0)
+    step = reached if run.script else 0
     repeats = any(event.kind == "continues" and event.fields.get("known") is False for event in run.events)
     more = ", of all starts with repeats" if repeats else ""
     rows = [
         (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
-        (None if end.loss is None else words.figure(end.loss), loss_name),
+        (None if end.loss is None else words.figure(end.loss), _loss_name(run, end, reached)),
         (None if end.seconds is None else words.duration(end.seconds), took),
         (words.count(step) if step else None, ("step" if step == 1 else "steps") + more),
         (None if end.speed is None else words.count(end.speed), "samples per second"),
         (str(len(end.nodes)) if end.nodes else None, "node" if len(end.nodes) == 1 else "nodes"),
     ]
     return [(value, name) for value, name in rows if value]
+
+
+def _loss_name(run: Run, end: Summary, reached: int) -> str:
+    """What loss the page shows. The watcher reads few of a fast script: one that is not of the last step is dated."""
+    if end.held_out:
+        return "held-out loss"
+    name = "rank 0’s last" if run.script else "training"
+    finite = "" if end.finite else " finite"
+    return f"{name}{finite} loss" + (f", at step {end.loss_step:,} of {reached:,}" if end.loss_step < reached else "")
 
 
 def facts(run: Run, end: Summary) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from ...preflight import reachability
 from ...preflight.answers import WORDS, Answers
 from ...preflight.checks import bandwidth
 from ...preflight.findings import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict, listed
-from ..preflight_text import MARKS
+from ..preflight_text import MARKS, readiness
 from . import render
 from . import units as words
 
@@ -79,8 +79,8 @@ def _head(verdict: Verdict) -> dict[str, str]:
     """The verdict in a word and a sentence, with its mark and the classes of page.css."""
     cause = verdict.first
     if not cause:
-        text = "The nodes will find each other" + (", with warnings." if verdict.warnings else ".")
-        return {"word": "Ready", "mark": MARKS["ok"], "state": "done", "text": text, "style": "finding"}
+        word, text = (f"{part[:1].upper()}{part[1:]}" for part in readiness(verdict))
+        return {"word": word, "mark": MARKS["ok"], "state": "done", "text": f"{text}.", "style": "finding"}
     # Where the cause alone is not sure, what was seen is.
     seen = bool(verdict.faults or cause.or_else)
     word, state = ("Not ready", "failed") if seen else ("Could not tell", "unknown")

@@ -4,7 +4,7 @@ Flow: step events by rank -> means, stragglers -> bars, areas over time and one 
 
 The rule: all ranks of a data-parallel step end together, so a slow rank shows as the one that does not wait. A rank is
 a straggler when its mean wait is less than half the median wait of the other ranks, and shorter by at least a tenth
-of a step.
+of a step. Under FEWEST_STEPS steps, told in FEWEST_REPORTS reports, nobody is called one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SCRIPT_NAMES = {**NAMES, "compute": "forward, backward, rest"}
 WAIT_UNKNOWN = "How long a rank waits for the others is not known: the time is part of the backward pass."
 BARS = 32
 OVER_TIME = 6
+FEWEST_STEPS, FEWEST_REPORTS = 20, 3
 SLICES = 80
 
 
@@ -122,10 +123,15 @@ def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: boo
     means = [mean(rank, nodes.get(rank, ""), rows) for rank, rows in sorted(times.items())]
     waits = all(row.wait_known for rows in times.values() for row in rows)
     names = {part: name for part, name in (SCRIPT_NAMES if script else NAMES).items() if waits or part != "wait"}
-    slow = {straggler.rank for straggler in stragglers(means)} if waits else set[int]()
+    told = round(min(sum(row.count for row in rows) for rows in times.values()))
+    reports = min(map(len, times.values()))
+    enough = told >= FEWEST_STEPS and reports >= FEWEST_REPORTS
+    slow = {straggler.rank for straggler in stragglers(means)} if waits and enough else set[int]()
+    seen = f"{told:,} {'step' if told == 1 else 'steps'} in {reports} {'report' if reports == 1 else 'reports'}"
+    judged = f"{verdict(means)} Judged on {seen}." if enough else f"Too few steps to name a straggler: {seen}."
     by_interest = sorted(means, key=lambda rank: (rank.rank not in slow, rank.rank))
     return Section(
-        verdict(means) if waits else "",
+        judged if waits and len(means) > 1 else "",
         len(means),
         _bars(sorted(by_interest[:BARS], key=lambda rank: rank.rank), slow, names),
         _over_time(sorted(by_interest[:OVER_TIME], key=lambda rank: rank.rank), times, names),

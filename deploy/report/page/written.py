@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
+from ...host import replaceable
 from ...run import record
 from . import units as words
 from .data import Fields, Run, number
@@ -59,13 +60,15 @@ def _largest(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, int]]:
-    """The plain files below work/ and home/ with their sizes, without caches. It follows no link."""
+    """The plain files below work/ and home/ with their sizes, but for what can be had again. It follows no link."""
     for top in FOLDERS:
         if (folder / top).is_symlink():
             continue
         for place, folders, names in os.walk(folder / top):
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+            folders.sort(key=lambda name: (name.startswith("."), name))
             for name in sorted(names):
                 path = Path(place) / name
                 if not path.is_symlink() and path.is_file():
-                    yield path.relative_to(folder).as_posix(), path.lstat().st_size
+                    inside, size = path.relative_to(folder).as_posix(), path.lstat().st_size
+                    if not replaceable.kind_of(inside, size):
+                        yield inside, size

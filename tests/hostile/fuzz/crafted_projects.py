@@ -139,6 +139,11 @@ def needs(random):
     name = random.choice(("requirements.txt", "requirements.txt", "pyproject.toml", "uv.lock"))
     files = {"a.whl": b"x", "p/setup.py": b"x", "requirements.txt": _needs(random)}
     if name == "requirements.txt":
+        if random.random() < 0.1:
+            files |= {f"r{n}.txt": b"-r r%d.txt\n" % (n + 1) + b"-r requirements.txt\n" * 50_000 for n in range(14)}
+            files["r14.txt"] = files["requirements.txt"] = b"-r r0.txt\n./big.tar.gz\n"
+            files["big.tar.gz"] = bytes(random.choice((0, 5 << 20, 40 << 20)))
+            return files
         if random.random() < 0.3:
             count = random.choice((40, 3000))
             files |= {f"r{n}.txt": b"-r r%d.txt\n-r r%d.txt\n" % (n + 1, n * 2 % count) for n in range(count)}
@@ -399,20 +404,24 @@ def installed(random):
 def offered(random):
     """What uv wrote of an index: a lock, and a pylock.toml."""
     row = ('[[packages]]\nname = "a{0}"\nversion = "1.0"\nsdist = { url = "https://h/a.tar.gz", hashes = '
-           '{ sha256 = "00" } }\nwheels = [{ url = "https://h/a.whl", hashes = { sha256 = "00" } }]\n')  # fmt: skip
+           '{ sha256 = "{1}" } }\nwheels = [{ url = "https://h/a.whl", hashes = { sha256 = "{1}" } }]\n').replace(
+        "{1}", "0" * 64)  # fmt: skip
     count = random.choice((1, 30, 1500))
     text = "lock-version = '1.0'\n" + "".join(row.replace("{0}", str(number)) for number in range(count))
     odd = random.choice(
-        ("7", "[]", "{}", '"x"', "nan", "[7]", "[" * 40 + "]" * 40, '"' + "x" * 90_000 + '"', "[{}]", "{ sha256 = [] }")
+        (
+            *("7", "[]", "{}", '"x"', "nan", "[7]", "[" * 40 + "]" * 40, '"' + "x" * 90_000 + '"', "[{}]"),
+            *("{ sha256 = [] }", "{ sha256 = 7 }", '"https://["', '"https://h:99999/a.whl"', "[{ url = 7 }]"),
+        )
     )
     old = random.choice(
         (
-            '"00"',
-            '{ sha256 = "00" }',
+            '"' + "0" * 64 + '"',
+            '{ sha256 = "' + "0" * 64 + '" }',
             '"https://h/a.whl"',
             '"1.0"',
             '"a0"',
-            '[{ url = "https://h/a.whl", hashes = { sha256 = "00" } }]',
+            '[{ url = "https://h/a.whl", hashes = { sha256 = "' + "0" * 64 + '" } }]',
         )
     )
     text = random.choice(
@@ -421,6 +430,7 @@ def offered(random):
     digests = "".join(f" \\\n    {_HASH}" for _ in range(random.choice((1, 3, 400))))
     lines = "".join(f"a{number}==1.0{digests if number < 30 else ''}\n" for number in range(count))
     lines = random.choice((lines, lines, f"a0=={'1.' * 90_000}x\n", "a0 @ file:///x\n", "a" + "[x]" * 90_000 + "==1\n",
-                           "\\\n" * 90_000,
+                           "\\\n" * 90_000, "a\n" * 3_000_000, "aa==1\n" * 190_000,
+                           "\x0c" * 3_000_000, f"a0==1.0{digests}\n" * 1000,
                            mutate.mutated(lines.encode()[: 1 << 18], random).decode(errors="replace")))  # fmt: skip
     return {"pylock.toml": text.encode(errors="replace"), "lock.txt": lines.encode(errors="replace")}

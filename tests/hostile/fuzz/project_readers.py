@@ -53,7 +53,7 @@ def needed(folder, chance):
     path = "uv.lock" if "uv.lock" in sent else "pyproject.toml" if "pyproject.toml" in sent else "requirements.txt"
     needs.find(folder, "", sent)
     found = needs.read(folder, path, sent)
-    found.key(*needs.own_indexes(found), *map(str, found.wishes))
+    found.key(*found.indexes, *map(str, found.wishes(())))
     sources.of_folder(found, folder)
     texts = [content.decode(errors="replace") for _, content in found.files]
     resolve.pins_of(texts)
@@ -112,7 +112,7 @@ def told(folder, chance):
 class _Index:
     """In the place of uv: its answers lie in a folder."""
 
-    python = Path("/nonexistent")
+    python, settings = Path("/nonexistent"), Settings({})
 
     def __init__(self, folder):
         self._folder = folder

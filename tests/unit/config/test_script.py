@@ -98,7 +98,7 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
 @pytest.mark.parametrize(
     ("typed", "named", "works"),
     [
-        ("A=1 python train.py", "A", "--env A=... --script 'python train.py'"),
+        ("A=1 python train.py", "A", "--env A=1 --script 'python train.py'"),
         ("uv run --with x python train.py", "uv", "--script 'python train.py'"),
         ("uv run mytrain fit", "uv", "--script 'mytrain fit'"),
         ("srun -n 2 python train.py", "srun", "--script 'python train.py'"),
@@ -130,7 +130,7 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
         ("accelerate launch --num_machines 2 train.py", "--num_machines", "leave out"),
         ("deepspeed --hostfile=hosts train.py", "--hostfile", "leave out"),
         ("MASTER_ADDR=a RANK=0 python train.py", "MASTER_ADDR", "--script 'python train.py'"),
-        ("RANK=0 A=1 B=2 python train.py", "RANK", "--env A=... --env B=... --script 'python train.py'"),
+        ("RANK=0 A=1 B=2 python train.py", "RANK", "--env A=1 --env B=2 --script 'python train.py'"),
         ("setsid python train.py", "setsid", "--script 'python train.py'"),
         ("docker run image python train.py", "docker", "--script 'python train.py'"),
         ("--mesh dp_shard=-1", "--mesh", "'--args=--mesh dp_shard=-1'"),

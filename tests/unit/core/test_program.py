@@ -16,9 +16,9 @@ import sys
 sys.argv[0] = sys.argv[1]
 from pathlib import Path
 from deploy.core.errors import UsageError
-from deploy.run import record
+from deploy.run import resumable
 try:
-    record.choose(Path("runs"), "no fab such make up folder RUN=1", ())
+    resumable.choose(Path("runs"), "no fab such make up folder RUN=1", resumable.Asked())
 except UsageError as fault:
     print(fault.message, fault.hint, sep="\\n")
 """
@@ -30,7 +30,7 @@ except UsageError as fault:
 def test_a_message_names_the_users_command_and_not_the_users_text(program, option, command):
     words = [sys.executable, "-c", REFUSED, program]
     message, hint = subprocess.run(words, cwd=HOME, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert message == f"{option}=no fab such make up folder RUN=1: no such folder"
+    assert message == f"{option}=no fab such make up folder RUN=1: no such run"
     assert f"`{command} runs`" in hint
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from deploy.core import toml_text
+from lab import waiting
 
 
 @pytest.mark.holds("reader-budget")
@@ -16,10 +15,8 @@ from deploy.core import toml_text
     "a = [" + "1," * 500_000 + "]", "".join(f"[t{number}]\n" for number in range(120_000)),
 ])  # fmt: skip
 def test_what_costs_very_much_is_refused(text):
-    began = time.process_time()
-    with pytest.raises(ValueError, match=r"more than|nested"):
+    with waiting.spending_little(), pytest.raises(ValueError, match=r"more than|nested"):
         toml_text.loads(text)
-    assert time.process_time() - began < 1
 
 
 def test_a_large_file_of_somebody_honest_is_read():

@@ -1,7 +1,6 @@
 """`fab explain` on output that launchers, schedulers and containers dress in their own way."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from deploy.explain.lines import time_of, undress
 from deploy.explain.read import CHUNK, read
 from deploy.explain.signs import SIGNS
 from deploy.report.console import Console
+from lab import waiting
 
 _FILE = Path(__file__).parent / "examples.txt"
 EXAMPLES = [tuple(block.split("\n", 1)) for block in f"\n{_FILE.read_text()}".split("\n=== ")[1:]]
@@ -209,6 +209,7 @@ def test_the_next_step_is_a_command_everywhere():
         "quota",
         "pip",
         "nc",
+        "grep",
         "ibstat",
         "ibv_devinfo",
         "ssh-keygen",
@@ -216,6 +217,7 @@ def test_the_next_step_is_a_command_everywhere():
         "findmnt",
         "enroot",
         "nvcc",
+        "apt-get",
     }
     for sign in SIGNS:
         words = [word for word in sign.next.split() if "=" not in word]
@@ -242,10 +244,9 @@ def test_a_line_of_any_length_and_bytes_of_any_kind_are_read_in_short_time():
         *(b"a" * (3 * CHUNK), b"Error: " + b"(" * 50_000, b"x | " * 50_000, b"[rank0]: " * 50_000),
         *(b"\r".join([b"Error"] * 50_000), b"NCCL error unhandled " + b"10.1.1.1<" * 50_000),
     ]
-    start = time.process_time()
-    for line in hostile:
-        read("a", [line, b"\n", line, b"\n"])
-    assert time.process_time() - start < 5
+    with waiting.spending_little():
+        for line in hostile:
+            read("a", [line, b"\n", line, b"\n"])
 
 
 def test_numbers_of_lines_hold_through_pieces_of_any_size():
@@ -297,10 +298,9 @@ def test_a_name_from_a_log_is_no_part_of_a_command():
 
 def test_lines_that_differ_in_numbers_only_are_looked_at_some_times_only():
     lines = b"".join(b"WARNING: error in sample %d at 0x%x\n" % (number, number * 7919) for number in range(40_000))
-    start = time.process_time()
-    explained = judge([read("a", [lines, OOM.encode()])])
+    with waiting.spending_little():
+        explained = judge([read("a", [lines, OOM.encode()])])
     assert explained.cause == "gpu-memory"
-    assert time.process_time() - start < 1
 
 
 def test_the_next_command_names_the_script_of_the_run_or_is_left_out():

@@ -78,6 +78,12 @@ def test_no_sign_of_a_cause_says_that_it_guesses():
     ("RuntimeError: rank 3 has tensors of another dtype than its peers", "exception"),
     ("ValueError: host gpu-b is odd", "exception"),
     ("EOFError: ", "exception"),
+    ("PermissionError: [Errno 1] Operation not permitted", "docker-refused"),
+    ("PermissionError: [Errno 13] Permission denied", "port-forbidden"),
+    ("unshare: unshare failed: Operation not permitted", "docker-refused"),
+    ("RuntimeError: sched_setaffinity: Operation not permitted", "process-limits"),
+    ("docker: Error response from daemon: unable to apply cgroup configuration: mkdir x: permission denied: unknown.",
+     "docker-refused"),
     ("NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file",
      "library-mismatch"),
 ])  # fmt: skip

@@ -36,3 +36,25 @@ def test_a_copy_stays_where_the_host_that_it_came_from_is_asked_too():
 def test_the_agents_own_pipes_are_left_out_without_a_word_and_the_scripts_are_not():
     files = parse("{}\n{}\n11a4 0 1 ./nodes/.a/0.output\n11a4 0 1 ./work/mine\nend\n")
     assert select(files, (), lambda path, stamp: False).leave_out == ["nodes/.a/0.output"]
+
+
+BLOB, LINK = f"models--a--b/blobs/{'0f' * 32}", f"models--a--b/snapshots/{'a' * 40}/w"
+HIDDEN = (
+    "{}\n{}\n"
+    f"81a4 9000 1 ./home/.cache/hub/{BLOB}\na1ff 80 1 ./home/.cache/hub/{LINK}\n"
+    "81a4 10 1 ./home/.cache/mychat/model.pt\n81a4 3 1 ./work/__pycache__/m.cpython-311.pyc\nend\n"
+)
+
+
+def test_a_result_is_asked_for_wherever_it_lies_and_downloads_stay():
+    files = parse(HIDDEN)
+    chosen = select(files, (), lambda path, stamp: False)
+    assert list(chosen.wanted) == ["home/.cache/mychat/model.pt"]
+    assert dict(files.folders_left) == {"home/.cache/hub": 9000, "work": 3}
+    assert {"home/.cache/hub", "work"} <= set(chosen.leave_out)
+
+
+def test_only_brings_a_download_with_its_links_named():
+    chosen = select(parse(HIDDEN), ["home/.cache/hub"], lambda path, stamp: False)
+    assert list(chosen.wanted) == [f"home/.cache/hub/{BLOB}"]
+    assert f"home/.cache/hub/{LINK}" not in chosen.leave_out

@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
-from deploy.core.errors import DeployError
+from deploy.config import consent
+from deploy.config.script import read
+from deploy.core.errors import USAGE, DeployError, UsageError
 from deploy.core.program import FAB
 from deploy.hosts import container, resume
 from deploy.hosts.options import Options
@@ -16,11 +18,13 @@ from deploy.hosts.resume import (
     with_host_paths,
     with_resume_hint,
 )
+from deploy.report.console import Console
 from deploy.report.page.data import Run
 from deploy.report.page.head import onward
-from deploy.run import record
+from deploy.run import folders, record, resumable
 from deploy.run.causes import Cause
 from deploy.run.outcome import Result
+from tests.hosts import FACTS
 from trainer import config
 
 CHECKPOINTS = {"a": {"old": Checkpoint(900, 10), "new": Checkpoint(20, 50)}, "b": {"old": Checkpoint(40, 5)}}
@@ -128,3 +132,65 @@ def test_the_node_knows_the_whole_command_as_far_as_it_is_known_at_the_start():
         "fab deploy --hosts gpu-a,gpu-b --resume r1 --folder proj --restarts 3 --on-end 'sh end.sh'"
     ).replace("fab", FAB, 1)
     assert container.resume_command("r1", where, "--env 'A=1\n2'") == f"{FAB} deploy --resume r1"
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """This folder's runs: of train.py, then of other.py, both on host a."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    for second, command in enumerate(("python train.py --lr 1", "other.py")):
+        recorded(tmp_path / "runs" / f"r{second}", command, 1.7e9 + second)
+    return tmp_path / "runs"
+
+
+def recorded(run_dir, command, t):
+    run_dir.mkdir(parents=True)
+    words = read(command, None)
+    choice = record.Choice(None, words.words, bare=words.bare)
+    record.open_start(run_dir, choice, record.HOSTS, "1 host", ["a"], t)
+    more = {"hosts": ["a"], "script": True, "sent_from": resumable.sent_from("", run_dir.parent)}
+    record.write_record(run_dir, {**record.facts(run_dir), **more})
+
+
+def test_latest_on_hosts_is_the_newest_run_of_the_script_that_the_command_or_the_file_names(runs):
+    for options in (
+        Options("a", resume="latest", script="train.py"),
+        Options("a", resume="latest", script="torchrun train.py --lr 2"),
+    ):
+        found, run = resume.script_run(options)
+        assert (run, found.script) == ("r0", options.script)
+    (runs.parent / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nscript = "train.py --lr 9"\n')
+    with consent.asking(consent.Door(Console, True, "")):
+        found, run = resume.script_run(Options(cluster="cluster.toml", resume="latest").filled())
+    assert (run, found.script) == ("r0", "python train.py --lr 1"), "what it was given is as it was recorded"
+    (runs.parent / "cluster.toml").unlink()
+    found, run = resume.script_run(Options("a", resume="latest"))
+    assert (run, found.script) == ("r1", "other.py")
+
+
+def test_latest_on_hosts_of_a_script_that_never_ran_here_is_refused_before_a_host_is_asked(runs):
+    with pytest.raises(UsageError) as refused:
+        resume.script_run(Options("a", resume="latest", script="third.py"))
+    assert "r1 (other.py)" in refused.value.hint
+
+
+def test_a_run_of_this_machine_is_not_resumed_on_hosts(runs):
+    record.write_record(runs / "r0", {**record.facts(runs / "r0"), "backend": "processes"})
+    with pytest.raises(UsageError, match="this machine") as refused:
+        resume.script_run(Options("a", resume="r0", script="train.py"))
+    assert refused.value.hint.endswith("up --resume r0")
+
+
+def test_a_run_of_which_no_host_has_a_file_is_not_begun_anew(runs):
+    for run, words in (("r0", "deploy --hosts a --resume r0"), ("r9", "the newest here: --resume r1 (other.py)")):
+        with pytest.raises(UsageError) as refused:
+            resume.continue_script(run, {"b": FACTS}, True, pytest.fail)
+        assert refused.value.code == USAGE
+        assert words in refused.value.hint
+    told = []
+    assert resume.continue_script("r0", {"b": FACTS}, False, told.append).start == 2
+    assert "no files of it" in told[0], "--run once more may begin on new hosts"
+    known = dataclasses.replace(FACTS, runs=frozenset({"r9"}))
+    assert resume.continue_script("r9", {"b": known}, True, pytest.fail).run == "r9", "another machine started it"

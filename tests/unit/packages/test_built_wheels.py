@@ -8,7 +8,6 @@ import io
 import os
 import stat
 import struct
-import time
 import zipfile
 import zlib
 
@@ -18,6 +17,7 @@ from deploy.packages import commands
 from deploy.packages.inside import wheel as wheels
 from deploy.packages.inside.tools import Stop
 from deploy.packages.inside.wheel import Editable, remake, same_version
+from lab import waiting
 
 NAME = "odd-1.0-py3-none-any.whl"
 INFO = "odd-1.0.dist-info"
@@ -174,10 +174,9 @@ def test_the_modules_that_hosts_get_as_one_text_share_no_name():
     ({f"{INFO}/METADATA": PLAIN[f"{INFO}/METADATA"].replace(b"1.0", b"1" + b".0" * 100_000 + b"!")}, "calls itself"),
 ], ids=["zeros", "lines", "version"])  # fmt: skip
 def test_a_small_wheel_costs_little(tmp_path, odd, said):
-    wheel, began = made(tmp_path, **odd), time.process_time()
-    with pytest.raises(Stop, match=said):
+    wheel = made(tmp_path, **odd)
+    with waiting.spending_little(), pytest.raises(Stop, match=said):
         remake(wheel, tmp_path / "out")
-    assert time.process_time() - began < 1
 
 
 @pytest.mark.holds("built-made-anew")
@@ -185,7 +184,5 @@ def test_a_list_of_files_that_says_fewer_than_it_has_is_not_read(tmp_path):
     row = struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"x"
     rows, path = row * 340_000, tmp_path / NAME
     path.write_bytes(rows + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 5, 5, len(rows), 0, 0))
-    began = time.process_time()
-    with pytest.raises(Stop, match="50000 files"):
+    with waiting.spending_little(), pytest.raises(Stop, match="50000 files"):
         remake(path, tmp_path / "out")
-    assert time.process_time() - began < 1

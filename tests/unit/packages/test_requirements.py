@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.packages import git, requirements
+from deploy.packages import git, project_file, requirements
 
 
 def project(folder, **files):
@@ -148,3 +148,25 @@ def test_a_git_source_of_a_uv_lock_keeps_its_folder(tmp_path):
         (tmp_path / path).write_text(text)
     needs = requirements.read(tmp_path, "uv.lock", set(texts))
     assert needs.git == ("git+https://host/r.git@0123456789abcdef#subdirectory=libs/x",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "fits"),
+    [
+        (">=3.11", True),
+        (">=3.13", False),
+        (">=3.10,<3.11", False),
+        (">=3.9, <4.0", True),
+        ("==3.11.*", True),
+        ("!=3.11.*", False),
+        ("==3.10.*", False),
+        ("~=3.10", True),
+        ("~=3.11.8", False),
+        ("<=3.11", False),
+        ("^3.12", False),
+        ("of my own", True),
+    ],
+)
+def test_a_project_that_asks_for_another_python_is_known_by_its_range(asked, fits):
+    text = f'[project]\nname = "x"\nrequires-python = "{asked}"\n'
+    assert project_file.other_python(text, "3.11.7") == ("" if fits else asked)

@@ -11,10 +11,15 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.local.probe import LocalProbe
+from deploy.preflight.findings import FAULT, UNKNOWN
+from deploy.preflight.judge import judge
+from deploy.preflight.probe import conversation, sockets
 from deploy.preflight.probe import text as preflight_stream
+from deploy.preflight.probe.conversation import examine
 from deploy.preflight.probe.facts import pace
-from deploy.preflight.probe.probe import Dial
+from deploy.preflight.probe.probe import Dial, next_hops
 from deploy.preflight.probe.sockets import text as text_of
+from deploy.preflight.request import PreflightRequest
 from lab.waiting import alive, until
 
 
@@ -156,3 +161,52 @@ def test_it_ends_when_nobody_asks_any_more():
 def test_a_python_that_is_not_there_is_told():
     with pytest.raises(DeployError, match="nowhere"), LocalProbe("nowhere", ["sh", "-c", "exit 3"]) as started:
         started.read(5)
+
+
+def test_a_preflight_waits_for_the_port_of_another_one_and_says_so(probe):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    probe.send({"do": "listen", "ports": [port], "range": [20000, 60000], "samples": 0})
+    assert probe.read(20)["ports"] == [port]
+    said = []
+
+    def say(words):
+        said.append(words)
+        if f"another preflight has port {port} on there" in words:
+            probe.close()
+
+    with LocalProbe("there", [sys.executable]) as second:
+        answers = examine([second], PreflightRequest(port=port), say=say)
+    assert any("waiting" in words for words in said)
+    assert (answers.listens["there"]["ports"], answers.listens["there"]["failed"]) == ([port], {})
+
+
+def test_a_port_that_a_preflight_keeps_is_no_fault_of_the_host_and_a_strangers_is(probe, monkeypatch):
+    monkeypatch.setattr(conversation, "OTHERS_S", 0.0)
+    port = listen(probe)
+    with socket.create_server(("", 0)) as stranger, LocalProbe("there", [sys.executable]) as second:
+        answers = examine([second], PreflightRequest(port=port))
+        finding = judge(answers).first
+        with LocalProbe("there", [sys.executable]) as third:
+            other = judge(examine([third], PreflightRequest(port=stranger.getsockname()[1]))).first
+    assert (finding.cause, finding.level, "another preflight" in finding.text) == ("port-busy", UNKNOWN, True)
+    assert "kill" not in finding.fix
+    assert (other.cause, other.level) == ("port-busy", FAULT)
+
+
+ARP = "IP address HW type Flags HW address Mask Device\n{}\n"
+ROUTES = "Iface Destination Gateway Flags RefCnt Use Metric Mask\neth0 000A0A0A 00000000 1 0 0 0 00FFFFFF\n{}"
+STALE, OTHER = "10.10.10.7 0x1 0x0 00:00:00:00:00:00 * eth1", "10.10.10.7 0x1 0x2 02:00:00:00:00:07 * eth1"
+
+
+@pytest.mark.parametrize(("rows", "outcome", "card"), [
+    ("10.10.10.7 0x1 0x0 00:00:00:00:00:00 * eth0", "no-arp", None), (STALE, "dropped", None), (OTHER, "dropped", None),
+    (f"10.10.10.7 0x1 0x2 02:00:00:00:00:09 * eth0\n{STALE}", "dropped", "02:00:00:00:00:09"),
+    (f"{OTHER}\n10.10.10.7 0x1 0x0 00:00:00:00:00:00 * eth0", "no-arp", None),
+])  # fmt: skip
+def test_what_another_interface_knew_of_an_address_is_said_of_no_call(monkeypatch, rows, outcome, card):
+    tables = {"/proc/net/arp": ARP.format(rows), "/proc/net/route": ROUTES.format("")}
+    monkeypatch.setattr(sockets, "text", tables.__getitem__)
+    results = [{"id": 0, "outcome": "dropped"}]
+    next_hops([{"id": 0, "address": "10.10.10.7"}], results)
+    assert (results[0]["outcome"], results[0].get("card")) == (outcome, card)

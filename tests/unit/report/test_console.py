@@ -93,6 +93,31 @@ def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> 
     assert "wrote no files" in lines.left_line(state, "runs/x", "fab fetch")
 
 
+def test_the_last_line_says_which_downloads_stay_and_what_brings_them() -> None:
+    state = State(("a", "b"), script=True)
+    place = "home/.cache/huggingface"
+    for node, files in (("a", 1), ("b", 0)):
+        kept = {"kind": "kept", "t": 1.0, "rank": 0, "node": node, "files": files, "bytes": 7 * files}
+        state.apply({**kept, "top": "home", "downloads": 20_000_000_000, "place": place})
+    line = lines.left_line(state, "runs/x", "fab fetch")
+    assert line == f"1 file, 7 B on a: fab fetch; 40.0 GB of downloads stay on a, b: add --only {place}"
+    assert lines.left_line(state, "runs/x", "") == "1 file, 7 B in runs/x/home; logs in runs/x/"
+
+
+def test_a_story_says_what_lies_where_nothing_is_kept() -> None:
+    for path, told in (
+        ("/data/a b/best.pt", "goes with the container; `--keep '/data/a b'` keeps it"),
+        ("/muster/cache/torch/best.pt", "among the downloads of all runs"),
+        ("/muster/run/out/best.pt", "at a restart no other host gets it"),
+    ):
+        state = State(("a",), script=True)
+        event = {"kind": "outside", "t": 1.0, "rank": 0, "node": "a", "paths": [path], "files": 2, "bytes": 7}
+        state.apply(event)
+        (line,) = [happening.text for happening in state.story]
+        assert f"a: the script wrote {path} and 1 other file (7 B)" in line
+        assert told in line
+
+
 def test_the_view_says_what_nodes_wait_for_before_they_train() -> None:
     state = State(NAMES)
     state.apply({"kind": "node_up", "node": "master", "t": 1.0})

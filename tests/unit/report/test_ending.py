@@ -1,6 +1,8 @@
 """The last hint of a failed run: what brings the file that a rank missed, or why another host has it."""
 
 import io
+import json
+import subprocess
 
 import pytest
 from rich.console import Console as RichConsole
@@ -108,3 +110,64 @@ def test_an_end_that_is_shown_again_has_the_rank_too(tmp_path):
     console = Console(out=RichConsole(file=shown, theme=THEME), err=RichConsole(file=shown, theme=THEME))
     assert ending.show_again(tmp_path, outcome, True, console, "") == 1
     assert "rack-3 (rank 2): train.py ended with code 1" in shown.getvalue()
+
+
+LACKS = "ended with code 1: ImportError: {}: cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("library", "package"),
+    [
+        ("libxcb.so.1", "libxcb1"),
+        ("libGL.so.1", "libgl1"),
+        ("libgthread-2.0.so.0", "libglib2.0-0"),
+        ("libX11.so.6", "libx11-6"),
+        ("libsndfile.so.1", "libsndfile1"),
+        ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+    ],
+)
+def test_a_library_that_the_image_lacks_is_installed_by_the_dockerfile_that_the_hint_writes(folder, library, package):
+    text = hint(folder, LACKS.format(library))
+    write, _, option = text[text.index("printf ") :].partition("; then: ")
+    subprocess.run(["bash", "-c", write], cwd=folder, check=True, timeout=60)
+    first, user, last = (folder / option.removeprefix("--dockerfile ")).read_text().splitlines()
+    assert first.startswith("FROM pytorch/pytorch:")
+    assert user == "USER root"
+    assert last == f"RUN apt-get update && apt-get install -y {package}"
+    assert ("opencv-python-headless" in text) == (library not in ("libsndfile.so.1", "libtcmalloc_minimal.so.4"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--image team/base:1", "printf 'FROM team/base:1\\n"),
+        ("--dockerfile docker/Dockerfile", "in docker/Dockerfile: RUN"),
+    ],
+)
+def test_a_library_goes_into_the_image_that_was_named(folder, options, words):
+    (folder.parent / RUN).mkdir()
+    record.write_record(folder.parent / RUN, {"id": RUN, "backend": "hosts", "again": options})
+    assert words in hint(folder, LACKS.format("libxcb.so.1"))
+
+
+def test_a_library_that_this_machine_lacks_is_installed_here(folder):
+    (folder.parent / RUN).mkdir()
+    record.write_record(folder.parent / RUN, {"id": RUN, "backend": "processes"})
+    text = hint(folder, LACKS.format("libxcb.so.1"), fetch="")
+    assert text.endswith("sudo apt-get update && sudo apt-get install -y libxcb1")
+    assert "docker" not in text.lower()
+
+
+def test_a_library_of_torch_or_of_cuda_is_in_no_package_of_the_system(folder):
+    assert "apt-get" not in hint(folder, LACKS.format("libcudart.so.11.0"))
+
+
+def test_a_script_for_another_python_is_told_which_one_it_had(folder):
+    (folder / "pyproject.toml").write_text('[project]\nname = "x"\nrequires-python = ">=3.13"\n')
+    (folder.parent / RUN).mkdir()
+    (folder.parent / RUN / "environment.json").write_text(json.dumps({"python": "3.11.7"}))
+    text = hint(folder, "train.py ended with code 1: SyntaxError: invalid syntax")
+    assert ">=3.13" in text
+    assert "3.11.7" in text
+    assert "--image NAME" in text
+    assert "3.11.7" not in hint(folder, "train.py ended with code 1: ValueError: x")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import random
-import time
 from html.parser import HTMLParser
 
 import pytest
 
 from deploy.report.page import data as page_data
 from deploy.report.page import head, run, timeline
+from lab import waiting
 
 START = 1_780_000_000.0
 NODES = ["master", "worker-1", "worker-2"]
@@ -173,7 +173,7 @@ def series_of(shown, name):
     [
         ("held-out accuracy of 360 samples", "98.9 %"),
         ("held-out loss", "0.0641"),
-        ("from start to end", "29.8 s"),
+        ("from the first rank to the end", "29.8 s"),
         ("samples per second", "3,187"),
         ("nodes", "3"),
         ("Backend", "local processes (no Docker engine answers)"),
@@ -385,19 +385,17 @@ def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
     assert Page(run.build(tmp_path)).pairs["in the last of 2 starts"] == "29.8 s"
 
 
-def test_a_long_run_stays_small_and_quick(tmp_path):
+def test_a_long_run_stays_small(tmp_path):
     sample(tmp_path, steps=1000, every=1, checkpoint_every=4)
     row = '{"t": %f, "step": %d, "epoch": %f, "loss": %f, "lr": 0.001, "grad_norm": 1.0, "samples_per_s": %d}\n'
     losses = {27_777: 9.5}
     rows = (row % (START + i, i, i / 15, losses.get(i, 2.0), 5000 + i % 7) for i in range(1, 40_001))
     (tmp_path / "metrics.jsonl").write_text("".join(rows))
-    began = time.process_time()
-    source = run.build(tmp_path)
-    spent = time.process_time() - began
+    with waiting.spending_little():
+        source = run.build(tmp_path)
     shown = Page(source)
     assert [27_777, 9.5] in series_of(shown, "training"), "thinning lost the spike"
     assert len(source) < 1_000_000
-    assert spent < 1, "seconds of processor time"
     assert "details" in {name for name, _ in shown.tags}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from deploy.preflight import Answers, Finding, judge
 from deploy.preflight.answers import Link, pairs
+from deploy.report import preflight_text
 from deploy.report.page import preflight
 from lab.answers import HOSTS, answers, facts
 
@@ -58,6 +59,15 @@ def test_a_burn_has_a_line_for_each_gpu_and_what_a_host_calls_it_stays_words():
     assert line in Reader(text).text["li"]
     assert "<b>H200" not in text
     assert "under load" not in page(answers())
+
+
+@pytest.mark.parametrize("told", [{"not_rehearsed": "--quick leaves it out"}, {"rehearsed": "2 ranks met"}, {}])
+def test_the_page_promises_what_the_console_promises_and_no_more(told):
+    verdict = dataclasses.replace(judge(answers()), **told)
+    shown = " ".join("".join(Reader(preflight.build(answers(), verdict)).text["body"]).split()).lower()
+    *_, line = preflight_text.lines_of(verdict, "gloo")
+    assert all(words.strip() in shown for words in re.split("  +|: ", line.lower(), maxsplit=1))
+    assert ("will find each other" in shown) == ("not_rehearsed" not in told)
 
 
 def test_a_fault_is_told_with_its_evidence_its_symptom_and_its_fix_to_copy():

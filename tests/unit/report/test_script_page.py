@@ -80,8 +80,23 @@ def test_loss_step_time_phases_and_what_was_not_seen(tmp_path):
     assert shown.pairs["steps"] == "20"
     assert "Step time" in shown.text
     assert "forward, backward, rest" in shown.text
-    assert "No straggler" in shown.text
+    assert "Too few steps to name a straggler: 10 steps in 1 report." in shown.text
     assert shown.pairs["Waiting for data"] == "ranks 0–1: no DataLoader of torch's gave a batch"
+
+
+@pytest.mark.parametrize(
+    ("losses", "name", "value"),
+    [
+        ({10: 1.2}, "rank 0’s last loss, at step 10 of 64", "1.20"),
+        ({10: 1.2, 63: 0.5, 64: float("nan")}, "rank 0’s last finite loss, at step 63 of 64", "0.500"),
+        ({10: 1.2, 64: 0.000012}, "rank 0’s last loss", "0.0000120"),
+    ],
+)
+def test_a_loss_that_is_not_of_the_last_step_says_of_which_it_is(tmp_path, losses, name, value):
+    watched_run(tmp_path)
+    write_lines(tmp_path / "metrics.jsonl", [{"t": START + 2, "step": s, "loss": loss} for s, loss in losses.items()])
+    write_lines(tmp_path / "ranks/rank-0.jsonl", [event(0, 2.0, step=64, **STEP)])
+    assert Page(run.build(tmp_path)).pairs[name] == value
 
 
 def test_a_wait_that_was_not_measured_is_not_shown_as_none(tmp_path):

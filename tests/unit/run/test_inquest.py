@@ -460,6 +460,18 @@ def test_too_few_ranks_that_train_alone_or_ranks_that_have_joined_are_no_finding
     assert [each for each in inquest.findings(run_of(*events), 110.0) if each.cause == Cause.ALONE] == []
 
 
+def test_a_node_that_trained_alone_and_left_is_no_loss_to_those_who_waited_for_it() -> None:
+    events = [rank("ended", 0, 101.0, code=0), ended(1, 1, 102.0, "RendezvousClosedError", victim=True)]
+    left = inquest.findings(run_of(*events), 130.0)[0]
+    words = {"message": "run.sh trained alone: all 2 ranks of its process group were on this host", "hint": "leave out"}
+    verdicts = [
+        {"verdict": "failed", "node": "n1", "rank": 1, "since": 101.5, "t": 102.0, "message": "RendezvousClosedError"},
+        {"verdict": "failed", "node": "n0", "rank": 0, "since": 0.0, "t": 103.0, **words},
+    ]
+    result = concluded(from_verdicts(verdicts), left)
+    assert (result.message.split("(")[0], result.cause) == (words["message"] + " ", Cause.ALONE)
+
+
 def test_a_run_that_trained_alone_to_its_end_has_that_cause() -> None:
     assert cause_of_words("train.py trained alone: its optimizer stepped") == Cause.ALONE
     assert cause_of_words("the run's ranks wait alone: run.sh:1: torchrun --standalone train.py") == Cause.ALONE

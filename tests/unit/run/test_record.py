@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.core.errors import USAGE, DeployError
+from deploy.core.errors import DeployError
 from deploy.run import locks, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
@@ -74,39 +74,6 @@ def test_latest_points_to_the_newest_start(tmp_path: Path) -> None:
     assert (tmp_path / "latest").resolve() == first
     second = make_run(tmp_path)
     assert os.readlink(tmp_path / "latest") == second.name
-
-
-def test_resume_latest_goes_on_with_the_newest_run_that_has_a_checkpoint(tmp_path: Path) -> None:
-    make_run(tmp_path, ("--steps", "9"), checkpoint=True, t=NOON)
-    wanted = make_run(tmp_path, ("--steps", "100"), checkpoint=True, t=NOON + 60, workers=3)
-    make_run(tmp_path, t=NOON + 120)
-    choice = record.choose(tmp_path, "latest", ["--steps", "200"])
-    assert choice.run_dir == wanted
-    assert choice.arguments == ("--steps", "100", "--steps", "200")
-    assert (choice.workers, choice.start) == (3, 2)
-
-
-def test_resume_by_path_goes_on_in_a_run_folder_of_ours(tmp_path: Path) -> None:
-    wanted = make_run(tmp_path, checkpoint=True)
-    assert record.choose(tmp_path, str(wanted), []).run_dir == wanted
-    assert record.choose(tmp_path, str(tmp_path / "latest"), []).run_dir == wanted
-
-
-def test_resume_from_any_other_place_is_a_new_run_that_starts_there(tmp_path: Path) -> None:
-    ours = make_run(tmp_path / "runs", checkpoint=True)
-    for foreign in (ours / "checkpoints/step-00000200", tmp_path):
-        choice = record.choose(tmp_path / "runs", str(foreign), ["--lr", "1"])
-        assert choice.run_dir is None
-        assert choice.arguments == ("--lr", "1", "--resume", str(foreign))
-
-
-def test_resume_of_nothing_is_wrong_usage_with_a_hint(tmp_path: Path) -> None:
-    bare = make_run(tmp_path)
-    for wanted in ("latest", str(tmp_path / "nowhere"), str(bare)):
-        with pytest.raises(DeployError, match="RESUME=") as caught:
-            record.choose(tmp_path, wanted, [])
-        assert caught.value.code == USAGE
-        assert caught.value.hint
 
 
 @pytest.mark.parametrize("key", ["backend", "ground"])

@@ -3,7 +3,7 @@
 import errno
 import os
 import subprocess
-import time
+import threading
 import traceback
 
 import pytest
@@ -76,11 +76,12 @@ def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):
     disk, fill = small_disk
     record = Metrics(disk)
     fill()
-    began = time.monotonic()
     for step in range(2000):
         record.add(step, loss=1.0, lr=0.1, grad_norm=2.0)
-    record.close()
-    assert time.monotonic() - began < 10
+    closing = threading.Thread(target=record.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
 
 
 def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatch):

@@ -46,7 +46,8 @@ def _run_others():  # type: () -> None
 
 
 if __name__ == "sitecustomize":
-    if "MUSTER_OUTCOME_DIR" in os.environ and "RANK" in os.environ:
+    # Its only rank may have none of torchrun's variables.
+    if "MUSTER_OUTCOME_DIR" in os.environ and ("RANK" in os.environ or "MUSTER_LIFE" in os.environ):
         watch()
     if sys.version_info >= (3, 5):
         _run_others()

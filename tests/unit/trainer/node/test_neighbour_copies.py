@@ -22,11 +22,25 @@ def test_a_folder_counts_once_nobody_writes_into_it_any_more():
         "work/checkpoint-2/model.safetensors": Entry(1, 96),
         "work/checkpoint-2/optimizer.pt": Entry(1, 100),
         "work/checkpoint-1/model.safetensors": Entry(1, 80),
-        "work/checkpoint-1/train.log": Entry(1, 100),
+        "work/checkpoint-1/train.log": Entry(5000, 100),
         "work/train.py": Entry(1, 1, SENT),
     }
     assert settled(files, 101.0).keys() == {"work/last.pt", "work/checkpoint-1/model.safetensors"}
     assert settled(files, 103.0).keys() == files.keys() - {"work/train.py", "work/checkpoint-1/train.log"}
+
+
+def test_a_text_that_names_the_last_checkpoint_goes_with_it():
+    """Megatron-LM writes such a tracker; without it a script begins anew beside its checkpoint."""
+    files = {
+        "work/ckpt/iter_0000010/model.pt": Entry(10**9, 90),
+        "work/ckpt/latest_checkpointed_iteration.txt": Entry(2, 91),
+        "work/ckpt/losses.csv": Entry(5000, 91),
+        "work/ckpt/iter_0000010/log.txt": Entry(9, 99),
+    }
+    assert settled(files, 100.0).keys() == {
+        "work/ckpt/iter_0000010/model.pt",
+        "work/ckpt/latest_checkpointed_iteration.txt",
+    }
 
 
 def test_a_file_that_is_written_all_the_time_counts_while_nobody_has_it_open():

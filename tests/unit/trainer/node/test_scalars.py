@@ -220,14 +220,18 @@ def test_what_came_with_the_script_is_not_this_runs(work):
     assert read(work.parent)["work/metrics.csv"]["train_loss"][-1] == (40, 0.5)
 
 
-def test_neither_links_nor_pipes_nor_hidden_folders_are_read(work, tmp_path):
+def test_neither_links_nor_pipes_are_read(work, tmp_path):
     (work / "metrics.csv").symlink_to(GOLDEN / "metrics.csv")
     (work / "linked").symlink_to(GOLDEN)
     os.mkfifo(work / "events.out.tfevents.1.pipe")
-    (work / ".cache").mkdir()
-    shutil.copy(GOLDEN / "metrics.csv", work / ".cache")
     assert read(tmp_path) == {}
     assert not (tmp_path / "scalars").exists()
+
+
+def test_a_curve_in_a_hidden_folder_is_a_curve(work, tmp_path):
+    (work / ".cache/mychat").mkdir(parents=True)
+    shutil.copy(GOLDEN / "metrics.csv", work / ".cache/mychat")
+    assert "work/.cache/mychat/metrics.csv" in read(tmp_path)
 
 
 def test_the_limits_hold(work):

@@ -40,7 +40,7 @@ def test_a_later_start_replaces_what_was_sent_and_keeps_what_the_script_wrote(ru
     assert work.prepare(run, sent) == []
     assert (run / "work/train.py").read_text() == "version 2"
     assert (run / "work/outputs/ckpt.pt").read_text() == "weights"
-    assert work.written(run) == work.FileTotals(1, 7)
+    assert work.written(run) == work.FileTotals(1, 7, "work")
 
 
 def test_a_file_that_was_sent_and_changed_by_the_script_stays_and_is_named(run, sent):
@@ -80,15 +80,53 @@ def test_a_manifest_that_was_torn_loses_nothing(run, sent):
     assert (run / "work/train.py").read_text() == "changed"
 
 
-def test_what_is_kept_counts_the_home_and_leaves_caches_out(run, sent):
+def download(run, size=100):
+    """What huggingface_hub leaves of a model, and Python of a module; returns the hub's folder."""
+    hub = run / "home/.cache/huggingface/hub/models--a--b"
+    for path, content in {
+        hub / "blobs" / ("0f" * 32): "x" * size,
+        hub / "refs/main": "a" * 40,
+        run / "work/__pycache__/model.cpython-311.pyc": "y",
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    link = hub / "snapshots" / ("a" * 40) / "model.safetensors"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("../../blobs/" + "0f" * 32)
+    return hub
+
+
+def test_what_is_kept_counts_the_home_and_leaves_out_what_can_be_had_again(run, sent):
     work.prepare(run, sent)
-    (run / "home/.cache/hub").mkdir(parents=True)
-    (run / "home/.cache/hub/weights").write_text("x" * 100)
+    download(run)
     (run / "home/results.txt").write_text("123")
-    assert work.written(run) == work.FileTotals(1, 3)
+    place = "home/.cache/huggingface/hub/models--a--b"
+    assert work.written(run) == work.FileTotals(1, 3, "home", 140, place)
     (run / "keep/data/out").mkdir(parents=True)
     (run / "keep/data/out/train.py").write_text("12")
-    assert work.written(run) == work.FileTotals(2, 5)
+    assert work.written(run) == work.FileTotals(2, 5, "", 140, place)
+
+
+@pytest.mark.parametrize(
+    "place", ["home/.cache/mychat", "home/.config/mychat", "home/.nv", "work/__pycache__", "work/.git"]
+)
+def test_a_result_counts_and_goes_to_the_other_hosts_wherever_it_lies(run, sent, place):
+    work.prepare(run, sent)
+    download(run)
+    (run / place).mkdir(parents=True, exist_ok=True)
+    (run / place / "model_000030.pt").write_text("weights")
+    left = work.written(run)
+    assert (left.files, left.bytes) == (1, 7)
+    assert [path for path, entry in work.listing(run).files.items() if not entry.origin] == [f"{place}/model_000030.pt"]
+    assert not work.listing(run).links
+
+
+def test_a_sent_file_comes_to_the_script_whatever_its_folder_is_called(run, sent):
+    (sent / ".config").mkdir()
+    (sent / ".config/train.yaml").write_text("lr: 1")
+    work.prepare(run, sent)
+    assert (run / "work/.config/train.yaml").read_text() == "lr: 1"
+    assert work.written(run) == work.FileTotals(0, 0)
 
 
 def test_the_manifest_stamps_files_that_are_as_they_were_sent(run, sent):

@@ -98,11 +98,10 @@ def test_it_ends_while_forked_processes_live():
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
     watch = threading.Timer(10, lambda: done.is_set() or child.kill())  # else a failure would wait for the child
     watch.start()
-    began = time.monotonic()
     with ended_when_stuck(stop, lambda: os._exit(7)):
         child.start()
     done.set()
-    assert time.monotonic() - began < 5
+    assert child.is_alive()
     child.kill()
     child.join()
     watch.cancel()

@@ -56,7 +56,7 @@ for owner, name in ((library, "add"), (library, "again"), (library.Loader, "__ne
 CASES = {
     "None and names": "print(library.add(None), library.add(tensors=2), library.add(1, 2, 3, inputs=4, other=5))",
     "identity": "x = []\nprint(library.add(x, 0) is x, library.add is add, library.add == add)",
-    "signature": "print(inspect.signature(add), inspect.getfullargspec(add))\nprint(add.__doc__, add.__qualname__, add.__module__)",
+    "signature": "print(inspect.signature(add), inspect.getfullargspec(add), add.__doc__, add.__qualname__)",
     "source": "print(inspect.getsource(add), inspect.isfunction(add), type(add))",
     "pickle": "print(pickle.loads(pickle.dumps(add)) is add, pickle.loads(pickle.dumps(library.Loader(3))).count)",
     "copy": "print(copy.deepcopy(add) is add, copy.deepcopy(library.Loader(4)).count)",

@@ -1,0 +1,58 @@
+"""A shared library that the system does not have: its name in an error's words, and the package that has it. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from .patterns import compiled
+
+# What torch and CUDA bring: no package of the system has them, and a missing one is another version of theirs.
+_OF_TORCH = r"(?:torch|c10|caffe2|gloo|cuda|cudnn|cublas|cusparse|cusolver|cufft|curand|cupti|nccl|nv|mkl_|iomp)"
+PATTERN = rf"\b(lib(?!{_OF_TORCH})[\w.+-]{{1,80}}?\.so(?:\.\d{{1,4}}){{0,4}}): cannot open shared object file"
+_MISSING = compiled(PATTERN)
+_NAME = compiled(r"lib(?P<name>.+)\.so(?:\.(?P<number>[\d.]+))?")
+# Debian's and Ubuntu's packages whose names do not follow from the library's, as `package` makes them.
+_PACKAGES = {
+    **dict.fromkeys(("libglib-2.0", "libgthread-2.0", "libgobject-2.0", "libgio-2.0"), "libglib2.0-0"),
+    "libGLU": "libglu1-mesa",
+    "libbz2": "libbz2-1.0",
+    "libcrypto": "libssl3",
+    "libmpi": "libopenmpi3",
+    "libtcmalloc": "libgoogle-perftools4",
+    "libxml2": "libxml2",
+    "libz": "zlib1g",
+}
+# Of a window's libraries: OpenCV needs them in the package that can open windows, and training opens none.
+_WINDOWS = compiled(r"lib(?:GL|EGL|xcb\S*|X11\S*|Xext|Xrender|SM|ICE|gthread-2\.0|glib-2\.0)\.so")
+HEADLESS = "if cv2 asks for it: opencv-python-headless instead of opencv-python needs no such library"
+
+
+def missing(words: str) -> str:
+    """The last library that these words miss, and that a package of the system has; empty if there is none."""
+    return next(iter(_MISSING.findall(words)[-1:]), "")
+
+
+def package(library: str) -> str:
+    """The package of Debian and Ubuntu that has it: `libxcb.so.1` is in libxcb1.
+
+    A library's package has its name and number in small letters, with `-` between two digits.
+    """
+    match = _NAME.fullmatch(library)
+    if not match:
+        return library
+    name = f"lib{match['name']}"
+    if name in _PACKAGES:
+        return _PACKAGES[name]
+    number = (match["number"] or "").partition(".")[0]
+    plain = name.lower().replace("_", "-")
+    return f"{plain}-{number}" if number and re.search(r"\d$", plain) else f"{plain}{number}"
+
+
+def install(library: str) -> str:
+    """The command that installs its package, as root, on Debian and Ubuntu."""
+    return f"apt-get update && apt-get install -y {package(library)}"
+
+
+def headless(library: str) -> str:
+    """What helps without the library, where it is one of a window's; else empty."""
+    return HEADLESS if _WINDOWS.match(library) else ""

@@ -1,0 +1,231 @@
+"""Which run `--resume` means, by the records of this machine.
+
+`latest` is the newest run of what the command names: this script in this folder, or Muster's own trainer. An id that no
+run has is refused, with those that may be meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..config import script as typed
+from ..core.errors import UsageError
+from ..core.program import FAB, MAKE, option
+from . import record
+from .environment import recipe_name, script_name
+from .record import HOSTS, SLURM, Choice
+
+# What a launcher's or a shell's command starts is in its words, if no file is.
+_NO_FILE = ("accelerate", "deepspeed", "bash", "sh", "the script")
+_MOST_NAMED = 3
+# Makes the option that names a run, as this command has it.
+Flag = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command names beside the run that it resumes; empty: it does not say.
+
+    `script`: its words, as they are read. `folder`: where it lies. `arguments`: options of Muster's own trainer.
+    """
+
+    script: tuple[str, ...] = ()
+    folder: str = ""
+    arguments: tuple[str, ...] = ()
+
+    def matches(self, run_dir: Path) -> bool:
+        """Whether that run, as this user recorded it, is one of what the command names."""
+        known = record.own(run_dir)
+        if self.script:
+            return _is_of(known, self.script) and _lies(known, sent_from(self.folder, run_dir.parent))
+        if self.arguments:
+            names_recipe = any(word.partition("=")[0] == "--recipe" for word in self.arguments)
+            same = not names_recipe or recipe_name(known.get("arguments", ())) == recipe_name(self.arguments)
+            return same and not known.get("script")
+        return not self.folder or not known.get("script") or _lies(known, sent_from(self.folder, run_dir.parent))
+
+    def named(self) -> str:
+        """What it names, for a sentence; empty: nothing."""
+        if self.script:
+            return f" of {name_of(self.script)} in {Path(self.folder or '.').resolve()}"
+        return " of Muster's own trainer" if self.arguments else ""
+
+
+def sent_from(folder: str, runs: Path) -> str:
+    """For record.json: a script's folder, seen from the one that the runs are in: both may be moved together."""
+    return os.path.relpath(Path(folder or ".").expanduser().resolve(), runs.parent.resolve())
+
+
+def folder_of(run_dir: Path) -> str:
+    """The folder of a recorded script, as the user could type it here; empty: this one, or it is not recorded."""
+    if not (place := record.own(run_dir).get("sent_from")):
+        return ""
+    folder = (run_dir.parent.parent / place).resolve()
+    return "" if folder == Path.cwd().resolve() else os.path.relpath(folder)
+
+
+def name_of(words: Sequence[str]) -> str:
+    """The script that a read command starts, by which its runs are known: the file, the module, or all of its words."""
+    name = script_name(words)
+    return typed.as_typed(list(words)) if name in _NO_FILE else os.path.normpath(name)
+
+
+def command_of(run_dir: Path) -> str:
+    """The recorded command of a script, as `--script` takes it."""
+    known = record.own(run_dir)
+    return shlex.join(typed.as_given(known.get("arguments", ()), bool(known.get("bare"))))
+
+
+def newest(runs: Path, backend: str, wanted: Asked) -> Path | None:
+    """The run on that backend that was started last, of those that this user recorded and the command may mean."""
+    return max(filter(wanted.matches, record.on(runs, backend)), key=record.started, default=None)
+
+
+def refuse_none(wanted: Asked, runs: Path, others: Collection[Path], flag: Flag) -> NoReturn:
+    """Raise UsageError: `latest` names none of the runs; `others` could be gone on with by their ids."""
+    scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
+    instead = f"; or go on with {_described(scripts, flag)}" if scripts else ""
+    raise UsageError(
+        f"{flag('latest')}: no run{wanted.named()} that could go on is recorded in {runs}",
+        f"leave it out to start a new one{instead}",
+    )
+
+
+def refuse_unknown(wanted: str, runs: Path, flag: Flag, elsewhere: Collection[str] = ()) -> NoReturn:
+    """Raise UsageError for an id that no run here has, nor any on the hosts (`elsewhere`), with those that are near."""
+    here = sorted((path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()), key=record.started)
+    near = difflib.get_close_matches(wanted, {*elsewhere, *(path.name for path in here)}, _MOST_NAMED, 0.6)
+    meant = f"did you mean {_described([runs / name for name in near], flag)}? " if near else ""
+    newest = f"the newest here: {_described(here[::-1], flag)}; " if here and not near else ""
+    raise UsageError(f"{flag(wanted)}: no such run", f"{meant}{newest}`{MAKE} runs` lists those of this folder")
+
+
+def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
+    """Raise UsageError for a run whose files are not on the backend `here`; empty: on one of this machine."""
+    known = record.own(run_dir)
+    backend = known.get("backend")
+    if backend is None or backend == here or not (here or backend in (HOSTS, SLURM)):
+        return
+    hosts = ",".join(known.get("hosts", ()))
+    command = {HOSTS: f"{FAB} deploy --hosts {hosts}", SLURM: f"{FAB} deploy --slurm {hosts}"}.get(backend, f"{FAB} up")
+    raise UsageError(
+        f"--resume {run_dir.name}: its files are on {hosts if backend in (HOSTS, SLURM) else 'this machine'}",
+        f"{command} --resume {run_dir.name}",
+    )
+
+
+def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
+    """What differs where a run goes on with another script, or with one of another folder; empty: nothing."""
+    known = record.own(run_dir)
+    if not known.get("script") or not words:
+        return ""
+    before = name_of(known.get("arguments", ()))
+    if not _is_of(known, words):
+        return f"{run_dir.name} ran {before}; {name_of(words)} goes on in its files"
+    if not _lies(known, sent_from(folder, run_dir.parent)):
+        return f"{run_dir.name} ran {before} of {folder_of(run_dir) or 'this folder'}; that of {folder or '.'} goes on"
+    return ""
+
+
+def refuse_other(run_dir: Path, words: Sequence[str], folder: str) -> None:
+    """Raise UsageError for --run with the name of a run of another script: their files would be mixed."""
+    if other := other_than(run_dir, words, folder):
+        raise UsageError(
+            f"--run {run_dir.name}: a run of this name exists already: {other.partition(';')[0]}",
+            f"choose another name; or, on purpose, instead of --run: --resume {run_dir.name}",
+        )
+
+
+def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice:
+    """What RESUME names for this machine: nothing, `latest`, a run of this checkout, or another checkpoint.
+
+    A run of a script continues with what it wrote, and needs no checkpoint. `bare`: the script is typed for one rank.
+    """
+    script, arguments = wanted.script, wanted.arguments
+    if not resume:
+        return Choice(None, script or arguments, script=bool(script), bare=bare)
+    if resume == "latest":
+        latest = _newest_here(runs, wanted)
+        if record.own(latest).get("script"):
+            return choose(runs, str(latest), wanted, bare)
+        return _continued(latest, arguments)
+    path = Path(resume).expanduser().resolve()
+    if not path.is_dir():
+        if "/" not in resume:
+            refuse_unknown(resume, runs, partial(option, "RESUME"))
+        raise UsageError(
+            f"{option('RESUME', resume)}: no such folder", f"`{MAKE} runs` lists the runs of this checkout"
+        )
+    if path.parent == runs.resolve():
+        return _of_folder(path, resume, wanted, bare)
+    if script:
+        raise UsageError(
+            f"{option('RESUME', resume)}: not a run of this folder; {name_of(script)} knows its own checkpoints",
+            "give it that path as an option of its own, behind it",
+        )
+    return Choice(None, (*arguments, "--resume", str(path)))
+
+
+def _of_folder(run_dir: Path, resume: str, wanted: Asked, bare: bool) -> Choice:
+    record.refuse_newer(run_dir)
+    refuse_elsewhere(run_dir)
+    known = record.own(run_dir)
+    if known.get("script"):
+        choice = _continued(run_dir, ())
+        if wanted.script:
+            return replace(choice, arguments=wanted.script, script=True, bare=bare)
+        return replace(choice, script=True, bare=bool(known.get("bare")))
+    if wanted.script:
+        raise UsageError(f"{run_dir.name}: not the run of a script", "leave out --script")
+    if not record.has_checkpoint(run_dir):
+        raise UsageError(f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one")
+    return _continued(run_dir, wanted.arguments)
+
+
+def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
+    record.refuse_newer(run_dir)
+    known = record.own(run_dir)
+    if "arguments" not in known:
+        raise UsageError(
+            f"{run_dir}: this machine has not recorded its arguments, and Muster never runs what others recorded",
+            f"give them yourself: {MAKE} up {option('ARGS', '...')} {option('RESUME', run_dir / 'checkpoints')}",
+        )
+    # A new option overrides the recorded one.
+    merged = (*known["arguments"], *arguments)
+    return Choice(run_dir, merged, known.get("workers"), len(known.get("starts", ())) + 1)
+
+
+def _newest_here(runs: Path, wanted: Asked) -> Path:
+    """The newest run of this machine that the command may mean: one of a script, or one with a checkpoint."""
+    all_runs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
+    here = [path for path in all_runs if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)]
+    resumable = [path for path in here if record.own(path).get("script") or record.has_checkpoint(path)]
+    meant = [path for path in resumable if wanted.matches(path)]
+    if not meant:
+        refuse_none(wanted, runs, resumable, partial(option, "RESUME"))
+    return max([path for path in meant if "arguments" in record.own(path)] or meant, key=record.started)
+
+
+def _is_of(known: Mapping[str, Any], script: Sequence[str]) -> bool:
+    return bool(known.get("script")) and name_of(known.get("arguments", ())) == name_of(script)
+
+
+def _lies(known: Mapping[str, Any], place: str) -> bool:
+    """Whether a recorded script is of that folder; an older record does not say."""
+    return bool(known.get("sent_from", place) == place)
+
+
+def _described(run_dirs: Sequence[Path], flag: Flag) -> str:
+    """Runs as options that name them, each with its script."""
+    scripts = {path.name: record.own(path) for path in run_dirs[:_MOST_NAMED]}
+    return ", ".join(
+        f"{flag(name)} ({name_of(known.get('arguments', ()))})" if known.get("script") else flag(name)
+        for name, known in scripts.items()
+    )

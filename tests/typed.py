@@ -1,0 +1,198 @@
+"""Type what a hint says: each command in it, to the letter, in the folder of the case.
+
+A command stands in backquotes, or begins with `muster` or another program. A piece of one (`--env-file x`,
+`-- train.py`) is for the line that was typed: it takes the place of the same option there, and `leave out --x` takes
+that one away.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[1]
+# No host is called so, and no engine answers there: a command that comes so far was understood.
+NOWHERE, NO_ENGINE = "nowhere.invalid", "unix:///nowhere/docker.sock"
+_OUTSIDE = ("does not resolve", "no Docker engine answers")
+_LONGEST_S = 60
+_PROGRAMS = "muster|export|printf|echo|sed|ls|pip|docker|ssh|sudo|touch|chmod"
+_BEGINS = re.compile(rf"(?:^|(?<=[\s`(]))(?:(?:[A-Z_]+=\S* )*(?:{_PROGRAMS}) |leave out (?=--)|--\w|-- )")
+_ENDS = re.compile(r"[`?]|: | \(|,? (?:lists|shows|prints|names|gives|stops|is the default|in this shell)\b|, and ")
+_ALTERNATIVES = re.compile(r"(?:;|,)? or (?=.)|; (?!then: )")
+# The words and the variables with which the last `muster` of a line of a shell was called.
+_CAUGHT = 'muster() { printf "%s\\0" "$@" >"$W/words"; env -0 >"$W/variables"; }; set -e; '
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command ended with."""
+
+    code: int
+    text: str
+
+    @property
+    def error(self) -> str:
+        """The first line of its error; empty if it has none."""
+        return next((line for line in self.text.splitlines() if line.startswith("error: ")), "")
+
+    @property
+    def hint(self) -> str:
+        """Its hint; empty if it has none."""
+        return "\n".join(re.findall(r"^hint: (.*)", self.text, re.MULTILINE))
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the command did its work, or was understood and went out for it."""
+        return self.code == 0 or any(words in self.text for words in _OUTSIDE)
+
+
+class Typist:
+    """Types `muster` commands as if it were installed: one process loads this checkout's code, a fork does each."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", "from tests import typed; typed.serve()"],
+            cwd="/", env={**os.environ, "PYTHONPATH": str(HOME)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def __call__(self, line: str, folder: Path) -> Said:
+        """What a line of a shell does in the folder; of its `muster` commands only the last one is done."""
+        with tempfile.TemporaryDirectory() as name:
+            ran = subprocess.run(
+                ["bash", "-c", _CAUGHT + line], cwd=folder, env={**os.environ, "W": name},
+                capture_output=True, text=True, timeout=_LONGEST_S, check=False,
+            )  # fmt: skip
+            if ran.returncode or not (caught := Path(name, "words")).exists():
+                return Said(ran.returncode, ran.stdout + ran.stderr)
+            words = caught.read_text().split("\0")[:-1]
+            pairs = Path(name, "variables").read_text().split("\0")[:-1]
+        assert self._server.stdin
+        assert self._server.stdout
+        variables = dict(pair.partition("=")[::2] for pair in pairs)
+        print(json.dumps([str(folder), words, variables]), file=self._server.stdin, flush=True)
+        return Said(*json.loads(self._server.stdout.readline()))
+
+    def follow(self, typed: str, answer: Said, folder: Path) -> dict[str, Said]:
+        """What each command of the answer's hint did, by the command; behind one that is not ours, `typed` again."""
+        lines = commands(answer, shlex.split(typed)[1:])
+        return {line: self(line if "muster " in line else f"{line}; {typed}", folder) for line in lines}
+
+    def close(self) -> None:
+        """End that process."""
+        self._server.communicate()
+
+
+def serve() -> None:
+    """Do each command of standard input, in a fork."""
+    sys.argv = ["muster", "--"]  # a script stands behind `--`: hints name it so from here on
+    from deploy.cli import main
+
+    main.version, _ = lambda _: "1", main.commands()
+    with tempfile.NamedTemporaryFile() as settings:
+        for line in sys.stdin:
+            folder, words, variables = json.loads(line)
+            os.environ.clear()
+            os.environ |= {**variables, "DOCKER_HOST": NO_ENGINE, "MUSTER_SSH_CONFIG": settings.name}
+            with tempfile.TemporaryFile() as out:
+                if not (pid := os.fork()):
+                    _do(words, folder, out.fileno())
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                out.seek(0)
+                print(json.dumps([code, out.read().decode()]), flush=True)
+
+
+def _do(words: list[str], folder: str, out: int) -> None:
+    from deploy.cli import main
+
+    code = 99
+    try:
+        signal.alarm(_LONGEST_S)
+        os.chdir(folder)
+        for stream, file in enumerate((os.open(os.devnull, os.O_RDONLY), out, out)):
+            os.dup2(file, stream)
+        sys.argv = ["muster", *words]
+        _look_again()
+        main.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _look_again() -> None:
+    """Let each module have what it reads, when it is loaded, from the command line and from the current folder."""
+    from deploy.core import program
+    from deploy.run import folders
+
+    folders.RUNS = Path.cwd() / "runs"
+    command = next((word for word in sys.argv[1:] if word in ("up", "deploy", "agent", "export")), "deploy")
+    for name, module in list(sys.modules.items()):
+        if name.startswith("deploy.") and getattr(module, "COMMAND", None) == program.COMMAND != command:
+            module.COMMAND = command  # type: ignore[attr-defined]
+
+
+def commands(answer: Said, typed: list[str]) -> list[str]:
+    """The commands of a hint as lines of a shell."""
+    found = []
+    for part in _ALTERNATIVES.split(answer.hint):
+        steps = [line for step in part.split("; then: ") if (line := _line(step, answer, typed))]
+        found += ["; ".join(steps)] if steps else []
+    return found
+
+
+def _line(part: str, answer: Said, typed: list[str]) -> str:
+    if meant := re.search(r"did you mean (?:-m |-- )?([^?=]+)[^?]*\?", part):
+        wrong = re.search(r"no option (--[\w-]+)", answer.error) or re.search(
+            r"error: (?:-m )?([\w./-]+)", answer.error
+        )
+        assert wrong
+        return shlex.join(["muster", *(word.replace(wrong[1], meant[1]) for word in typed)])
+    if "leave it out" in part and (wrong := re.search(r"--[\w-]+", answer.error)):
+        return shlex.join(["muster", *_without(typed, wrong[0])])
+    if not (begin := _BEGINS.search(part)):
+        return ""
+    text = part[begin.start() :]
+    if text.startswith("leave out"):
+        return shlex.join(["muster", *_without(typed, text.split()[2].rstrip(",:;"))])
+    end = None if text.startswith(("printf", "sed", "echo")) else _ENDS.search(text)
+    text = text[: end.start()] if end else text
+    if text.startswith("--"):
+        words = [re.sub(r"\bFILE$", "key.txt", word) for word in shlex.split(text)]
+        return shlex.join(["muster", *_with(typed, words)])
+    hosts = typed[typed.index("--hosts") + 1] if "--hosts" in typed else NOWHERE
+    text = re.sub(r"--hosts (?:\.\.\.|a,b)", f"--hosts {hosts}", text)
+    return shlex.join(["muster", *_with(typed, shlex.split(text)[3:])]) if " ... " in text else text
+
+
+def _parts(typed: list[str]) -> tuple[list[str], list[str]]:
+    at = typed.index("--") if "--" in typed else len(typed)
+    return typed[:at], typed[at:]
+
+
+def _without(typed: list[str], option: str) -> list[str]:
+    words, at = list(typed), 0
+    while at < len(words):
+        if words[at].partition("=")[0] == option:
+            takes = "=" not in words[at] and words[at + 1 : at + 2] and not words[at + 1].startswith("--")
+            del words[at : at + 1 + bool(takes)]
+        else:
+            at += 1
+    return words
+
+
+def _with(typed: list[str], piece: list[str]) -> list[str]:
+    """The typed words, in which the options and the script of the piece take the place of theirs."""
+    (options, script), (head, own_script) = _parts(piece), _parts(typed)
+    for word in options:
+        head = _without(head, word.partition("=")[0]) if word.startswith("--") else head
+    return [*head, *options, *(script or own_script)]

@@ -1,0 +1,74 @@
+"""A command that says nothing of what to train names the scripts that lie in its folder, and trains nothing."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[3]
+# The installed command: a folder of somebody's, not the checkout.
+TYPED = """
+import sys
+sys.argv[0] = "muster"
+from importlib import metadata
+metadata.version = lambda name: "0"
+from deploy.cli.main import main
+main()
+"""
+
+
+@pytest.fixture
+def typed(tmp_path):
+    def command(*words):
+        line = [sys.executable, "-c", TYPED, *words]
+        given = {"PYTHONPATH": str(HOME), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+        return subprocess.run(line, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=60, check=False)
+
+    command.folder = tmp_path
+    return command
+
+
+COMMANDS = {
+    "hosts": ("deploy", "--hosts", "a"),
+    "slurm": ("deploy", "--slurm", "login"),
+    "here": ("up", "--backend", "processes"),
+    "agent": ("agent",),
+    "a file": ("export", "--to", "compose"),
+}
+
+
+@pytest.mark.parametrize("where", COMMANDS)
+def test_without_a_script_nothing_starts_and_the_one_that_is_meant_is_named(typed, where):
+    for name in ("model.py", "train.py", "setup.py", "test_model.py", "notes.txt"):
+        (typed.folder / name).write_text("")
+    done = typed(*COMMANDS[where])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no script is named" in done.stderr
+    assert f"did you mean `muster {shlex.join(COMMANDS[where])} -- train.py`? (model.py lies beside it)" in done.stderr
+    assert f'`muster {shlex.join(COMMANDS[where])} --args="--recipe digits"`' in done.stderr
+    assert not (typed.folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (["src/main.py", "src/net.py"], "-- src/main.py`"),
+        (["run.sh"], "-- bash run.sh`"),
+        (["my train.py"], "-- 'my train.py'`"),
+        (["-x.py", ".hidden.py", "__init__.py"], "has none: type it in the folder of your script"),
+    ],
+)
+def test_scripts_one_folder_below_shell_scripts_and_odd_names_are_named_as_they_are_typed(typed, files, named):
+    for name in files:
+        (typed.folder / name).parent.mkdir(exist_ok=True)
+        (typed.folder / name).write_text("")
+    assert named in typed("deploy", "--hosts", "a").stderr
+
+
+def test_the_folder_that_is_named_is_looked_into(typed):
+    (typed.folder / "sub").mkdir()
+    (typed.folder / "sub/train.py").write_text("")
+    done = typed("up", "--folder", "sub")
+    assert (done.returncode, "muster up --folder sub -- train.py" in done.stderr) == (2, True)

@@ -1,0 +1,58 @@
+"""What is given to `make` on its command line is used, or refused before anything runs."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[2]
+
+
+def make(*words, **more):
+    """What `make -n` does with these words; it runs nothing."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    line = ["make", "-n", *words]
+    return subprocess.run(line, cwd=HOME, env={**variables, **more}, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown", "hint"),
+    [
+        (("up", "HOSTS=a,b"), "HOSTS", "on hosts: .venv/bin/fab deploy --hosts a,b"),
+        (("up", "workers=4"), "workers", "it takes WORKERS"),
+        (("up", "NODES=2", "WORKERS=1"), "NODES", "it takes WORKERS"),
+        (("preflight", "RUN=latest"), "RUN", "it takes HOSTS WORKERS"),
+        (("down", "RUN=latest"), "RUN", "it takes nothing"),
+        (("HOSTS=a",), "HOSTS", "make help"),
+    ],
+)
+def test_a_variable_that_a_target_does_not_take_is_refused_with_those_that_it_takes(words, unknown, hint):
+    done = make(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f": {unknown}: not known" in done.stderr
+    assert hint in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("up", "WORKERS=4", "BACKEND=docker", "SCRIPT=train.py --x", "FOLDER=a", "RESUME=latest", "ARGS=--x", "JSON=1"),
+        ("preflight", "HOSTS=rack-9"),
+        ("report", "RUN=latest"),
+        ("up", "PYTHON=python3.12", "TORCH_INDEX=x", "MUSTER_SSH_CONFIG=x"),
+        ("image", "rack", "TARGET=cpu", "NODES=2"),
+        ("rack-down", "RACK=wide", "ALL=1"),
+        ("fuzz", "SECONDS=1", "SEED=2", "COUNT=3"),
+        ("test", "DRAW=all"),
+        ("gpu-check", "ARGS=--x"),
+    ],
+)
+def test_what_the_help_and_the_pages_name_is_taken(words):
+    done = make(*words)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_variable_of_the_shell_is_nobodys_mistake_and_a_wrong_target_is_named_first():
+    assert make("up", HOSTS="a,b", NODES="3").returncode == 0
+    assert "No rule to make target" in make("upp", "HOSTS=a").stderr
