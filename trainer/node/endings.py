@@ -90,13 +90,13 @@ def _asks(lines: Sequence[str], script: str) -> bool | None:
     None where they do not name the program.
     """
     name = re.compile(rf"(?<![\w.-]){re.escape(script)}(?![\w.-])")
-    found = [(at, place) for at, line in enumerate(lines) for place in name.finditer(line)]
-    for at, place in found:
+    places = [(at, place) for at, line in enumerate(lines) for place in name.finditer(line)]
+    for at, place in places:
         before, behind = lines[at][: place.start()], lines[at][place.end() :]
         later = "\n".join([behind, *lines[at + 1 : at + 1 + _LATER_LINES]])
         if _ASKS_BEFORE.search(before) or "||" in behind or _ASKS_LATER.search(later):
             return True
-    return False if found else None
+    return False if places else None
 
 
 def nobody_trained(outcome: Path) -> bool:
@@ -134,35 +134,36 @@ def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:
         if note.get("life") == life and isinstance(process, str) and re.fullmatch(r"\d{1,9}-\d{1,19}", process):
             notes.setdefault(process, []).append(note)
     begun = {process: next((each for each in own if "script" in each), None) for process, own in notes.items()}
-    trained = [_one(outcome, process, notes[process], first, pid, oom) for process, first in begun.items() if first]
+    trained = [_end_of(outcome, process, notes[process], first, pid, oom) for process, first in begun.items() if first]
     trained.sort(key=lambda each: each.began)
     last = {each.pid: each for each in trained}  # a process that executes another program keeps its number
     return [each for each in trained if last[each.pid] is each]
 
 
-def _one(
+def _end_of(
     outcome: Path, process: str, notes: Sequence[Mapping[str, Any]], first: Mapping[str, Any], pid: int, oom: bool
 ) -> Trained:
+    """How a process that trained ended, by what it left and by what is left of it."""
     own, _, began = process.partition("-")
     end, times = _end(outcome / f"end-{process}"), [each["t"] for each in notes if is_number(each.get("t"))]
     shell = tuple(map(str, first["shell"])) if isinstance(first.get("shell"), list) else ()
     stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
-    one = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
+    known = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
     if end:
-        return replace(one, ended=end["t"], error=end["thread"] or _fault(end))
+        return replace(known, ended=end["t"], error=end["thread"] or _fault(end))
     after = _end(outcome / f"last-{first['life']}")
     if after and after["process"].partition("-")[0] == own:  # it has become another program
-        return replace(one, ended=after["t"], error=_fault(after))
+        return replace(known, ended=after["t"], error=_fault(after))
     # Its code is known, or others have ended it on purpose.
-    if one.pid == pid or first.get("managed") or (outcome / f"killed-{own}").exists():
-        return one
-    if own_world.lives(one.pid):
-        return replace(one, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
+    if known.pid == pid or first.get("managed") or (outcome / f"killed-{own}").exists():
+        return known
+    if own_world.lives(known.pid):
+        return replace(known, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
     if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
-        return one
+        return known
     out_of_memory = " (out of memory: the kernel killed a process here)" if oom else ""
     timed = any(Path(str(word)).name == "timeout" for word in first.get("command", ())[:1])
-    return replace(one, error=f"it was killed by a signal{out_of_memory}", timed=timed)
+    return replace(known, error=f"it was killed by a signal{out_of_memory}", timed=timed)
 
 
 def _fault(end: Mapping[str, Any]) -> str:
