@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..config import cluster_file
+from ..config import cluster_file, inventory
 from ..config import script as typed
 from ..config.inventory import Cluster, Job
 from ..core.errors import BadAnswer, DeployError, UsageError
@@ -177,14 +177,18 @@ def continue_script(
 
 def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, HostFacts]) -> NoReturn:
     """Raise UsageError: the run that shall go on has no files on these hosts, so it would begin anew."""
+    present = frozenset[str]().union(*(fact.runs for fact in facts.values()))
     if not own:
-        resumable.refuse_unknown(run, folders.RUNS, _flag, frozenset[str]().union(*(f.runs for f in facts.values())))
-    hosts = [str(host) for host in own.get("hosts", ())]
-    again = f"it ran on {', '.join(hosts)}: {FAB} deploy --hosts {','.join(hosts)} --resume {run}; or " if hosts else ""
-    raise UsageError(
-        f"--resume {run}: {', '.join(facts)} {'has' if len(facts) == 1 else 'have'} no files of it",
-        f"{again}leave out --resume to start a new run",
-    )
+        resumable.refuse_unknown(run, folders.RUNS, _flag, present)
+    hosts, new = [str(host) for host in own.get("hosts", ())], "leave out --resume to start a new run"
+    if alike := resumable.alike(record.path_of(run), present):
+        hint = f"they have {resumable.described(alike, _flag)}; or {new}"
+    elif hosts and not facts.keys() & {host.name for host in inventory.from_flag(",".join(hosts)).hosts}:
+        hint = f"it ran on {', '.join(hosts)}: {FAB} deploy --hosts {','.join(hosts)} --resume {run}; or {new}"
+    else:
+        hint = new
+    have = "has" if len(facts) == 1 else "have"
+    raise UsageError(f"--resume {run}: {', '.join(facts)} {have} no files of it", hint)
 
 
 def pick(wanted: str, checkpoints: Mapping[str, Mapping[RunId, Checkpoint]], runs: frozenset[RunId]) -> RunId:

@@ -88,10 +88,28 @@ def newest(runs: Path, backend: str, wanted: Asked) -> Path | None:
     return max(filter(wanted.matches, record.on(runs, backend)), key=record.started, default=None)
 
 
+def described(run_dirs: Sequence[Path], flag: Flag) -> str:
+    """Runs as options that name them, each with its script."""
+    scripts = {path.name: record.own(path) for path in run_dirs[:_MOST_NAMED]}
+    return ", ".join(
+        f"{flag(name)} ({name_of(known.get('arguments', ()))})" if known.get("script") else flag(name)
+        for name, known in scripts.items()
+    )
+
+
+def alike(run_dir: Path, among: Collection[str]) -> list[Path]:
+    """The recorded runs of the same script and folder `among` some, the newest first."""
+    known = record.own(run_dir)
+    runs = [path for path in record.on(run_dir.parent, known.get("backend", "")) if path.name in among]
+    same = [path for path in runs if _is_of(record.own(path), known.get("arguments", ()))]
+    place = known.get("sent_from", "")
+    return sorted((path for path in same if _lies(record.own(path), place)), key=record.started, reverse=True)
+
+
 def refuse_none(wanted: Asked, runs: Path, others: Collection[Path], flag: Flag) -> NoReturn:
     """Raise UsageError: `latest` names none of the runs; `others` could be gone on with by their ids."""
     scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
-    instead = f"; or go on with {_described(scripts, flag)}" if scripts else ""
+    instead = f"; or go on with {described(scripts, flag)}" if scripts else ""
     raise UsageError(
         f"{flag('latest')}: no run{wanted.named()} that could go on is recorded in {runs}",
         f"leave it out to start a new one{instead}",
@@ -102,8 +120,8 @@ def refuse_unknown(wanted: str, runs: Path, flag: Flag, elsewhere: Collection[st
     """Raise UsageError for an id that no run here has, nor any on the hosts (`elsewhere`), with those that are near."""
     here = sorted((path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()), key=record.started)
     near = difflib.get_close_matches(wanted, {*elsewhere, *(path.name for path in here)}, _MOST_NAMED, 0.6)
-    meant = f"did you mean {_described([runs / name for name in near], flag)}? " if near else ""
-    newest = f"the newest here: {_described(here[::-1], flag)}; " if here and not near else ""
+    meant = f"did you mean {described([runs / name for name in near], flag)}? " if near else ""
+    newest = f"the newest here: {described(here[::-1], flag)}; " if here and not near else ""
     raise UsageError(f"{flag(wanted)}: no such run", f"{meant}{newest}`{MAKE} runs` lists those of this folder")
 
 
@@ -220,12 +238,3 @@ def _is_of(known: Mapping[str, Any], script: Sequence[str]) -> bool:
 def _lies(known: Mapping[str, Any], place: str) -> bool:
     """Whether a recorded script is of that folder; an older record does not say."""
     return bool(known.get("sent_from", place) == place)
-
-
-def _described(run_dirs: Sequence[Path], flag: Flag) -> str:
-    """Runs as options that name them, each with its script."""
-    scripts = {path.name: record.own(path) for path in run_dirs[:_MOST_NAMED]}
-    return ", ".join(
-        f"{flag(name)} ({name_of(known.get('arguments', ()))})" if known.get("script") else flag(name)
-        for name, known in scripts.items()
-    )

@@ -189,6 +189,11 @@ def test_a_run_of_which_no_host_has_a_file_is_not_begun_anew(runs):
             resume.continue_script(run, {"b": FACTS}, True, pytest.fail)
         assert refused.value.code == USAGE
         assert words in refused.value.hint
+    recorded(runs / "r2", "train.py --lr 3", 1.7e9 + 9)
+    for has, words in (({"r0", "r1"}, "they have --resume r0 (train.py); or leave out"), (set(), "leave out --resume")):
+        with pytest.raises(UsageError) as refused:  # it was recorded, and never started there
+            resume.continue_script("r2", {"a": dataclasses.replace(FACTS, runs=frozenset(has))}, True, pytest.fail)
+        assert refused.value.hint.startswith(words)
     told = []
     assert resume.continue_script("r0", {"b": FACTS}, False, told.append).start == 2
     assert "no files of it" in told[0], "--run once more may begin on new hosts"
