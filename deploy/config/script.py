@@ -297,8 +297,8 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
     if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
         takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
         value = "".join(rest[1:2]) if takes_value else first.removeprefix(known)
-        given, words = [variable + value * (known == "-W")], _after(rest, takes_value)
-        again = _with_variables(given, words, option) if variable else _again(words, option)
+        given, behind = [variable + value * (known == "-W")], _after(rest, takes_value)
+        again = _with_variables(given, behind, option) if variable else _again(behind, option)
         refuse(first, "options of Python are not passed on", again)
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
         refuse(shlex.join([python, *rest[:1]]), "no script is named", _typed("train.py --lr 3e-4", option))

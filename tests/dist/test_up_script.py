@@ -237,7 +237,7 @@ def test_what_is_wrong_is_refused_before_anything_starts(project, words, hint):
 def test_its_packages_are_installed_beside_the_torch_that_is_there(project, tmp_path_factory):
     """From an index of this machine; the second time without it. A launcher of the environment finds them too."""
     folder = project.folder
-    (folder / "train.py").write_text("import plain, sourced, asks, warns, torch\nprint('has', plain.VALUE, sourced.VALUE)\n")
+    (folder / "train.py").write_text("import plain, sourced, asks, warns\nprint('has', plain.VALUE, sourced.VALUE)\n")
     (folder / "run.sh").write_text("torchrun train.py\n")
     (folder / "requirements.txt").write_text("plain\nsourced\nasks\nwarns\ntorch\n")
     version = "import importlib.metadata\nimportlib.metadata.version('torch')\n"
