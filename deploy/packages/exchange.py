@@ -104,6 +104,8 @@ class Exchange:
             if kind in (NO_UV, NO_INDEX):
                 raise Unreached(self._place, words, kind == NO_UV)
             raise ToolFailed(self._place, f"uv could not {what}", words, hint(words))
+        if code < 0 and not other.strip():
+            raise DeployError(f"{self._place}: a signal ended the program that was to {what}", "try again; free -h")
         if code or self._answer is None:
             raise docker_faults.fault(other)
         return self._answer

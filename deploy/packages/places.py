@@ -265,7 +265,8 @@ class ProcessPlace:
             where["target"] = str(target)
         try:
             argv = [self.python, *commands.loader()]
-            done = Here().run(argv, input=exchange.input(where, files), check=False, on_line=exchange.line)
+            source, patience = exchange.input(where, files), _DESCRIBE_S if order["mode"] == "describe" else None
+            done = Here().run(argv, input=source, timeout_s=patience, check=False, on_line=exchange.line)
         finally:
             exchange.close()
         if digest and scratch:

@@ -292,12 +292,16 @@ def test_what_is_wrong_is_refused_before_anything_starts(project, words, hint):
 def test_its_packages_are_installed_beside_the_torch_that_is_there(project, tmp_path_factory):
     """From an index of this machine; the second time without it. A launcher of the environment finds them too."""
     folder = project.folder
-    (folder / "train.py").write_text("import plain, sourced, torch\nprint('has', plain.VALUE, sourced.VALUE)\n")
+    (folder / "train.py").write_text("import plain, sourced, asks, warns\nprint('has', plain.VALUE, sourced.VALUE)\n")
     (folder / "run.sh").write_text("torchrun train.py\n")
-    (folder / "requirements.txt").write_text("plain\nsourced\ntorch\n")
+    (folder / "requirements.txt").write_text("plain\nsourced\nasks\nwarns\ntorch\n")
+    version = "import importlib.metadata\nimportlib.metadata.version('torch')\n"
+    own_words = "try:\n    import torch\nexcept ImportError:\n    raise SystemExit('PyTorch must be installed first')\n"
     files = [
         index.wheel("plain", "1", "VALUE = 'plain'"),
         index.source("sourced", "1", "VALUE = 'sourced'", before="import torch\n"),
+        index.source("asks", "1", "", before=version),
+        index.source("warns", "1", "", before=own_words),
     ]
     environment = project.environment
     environment["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))

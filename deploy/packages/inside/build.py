@@ -22,7 +22,11 @@ CHILD = ""  # commands.program puts the text of child.py here
 _NEED = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*[ \t]*(\[[\w \t.,-]*\])?[ \t]*\(?[\w \t.,<>=!~*+-]*\)?[ \t]*(;[\w \t.'\"()<>=!~*+,-]*)?"
 )
-_MISSING = re.compile(r"No module named '([A-Za-z0-9_]+)")
+# How a build says which package it lacks: as Python, importlib.metadata or pkg_resources does, or in its own words.
+_MISSING = re.compile(
+    r"No module named '([A-Za-z0-9_]+)|No package metadata was found for ([\w.-]+)|"
+    r"The '([\w.-]+)\b[^']{0,200}' distribution was not found|\b(?:[Pp]y)?([Tt]orch)\b"
+)
 _LOGIN, _KEY, _OWN = (
     re.compile(r"://[^/\s]*@"),
     re.compile("[0-9a-f]{64}"),
@@ -130,7 +134,7 @@ class Building(Work):
                 file = self._wheel(ready, needs, home, beside)
                 break
             except Stop as fault:
-                lacking = _MISSING.findall(fault.words)
+                lacking = ["".join(groups) for groups in _MISSING.findall(fault.words)]
                 if beside or not any(_imports(name, self.base) for name in lacking):
                     raise
                 beside = True
