@@ -74,6 +74,17 @@ def nodes(tmp_path):
     return Nodes(tmp_path, 3)
 
 
+def test_every_node_gets_a_checkpoint_of_a_hidden_folder_and_nobody_gets_a_download(nodes):
+    path, blob = "home/.cache/mychat/model_000030.pt", f"home/.cache/huggingface/hub/models--a--b/blobs/{'0f' * 32}"
+    write(nodes.folders[0], path, "weights", 10)
+    write(nodes.folders[0], blob, "download", 10)
+    write(nodes.folders[0], "home/.cache/torch_extensions/py311_cpu/mine/lock", "", 10)
+    assert not any(nodes.attempt().values())
+    for folder in nodes.folders[1:]:
+        assert (folder / path).read_text() == "weights"
+        assert [entry.name for entry in (folder / "home/.cache").iterdir()] == ["mychat"]
+
+
 def test_what_rank_0_wrote_reaches_all_and_what_each_wrote_stays(nodes):
     first, second, third = nodes.folders
     write(first, "work/ckpt/last.pt", "step 1", 100)
