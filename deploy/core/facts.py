@@ -34,7 +34,8 @@ class NodeState:
     """One node as its backend sees it. `code` is negative for a signal; `restarts` counts those by the backend.
 
     A node is lost if its host is: then it is unknown whether the node has ended. `trouble`: its container is `paused`
-    or `gone`, or its host is `unseen` at the moment; or `lifeless`: its engine is silent, and its files stand still.
+    or `gone`, its folder of the run is `closed` to it,
+    or its host is `unseen` at the moment; or `lifeless`: its engine is silent, and its files stand still.
     """
 
     node: str

@@ -27,7 +27,8 @@ _FIRST_PIECE = threading.Lock()
 
 
 class Mirror(FolderCopy):
-    """Writes what one host reports into the local run folder. `full`: the disk of the run's folder there is.
+    """Writes what one host reports into the local run folder. `full`: the disk of the run's folder there is;
+    `closed`: the folder's rights were taken away.
 
     `say` gets one warning for each reason why something is not written; `on_console_line` gets each console line and
     the time at which it was printed.
@@ -48,7 +49,7 @@ class Mirror(FolderCopy):
         self.over = False
         self._line_at = self._answer_at = time.monotonic()
         self._grew_at = dict[str, float]()
-        self._life, self.full = "", False
+        self._life, self.full, self.closed = "", False, False
         self._away_at: float | None = None
         self._died: int | None = None
         self._stamp, self._known, self._printed = "", "", 0.0
@@ -92,7 +93,7 @@ class Mirror(FolderCopy):
             elif what == "died":
                 self._died = digits(0, 255)(rest, "an exit code")
             elif what == "disk":
-                self.full = rest == "full"
+                self.full, self.closed = rest == "full", rest == "closed"
             elif what in ("doc", "add", "big"):
                 self.take_file(what, rest.split(" "))
                 if what == "add" and allowed_path(path := rest.partition(" ")[0]):

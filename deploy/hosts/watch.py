@@ -139,7 +139,7 @@ class HostsWatch:
         """The node's state. `lost`: the node for which the others wait, as they say."""
         mirror, own = self._mirrors[host], signs[host]
         node, others = mirror.state, [of_host for name, of_host in signs.items() if name != host]
-        if trouble := own.trouble:
+        if trouble := own.trouble or ("closed" if mirror.closed and not node.trouble else ""):
             node = replace(node, trouble=trouble)
         if state.verdicts:
             return self._final.at_the_end(node)

@@ -24,6 +24,7 @@ class Cause(StrEnum):
     NODE_LOST = "node-lost"
     CUT_OFF = "cut-off"
     DISK_FULL = "disk-full"
+    DISK_SILENT = "disk-silent"
     ALONE = "trained-alone"
     SLOW = "slow"
     CORRUPT_WEIGHTS = "corrupt-weights"
@@ -52,6 +53,7 @@ _WORDS = {
     Cause.NODE_LOST: "is gone: the host, its engine or the node's container",
     Cause.CUT_OFF: "cannot be reached from one of the others, or cannot reach it",
     Cause.DISK_FULL: "has no room left on its disk, or in its quota",
+    Cause.DISK_SILENT: "waits for a disk or a network file system that does not answer",
     Cause.ALONE: "trained alone: no process group joined it to the others",
     Cause.SLOW: "holds up all others: the rank, its host or its link",
     Cause.CORRUPT_WEIGHTS: "has other weights than the other replicas",

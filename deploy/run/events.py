@@ -85,6 +85,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
             "thread_error": words(300),
             "program": words(100),
             "tracer": words(100),
+            "disk": words(300),
             "collectives": COLLECTIVES,
         },
     ),
@@ -164,6 +165,7 @@ _TELEMETRY = record(
         "network": table(text(50), row(real(0.0, 1e15), real(0.0, 1e15)), 100),
         "gpus": array(_GPU, 64),
         "gpu_unseen": words(200),
+        "halted": words(100),
     },
 )
 _SCALARS = record(

@@ -128,6 +128,7 @@ class Evidence:
     digests: dict[int, dict[int, str]] = field(default_factory=dict)
     alike: bool = False
     cpus: dict[str, float] = field(default_factory=dict)
+    halted: dict[str, tuple[str, float]] = field(default_factory=dict)
     lags: dict[str, Lag] = field(default_factory=dict)
     verdict: bool = False
     moved: float = 0.0
@@ -270,7 +271,12 @@ class Evidence:
         self.alike = self.alike or (len(of) == len(self.began) > 1 and len(set(of.values())) == 1)
 
     def _on_telemetry(self, event: Event, t: float) -> None:
-        self.cpus[event["node"]] = float(event.get("cpu_percent", 0.0))
+        node, words = event["node"], event.get("halted", "")
+        self.cpus[node] = float(event.get("cpu_percent", 0.0))
+        if words:
+            self.halted.setdefault(node, (words, t))
+        else:
+            self.halted.pop(node, None)
 
     def _on_verdict(self, event: Event, t: float) -> None:
         self.verdict = self.verdict or event.get("verdict") != "done"

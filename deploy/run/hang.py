@@ -25,6 +25,7 @@ _WAITS = ("collective", "backward")
 _STANDS = {
     "stopped": "is stopped by a signal (SIGSTOP)",
     "traced": "is stopped by a debugger",
+    "disk": "waits for a disk that does not answer",
     "locked": "is in native code that holds the Python interpreter",
     "data": "waits for its DataLoader",
     "lock": "waits for a lock, or for a process of its own",
@@ -51,6 +52,7 @@ _FIELDS = {
     "thread_error": default(words(300), ""),
     "program": default(words(100), ""),
     "tracer": default(words(100), ""),
+    "disk": default(words(300), ""),
     "collectives": default(COLLECTIVES, list[list[Any]]()),
     "since_s": default(real(0.0, 1e9), 0.0),
     "step": default(whole(0, 10**15), 0),
@@ -67,7 +69,7 @@ class RankDoing:
 
     `moves`: its last step is not unusually long ago, so it is not to blame for anything. `error`: the exception of its
     main thread, that did not end it; `thread_error`: of another thread. `program`: what runs in place of the script.
-    `tracer`: the debugger that holds it.
+    `tracer`: the debugger that holds it. `disk`: the file and the file system that it waits for.
     """
 
     rank: int
@@ -86,6 +88,7 @@ class RankDoing:
     thread_error: str = ""
     program: str = ""
     tracer: str = ""
+    disk: str = ""
 
     @property
     def place(self) -> str:
@@ -161,7 +164,7 @@ def _missing(rank: RankDoing) -> str:
     if rank.error:
         return f"{who} failed with {rank.error}, and has not ended {since}: its process waits for its other threads"
     program = f", {rank.program}, in place of the script" if rank.program else ""
-    program += f" ({rank.tracer})" if rank.tracer else ""
+    program += f" ({rank.tracer})" if rank.tracer else f": {rank.disk}," if rank.disk else ""
     after = f", after a thread of it failed with {rank.thread_error}" if rank.thread_error else ""
     return f"{who} {_STANDS.get(rank.doing, rank.doing)}{program}{place} {since}{after}"
 

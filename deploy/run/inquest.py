@@ -47,7 +47,7 @@ def findings(evidence: Evidence, now: float) -> list[Finding]:
     ending = [*_ended(evidence, now), *_paused(evidence), *reach.cut_off(evidence, now), *reach.unseen(evidence, now)]
     ending += _stopped(evidence) or ([] if ending else _still(evidence, now))
     lasting = [*(slow(evidence) or throttled(evidence)), *_corrupt(evidence), *_clocks(evidence)]
-    lasting += unjoined.alone(evidence, now)
+    lasting += [*unjoined.alone(evidence, now), *_halted(evidence)]
     return [*sorted(ending, key=lambda finding: finding.t), *lasting]
 
 
@@ -179,6 +179,12 @@ def _paused(evidence: Evidence) -> list[Finding]:
         elif trouble == "gone":
             text = f"{node}{of}: its container is gone; somebody removed it"
             faults.append(Finding(Cause.NODE_LOST, text, node, t=t))
+        elif trouble == "closed":
+            text = (
+                f"{node}{of}: the rights of the run's folder there were taken away, and the node cannot write into it"
+            )
+            look = "`ls -ld ~/.muster/runs/*` there shows them, `chmod u+rwx` gives them back"
+            faults.append(Finding(Cause.SET_UP, f"{text}; {look}", node, ranks[0] if len(ranks) == 1 else None, t=t))
     return faults
 
 
@@ -190,9 +196,21 @@ def _stopped(evidence: Evidence) -> list[Finding]:
             how = "is stopped by a signal (SIGSTOP); `kill -CONT` lets it go on"
         elif still.doing.doing == "traced":
             how = f"is stopped by a debugger ({still.doing.tracer}); it goes on once that lets it go"
+        elif still.doing.doing == "disk":
+            at = f" at {still.doing.place}" if still.doing.place else ""
+            how = f"waits for a disk that does not answer{at}: {still.doing.disk}; no signal ends such a wait"
         if how:
-            faults.append(Finding(Cause.STOPPED, f"rank {rank} ({node}) {how}", node, rank, t=still.since))
+            cause = Cause.DISK_SILENT if still.doing.doing == "disk" else Cause.STOPPED
+            faults.append(Finding(cause, f"rank {rank} ({node}) {how}", node, rank, t=still.since))
     return faults
+
+
+def _halted(evidence: Evidence) -> list[Finding]:
+    """Nodes of which a process that only watches the ranks is stopped: they train on, and nobody hears of it."""
+    return [
+        Finding(Cause.STOPPED, f"{node}: {words}; its ranks may train on, unheard", node, t=t, lasting=True)
+        for node, (words, t) in evidence.halted.items()
+    ]
 
 
 def _still(evidence: Evidence, now: float) -> list[Finding]:

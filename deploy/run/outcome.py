@@ -289,13 +289,16 @@ def _no_headway(state: State) -> Result | None:
 
 
 def _beyond_repair(state: State, now: float) -> Result | None:
-    """The result for a link that was not repaired in time, or a script whose ranks only wait for one that has ended.
+    """The result for a link or a disk that did not come back in time, or ranks that only wait for one that has ended.
 
     gloo notices the end of a rank at once, NCCL after ten minutes. A trainer of Muster's starts again over a cut link.
     """
     if (cut := state.cut.finding) and now - state.cut.t >= state.wait_lost_s:
         return Result("failed", cut.message, "repair the link", cut.node, cut.rank, state.step, cause=cut.cause)
     finding, living = state.finding, state.evidence.living
+    if finding and finding.cause == Cause.DISK_SILENT and now - state.found_at >= state.wait_lost_s:
+        hint = f"on {finding.node}: findmnt; its container ends once that disk, or its server, answers"
+        return Result("failed", finding.message, hint, finding.node, finding.rank, state.step, cause=finding.cause)
     if finding is None or not state.script or not living.keys() <= state.evidence.still.keys():
         return None
     if finding.rank not in state.ends or now - state.found_at < ENDED_AFTER_S:

@@ -37,7 +37,8 @@ _MOST_THROTTLED = 1000
 _MOST_SCALARS = 300
 _MOST_PATHS = 5
 # Ranks that stand still may move again, and stop again: the story has room for so many times.
-_STANDS, _MOST_TOLD = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF), 3
+_STANDS = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
+_MOST_TOLD = 3
 # So long a run waits for a host that is lost, or a link that is cut: most machines reboot within this time.
 WAIT_LOST_S = 600.0
 

@@ -33,4 +33,6 @@ class Named:
             return ""
         if trouble == "paused":
             return f"{who} is no longer paused, after {in_seconds(t - since)}"
+        if trouble == "closed":
+            return f"{who} may write into the run's folder again"
         return f"{who} answers again" if trouble == "unseen" else f"{who} shows life again"

@@ -7,6 +7,7 @@ one of these, and is not told of. Told of besides is a rank
 - that computes in a loop of the script's own, where no library's code is met, for ten looks;
 - that polls with pauses in one function, of the script's or of a library, for ten looks;
 - whose native code holds the interpreter at one line for half a minute;
+- that waits, or a process of its session does, for a disk in a call that no signal ends (`disk`), for two looks;
 - that nothing inside looks at any more (`unseen`), or whose process runs another program by now (`replaced`).
 Needs /proc; elsewhere nothing is told. Standard library only.
 """
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import stacks
+from . import disks, stacks
 from .ends import Life
 
 LOOK_SECONDS = 2.0
@@ -89,6 +90,7 @@ class _Rank:
     loop: stacks.Frame | None = None
     loop_is_own: bool = False
     program: str = ""
+    disks: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
 class Stillness:
@@ -152,6 +154,8 @@ class Stillness:
             return None
         if program and seen.program and program != seen.program:
             return {**about, "doing": "replaced", "program": Path(program).name[:100]}
+        if _does_nothing(seen.samples) and (disk := _disk(seen, life.pid)):
+            return {**about, **(describe(looks[-1], self._work) if looks else {}), "doing": "disk", "disk": disk}
         if not _idle(seen.samples):
             if looks and all(look.locked for look in looks) and stacks.stuck(looks):
                 return {**about, **describe(looks[-1], self._work)}
@@ -163,6 +167,12 @@ class Stillness:
         if not fresh or not stacks.stuck(looks):
             return None
         return {**about, **describe(looks[-1], self._work)}
+
+
+def _disk(seen: _Rank, pid: int) -> str:
+    """The disk that a thread of the rank's processes waits for, at this look and at the one before it."""
+    before, seen.disks = seen.disks, disks.waiting(pid)
+    return next((words for thread, words in seen.disks.items() if before.get(thread) == words), "")[:300]
 
 
 def moves(looks: Sequence[stacks.Look], began: float, now: float) -> bool:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 FIRST_S, EVERY_S, SLOWEST_S = 1.0, 5.0, 60.0
+# An agent that is stopped for so long is woken.
+WOKEN_S = 30.0
+_WAKING = f"it is woken after {WOKEN_S:.0f} s, `kill -CONT` does it now"
 # Of a script's files: how long one look may take, how much longer than it the pause is, and the look at the end.
 _LOOK_S, _LOOK_SHARE, _LAST_LOOK_S = 1.0, 20, 2.0
 _MOST_PACKAGES = 2000
@@ -61,15 +64,61 @@ def main() -> None:
         replace(folder / "environment.json", json.dumps(about, indent=1))
     lines, began = Lines(folder / "telemetry" / f"{node}.jsonl"), time.monotonic()
     scalars, due = Scalars(folder, node, hidden), 0.0
-    while not _ends_within(pause(time.monotonic() - began)):
-        lines.add(node=node, **meters.read(time.monotonic()), **gpus.read())
+    wakes, line_due = Wakes(int(sys.argv[1])), began + pause(0.0)
+    # A long run has few lines; a stopped agent is to be told of within seconds all the same.
+    while not _ends_within(min(max(0.0, line_due - time.monotonic()), EVERY_S)):
         now = time.monotonic()
+        halted = wakes.look(now)
+        if now < line_due and not wakes.news:
+            continue
+        line_due = now + pause(now - began)
+        lines.add(node=node, **meters.read(now), **gpus.read(), **halted)
         if now >= due:
             scalars.look(now + _LOOK_S)
             due = time.monotonic() + _LOOK_SHARE * (time.monotonic() - now)
     until = time.monotonic() + _LAST_LOOK_S
     while scalars.look(until) and time.monotonic() < until:
         pass
+
+
+class Wakes:
+    """Looks after an agent and its torchrun: one that a signal has stopped (SIGSTOP) hears no rank, and no end.
+
+    `news`: whether the last look found another thing than the one before.
+
+    Somebody may have a reason: it is told of first, and woken after WOKEN_S. One that a debugger holds is let alone.
+    """
+
+    def __init__(self, agent: int) -> None:
+        self._agent, self._since = agent, dict[int, float]()
+        self.news = self._told = False
+
+    def look(self, now: float) -> dict[str, str]:
+        """The field `halted` of a line, where one is stopped at a second look."""
+        stopped = {pid: name for pid, name in self._processes().items() if state_of(pid) == "T"}
+        self._since = {pid: self._since.get(pid, now) for pid in stopped}
+        for pid in [pid for pid, since in self._since.items() if now - since >= WOKEN_S]:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+        name = next((stopped[pid] for pid, since in self._since.items() if now > since), "")
+        self.news, self._told = bool(name) != self._told, bool(name)
+        return {"halted": f"{name} is stopped by a signal (SIGSTOP); {_WAKING}"} if name else {}
+
+    def _processes(self) -> dict[int, str]:
+        children: list[int] = []
+        with suppress(OSError, ValueError):
+            children = [
+                int(pid) for pid in Path(f"/proc/{self._agent}/task/{self._agent}/children").read_text().split()
+            ]
+        own = {pid: "its torchrun" for pid in children if pid != os.getpid()}
+        return {self._agent: "its agent", **own}
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for what a process does; empty where there is none."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
 
 
 def _ends_within(seconds: float) -> bool:

@@ -7,14 +7,18 @@
 # begins with MARK, a word that the run cannot know; every other line is the node's console, with times in front. The lines:
 # `state JSON`, or a word if the container is gone or the engine does not answer; `died CODE` before it, of a node that the
 # engine has started again, if the engine knows the code; `disk full` where a full disk keeps the node from writing anything,
-# and `disk room` once it is not; `doc PATH BASE64 .`; `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line without the dot at its end was cut. A growing file is reported in
+# `disk closed` where the folder's rights do, and `disk room` once neither does; `doc PATH BASE64 .`; `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line without the dot at its end was cut. A growing file is reported in
 # pieces of at most MOST bytes; a document whole, or only its size if it is larger. The end is reported last, after
 # everything before it. `docker logs` must be called again when the container starts again.
 name=$1 run=${2##*/} mark=$3 since=$4 most=$5 every=$6; shift 6
 . ./reading.sh
 . ./report_function.sh
 . ./container_line.sh
-enter "$run" || { echo "$mark state gone"; exit 0; }
+# A folder whose rights were taken away is there all the same.
+enter "$run" || {
+    [ ! -d "$runs/$run" ] || [ -x "$runs/$run" ] || { echo "$mark disk closed"; sleep "$every"; exit 0; }
+    echo "$mark state gone"; exit 0
+}
 begins() { digits=$(read_at "$run" "$1" 0 24 | tr -cd 0-9); echo "${digits:--}"; }
 for file; do
     path=${file##* }
@@ -28,6 +32,7 @@ died() {
     [ -z "$code" ] || printf '%s\n' "$mark died $code" || exit
 }
 disk() {
+    [ -w . ] && [ -x . ] || { echo closed; return; }
     df -Pk . 2>/dev/null | { read -r _; read -r _ size _ free _; [ "${size:-0}" = 0 ] || [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
 }
 newline=$(printf '\n.'); newline=${newline%.}

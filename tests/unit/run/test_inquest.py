@@ -78,6 +78,8 @@ def first(*events: dict[str, Any], now: float = 130.0) -> Finding:
         ([stuck(0), stuck(2, "lock"), stuck(1, "lock", error="ValueError: bad")], Cause.EXCEPTION, "n1"),
         ([stuck(0), stuck(2), stuck(1, "replaced", program="sleep")], Cause.LOCKED_UP, "n1"),
         ([node("n1", "paused"), stuck(0), stuck(2)], Cause.STOPPED, "n1"),
+        ([stuck(1, "disk", disk="/data/x on /data (nfs4 server:/export)")], Cause.DISK_SILENT, "n1"),
+        ([node("n1", "closed"), ended(0, 1, 101.0, GONE, True)], Cause.SET_UP, "n1"),
         ([node("n1", "gone")], Cause.NODE_LOST, "n1"),
         ([node("n1", "unseen"), stuck(0), stuck(2)], Cause.NODE_LOST, "n1"),
         ([node("n1", "unseen"), links(0, 1), links(2, 1)], Cause.NODE_LOST, "n1"),
@@ -487,3 +489,29 @@ def test_a_node_that_is_started_again_is_named_with_the_signal_that_ended_it_whe
         state.apply(node("n1"))
         state.apply({**node("n1", t=101.0, restarts=1), "code": code})
         assert state.story[-1].text == words
+
+
+def test_a_disk_that_does_not_answer_is_named_and_ends_the_run_in_time() -> None:
+    waits = stuck(1, "disk", disk="/data/x on /data (nfs4 server:/export)")
+    found = first(waits)
+    assert found.message.startswith("rank 1 (n1) waits for a disk that does not answer")
+    assert "/data/x on /data (nfs4 server:/export)" in found.message
+    state = State(tuple(ADDRESSES), wait_lost_s=60.0, script=True)
+    ups = ({"kind": "node_up", "t": 1.0, "node": name, "address": at} for name, at in ADDRESSES.items())
+    for event in (*ups, *map(node, ADDRESSES), *(rank("began", number, 1.0) for number in range(3)), waits):
+        state.apply(event, 100.0)
+    state.inquire(130.0)
+    assert judge(state, 1.0, 131.0) is None, "it may come back"
+    result = judge(state, 1.0, 300.0)
+    assert result is not None
+    assert (result.verdict, result.node, result.cause) == ("failed", "n1", Cause.DISK_SILENT)
+    assert "nfs4" in result.message
+
+
+def test_an_agent_that_a_signal_stopped_is_named_until_it_goes_on() -> None:
+    line = {"kind": "telemetry", "t": 100.0, "node": "n1"}
+    found = first({**line, "halted": "its agent is stopped by a signal (SIGSTOP)"})
+    assert (found.cause, found.node, found.lasting) == (Cause.STOPPED, "n1", True)
+    assert found.message.startswith("n1: its agent is stopped by a signal (SIGSTOP)")
+    goes_on = {**line, "t": 130.0}
+    assert inquest.findings(run_of({**line, "halted": "its agent"}, goes_on), 131.0) == []

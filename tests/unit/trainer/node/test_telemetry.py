@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -215,3 +216,21 @@ def test_nothing_runs_where_nothing_is_wanted_or_possible(tmp_path, monkeypatch,
 def test_the_key_of_the_nodes_exchange_is_not_written_down():
     told = telemetry.environment({"MUSTER_SHARE_KEY": "sesame", "MUSTER_NODE": "a"}, telemetry.Gpus({}))
     assert told["variables"] == {"MUSTER_NODE": "a"}
+
+
+def test_an_agent_that_a_signal_stopped_is_told_of_and_woken():
+    torchrun = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    with subprocess.Popen([sys.executable, "-c", torchrun], stdin=subprocess.PIPE) as agent:
+        wakes = telemetry.Wakes(agent.pid)
+        (child,) = waiting.until(lambda: [pid for pid in wakes._processes() if pid != agent.pid], "its child")
+        assert (wakes.look(0.0), wakes.news) == ({}, False)
+        for pid, words in ((agent.pid, "its agent"), (child, "its torchrun")):
+            os.kill(pid, signal.SIGSTOP)
+            waiting.until(lambda pid=pid: telemetry.state_of(pid) == "T", "the stop")
+            assert wakes.look(1.0) == {}, "a moment is no stop"
+            assert wakes.look(2.0)["halted"].startswith(f"{words} is stopped by a signal (SIGSTOP)")
+            assert wakes.news
+            wakes.look(1.0 + telemetry.WOKEN_S)
+            waiting.until(lambda pid=pid: telemetry.state_of(pid) != "T", "it to go on")
+            assert wakes.look(99.0) == {}
+        agent.communicate(b"\n")

@@ -1,0 +1,91 @@
+"""Which disk a process waits for, in a call that no signal ends: the file, and the file system it lies on.
+
+A dead NFS server, a FUSE program that does not answer, a broken disk: the kernel keeps the thread until they answer.
+The names come from /proc alone; a look at the file itself would wait as well. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_LONGEST = 1024
+_UNSEEN = "a disk or a network file system"
+
+
+def waiting(session: int) -> dict[tuple[int, int], str]:
+    """By process and thread of a rank's session: the disk that it waits for, in words."""
+    return {
+        (pid, thread): words_of(pid, thread)
+        for pid in _processes(session)
+        for thread in _threads(pid)
+        if _state(Path(f"/proc/{pid}/task/{thread}/stat"))[0] == "D"
+    }
+
+
+def words_of(pid: int, thread: int) -> str:
+    """`/data/x on /data (nfs4 server:/export)`, as far as the kernel tells it of the call that a thread is in."""
+    path = _path_of_call(pid, thread)
+    if path:
+        return f"{path}{_file_system(pid, path)}"
+    with suppress(OSError):
+        if (where := Path(f"/proc/{pid}/task/{thread}/wchan").read_text().strip()) not in ("", "0"):
+            return f"{_UNSEEN} (in the kernel's {where[:60]})"
+    return _UNSEEN
+
+
+def _processes(session: int) -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*"):
+        if _state(path / "stat")[1] == session:
+            yield int(path.name)
+
+
+def _threads(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    return []
+
+
+def _state(stat: Path) -> tuple[str, int]:
+    """The state of a process or a thread, and its session."""
+    with suppress(OSError, ValueError, IndexError):
+        fields = stat.read_text().rpartition(")")[2].split()
+        return fields[0], int(fields[3])
+    return "", 0
+
+
+def _path_of_call(pid: int, thread: int) -> str:
+    """The file of the system call that a thread is in: of its descriptor, or of the path that it was given."""
+    with suppress(OSError, ValueError, IndexError):
+        words = Path(f"/proc/{pid}/task/{thread}/syscall").read_text().split()
+        first, second = int(words[1], 16), int(words[2], 16)
+        if first < 1 << 20:
+            with suppress(OSError):
+                if (file := os.readlink(f"/proc/{pid}/fd/{first}")).startswith("/"):
+                    return file[:_LONGEST]
+        for pointer in (second, first):
+            if (path := _text_at(pid, pointer)).startswith("/"):
+                return path
+    return ""
+
+
+def _text_at(pid: int, pointer: int) -> str:
+    with suppress(OSError, ValueError, OverflowError), open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(pointer)
+        return memory.read(_LONGEST).partition(b"\0")[0].decode(errors="replace")
+    return ""
+
+
+def _file_system(pid: int, path: str) -> str:
+    """` on PLACE (TYPE SOURCE)`: the mount that has the longest part of the path."""
+    best, words = "", ""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace").splitlines():
+            before, _, after = line.partition(" - ")
+            place = re.sub(r"\\040", " ", before.split()[4])
+            if len(place) >= len(best) and f"{path}/".startswith(f"{place.rstrip('/')}/"):
+                best, words = place, " ".join(after.split()[:2])
+    return f" on {best} ({words})"[:200] if best else ""
