@@ -112,7 +112,7 @@ class ScriptCommand:
     torchrun takes `train.py ARGS`, `-m pkg.train ARGS`, and `--no-python PROGRAM ARGS` for a program on each rank.
 
     `processes`: ranks of each node; `nodes`: how many; `restarts`: how often ranks that fail are started again; None:
-    the command does not say. `notes`: sentences about words of it that are not used.
+    the command does not say. `notes`: sentences about words of it that are not used. `python`: it begins with `python`.
     """
 
     words: tuple[str, ...]
@@ -120,6 +120,15 @@ class ScriptCommand:
     nodes: int | None = None
     restarts: int | None = None
     notes: tuple[str, ...] = ()
+    python: bool = False
+
+    @property
+    def bare(self) -> bool:
+        """Whether it starts as it does by hand where it is the run's only rank: without torchrun's variables.
+
+        So it does where nobody asked for torchrun, and names the number of ranks neither here nor by --nproc.
+        """
+        return (self.python or self.words[:1] == (PER_NODE,)) and self.processes is None
 
     def asked_ranks(self, option: str) -> str:
         """The text of --nproc, or what torchrun's own option says. Raises UsageError if the two differ."""
@@ -181,6 +190,11 @@ def once_a_node(each: str, script: str) -> str:
             own = "where the braces are the script's own, put the command into a shell script: --each 'bash run.sh'"
             raise UsageError(f"--each: {{{name}}}: no such name", f"did you mean {{{meant}}}? {own}")
     return f"{PER_NODE} {each}" if each else script
+
+
+def as_given(words: Sequence[str], bare: bool) -> list[str]:
+    """A read command as it can be read again; `bare`: as ScriptCommand has it."""
+    return [*["python"] * (bare and words[:1] not in ([PER_NODE], (PER_NODE,))), *words]
 
 
 def as_option(words: list[str]) -> list[str]:
@@ -308,7 +322,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
         return _of_torchrun(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
     command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
     note = f"{python}: ignored; the run uses the Python of its image, or of this shell's environment"
-    return replace(command, notes=(note,)) if "/" in python else command
+    return replace(command, notes=(note,) if "/" in python else (), python=command.words[:1] != (PER_NODE,))
 
 
 def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCommand:
