@@ -2,6 +2,7 @@
 
     python -m benchmarks.own_worlds [--quick]
     OWN_WORLDS="processes standalone;mp.spawn" python -m benchmarks.own_worlds
+    OWN_WORLDS="rack-1+rack-2" python -m benchmarks.own_worlds              # on hosts
 
 Each form is `run.sh` behind `muster up --workers 1`, as processes and in containers. It is right if all ranks of its
 output are of one world, and named if the run fails and says so; `done` with two worlds is never right. The seconds go
@@ -198,7 +199,10 @@ def run(folder: Path, form: str, backend: str) -> Ran:
     if options.strip():  # a shell script too, with options of Muster's
         form, command = command, "bash run.sh"
     (folder / "run.sh").write_text(form + "\n")
-    line = [FAB, "--search-root", HOME, "up", "--backend", backend, "--workers", "1", "--rank", "all"]
+    where = ["up", "--backend", backend, "--workers", "1"]
+    if backend not in ("processes", "docker"):  # the names of two hosts, as MUSTER_SSH_CONFIG has them
+        where = ["deploy", "--hosts", backend.replace("+", ",")]
+    line = [FAB, "--search-root", HOME, *where, "--rank", "all"]
     line += [*options.split(), "--requirements", "no", "--", *command.split()]
     path = f"{HOME / '.venv/bin'}:{os.environ['PATH']}"
     process = subprocess.Popen(

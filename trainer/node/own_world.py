@@ -82,7 +82,7 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
     """For how many seconds the one who wrote `note` has waited at an address of its own, and whether that is in vain.
 
     Nothing where it does not wait, or where the run's own nodes meet. `noted`: all that its rank has noted. In vain
-    waits a launcher that no other node can reach, and that has not met anybody here either.
+    waits a launcher, or a rank of the run, that no other node can reach, and that has not met anybody here either.
     """
     others, meets, given = (
         note.get("launch", [0])[0] or note.get("joins", 0),
@@ -94,7 +94,8 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
         return 0.0, False
     if any("size" in each and each.get("t", 0.0) >= begun for each in noted):
         return 0.0, False
-    nobody = "launch" in note and is_local(meets) and (meets.endswith(":0") or not is_local(given))
+    is_of_run = "launch" in note or note.get("as_run") is True
+    nobody = is_of_run and is_local(meets) and (meets.endswith(":0") or not is_local(given))
     # A launcher that has started its ranks has met the others, or is the first of them.
     met = "launch" in note and _has_children(note["pid"])
     return (0.0 if met and not nobody else max(0.0, now - begun)), nobody and not met

@@ -108,7 +108,9 @@ def _alone(
         if waited >= (_VAIN_SECONDS if in_vain else _WAIT_SECONDS):
             where, fix = own_world.blame(note, script)
             why = f"it meets at {note['meets']}, and the run's nodes meet at {note['given']}"
-            fix = f"{fix}; where each node shall train alone: --nnodes=1 there, and --separate" if fix else _TORCH
+            if "launch" in note:
+                fix += "; where each node shall train alone: --nnodes=1 there, and --separate"
+            fix = fix.removeprefix("; ") or _TORCH
             return Alone(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
     if not (why := _unjoined(noted, lives, _hosts(lives))):
         return None

@@ -40,7 +40,10 @@ def of_join(init_method: str | None, world_size: int, store: Any) -> dict[str, A
     if store is None and url.startswith("env:") and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return {}
     size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
-    return {"joins": size, "meets": _address(url) if store is None else store_of(store), **whose()}
+    # By the run's own variables this is the rank of its node: it waits for those of the others.
+    as_run = world_size < 0 and os.environ.get("RANK") == str(slot(os.environ)["rank"])
+    about = {"joins": size, "meets": _address(url) if store is None else store_of(store), **whose()}
+    return {**about, "as_run": True} if as_run else about
 
 
 def store_of(store: Any) -> str:

@@ -109,6 +109,7 @@ def test_a_launcher_waits_in_vain_where_no_other_node_can_come():
     seconds, nobody = waiting(launch=[2, 2, 2], meets="localhost:0")
     assert (round(seconds), nobody) == (50, True)
     assert waiting(launch=[2, 2, 2], meets="127.0.0.1:29577") == (pytest.approx(50, abs=5), True)
+    assert waiting(joins=2, as_run=True, meets="127.0.0.1:29577") == (pytest.approx(50, abs=5), True)
     # Two nodes on one machine meet at its own address.
     _, nobody = waiting(launch=[2, 2, 2], meets="localhost:29577", given="127.0.0.1:29500")
     assert not nobody
