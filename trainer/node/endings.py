@@ -169,7 +169,7 @@ def _end_of(
 def _fault(end: Mapping[str, Any]) -> str:
     """The error that a process left; empty if it ended well."""
     if end["code"] is None:
-        return "it crashed as it ended"
+        return end["error"] or "it crashed as it ended"
     return "" if end["code"] in (DONE, _READER_LEFT) else end["error"] or f"it ended with code {end['code']}"
 
 

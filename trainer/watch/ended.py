@@ -122,7 +122,9 @@ def _script() -> str:
     argv = sys.orig_argv
     at = next((at for at, word in enumerate(argv) if at and (not word.startswith("-") or word in ("-m", "-c"))), 0)
     named = argv[at + 1] if argv[at] == "-m" and len(argv) > at + 1 else argv[at]
-    return masked("python -c" if named == "-c" else named)[-_WORD_MOST:] if at else "python"
+    if named == "-c":  # multiprocessing starts its children so, and gives them the words of their parent
+        named = sys.argv[0] if sys.argv[0] != "-c" else "python -c"
+    return masked(named)[-_WORD_MOST:] if at else "python"
 
 
 def _is_managed() -> bool:
