@@ -90,6 +90,7 @@ class End:
         path = os.path.join(self._outcome, f"end-{self.name}" if self.trains else f"last-{self.life}")
         line = {"t": time.time(), "process": self.name, "script": _script()}
         line |= {"error": self._error(), "thread": self._raised}
+        line |= {} if self.trains else {"shell": worlds.command_of(os.getpid())["shell"]}
         Path(path).write_text(json.dumps(line) + "\n")
         return path
 
