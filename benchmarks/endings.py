@@ -1,11 +1,13 @@
 """Ends of trainings that the code of what was started does not tell of: is `done` said of those that went well alone?
 
     python -m benchmarks.endings [--quick]        ONLY="tee": the cases with this word; BACKEND=docker: in
-                                               containers; HAND=0: without the rival; AT_ONCE=2: so many at a time
+                                               containers; HAND=0: without the rival; AT_ONCE=2: so many at a
+                                               time; INSIDE=1: two minutes for all
 
 Each case is a folder with a script or a shell script, given to `fab up`. Its truth is written beside it: `done`, or
 `failed`. Two fifths are drawn: a way to end, below a way to start. The rival is the code of the same words typed by
-hand, which is what a shell or torchrun alone says.
+hand, which is what a shell or torchrun alone says. INSIDE=1 runs shells and Pythons as a rank does, without `fab up` and with
+a stand-in for torch, whose import takes 3 s of each case; cases that need torch itself are left out.
 """
 
 # ruff: noqa: E501 (a script of several lines stands on one)
@@ -14,18 +16,24 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.figure import Row, alone, result, say
 from benchmarks.venv import HOME
+from muster.stop import UNASKED
+from trainer.node import endings, training_alone
 
 AT_ONCE, SEED, DRAWN = int(os.environ.get("AT_ONCE", "2")), 36, 24
+INSIDE = os.environ.get("INSIDE") == "1"
 TRAIN = """
 import ctypes, os, signal, subprocess, sys, threading, time
 if "usage" in sys.argv: raise SystemExit("train.py: no such option")
@@ -57,6 +65,38 @@ if __name__ == "__main__":
     if "saved" in sys.argv: open("out.pt", "w").write("x")
     print("trained", flush=True)
 """
+STAND_IN = {
+    "torch/__init__.py": """
+from . import optim, distributed
+class randn:
+    def __init__(self, *_): pass
+    def square(self): return self
+    def mean(self): return self
+    def backward(self): pass
+class nn:
+    class Linear:
+        def __init__(self, *_): pass
+        def __call__(self, _): return randn()
+        def parameters(self): return []
+class multiprocessing:
+    def spawn(go, words, nprocs):
+        import multiprocessing as mp
+        children = [mp.get_context("spawn").Process(target=go, args=(at, *words)) for at in range(nprocs)]
+        for child in children: child.start()
+        for child in children: child.join()
+        if any(child.exitcode for child in children): raise RuntimeError("a process failed")
+""",
+    "torch/distributed.py": "def is_initialized(): return False\n",
+    "torch/optim/__init__.py": "from .optimizer import SGD\n",
+    "torch/optim/optimizer.py": """
+hooks = []
+register_optimizer_step_post_hook = hooks.append
+class SGD:
+    def __init__(self, *_): pass
+    def zero_grad(self): pass
+    def step(self): [hook(self) for hook in hooks]
+""",
+}
 # How a training ends, and whether that is well.
 ENDS = {"": True, "early": True, "early hard": True, "raise": False, "code": False, "words": False, "hard": False,
         "kill": False, "term": False, "abort": False, "segv": False, "ctrl-c": False, "load": False}  # fmt: skip
@@ -85,6 +125,9 @@ def _shell(name: str, well: bool, text: str) -> Case:
     return Case(name, well, shell=text)
 
 
+LONG = "echo 'import train; train.train(steps=10**8)' > long.py\n"
+AGAIN = "echo 'import os, sys, train; train.train(); os.execv(sys.executable, [sys.executable, {}])' > a.py\npython a.py | cat"
+ENDLESS = "mp.get_context('spawn').Process(target=train.train, args=('', 10**8){}); p.start(); time.sleep(3); {}\n"
 BY_HAND = (
     _shell("probe fails, handled, then trains", True, "python -c 'raise ValueError(1)' || true\npython train.py"),
     _shell("probe that trains fails, then trains", True, "python train.py raise || true\npython train.py | tee out.log"),
@@ -142,6 +185,19 @@ BY_HAND = (
          "    except ValueError: return 1\nif __name__ == '__main__':\n    mp.Pool(2).map(go, ['raise', '', 'raise'])\n"),
     Case("preparation fails, handled", True,
          python=MAIN + "subprocess.run([sys.executable, '-c', 'raise ValueError(1)'])\n    train.train()\n"),
+    _shell("a training that timeout ends, asked for", True, LONG + "timeout 9 python long.py || true"),
+    _shell("a training that timeout ends, in a pipe", False, LONG + "timeout 9 python long.py | cat"),
+    _shell("becomes another program, well", True, AGAIN.format('"train.py"')),
+    _shell("becomes another program, failed", False, AGAIN.format('"train.py", "raise"')),
+    _shell("from standard input", False, "python - <<'E' | cat\nimport train\ntrain.train('raise')\nE"),
+    _shell("if, else", True, "if python train.py raise; then :; else python train.py; fi"),
+    _shell("the reader of a pipe leaves", True, "env -u PYTHONUNBUFFERED python -c 'import train; train.train(); print(1)' | true"),
+    _shell("nothing trains, and a failure is asked for", True, "python -c pass\npython -c 'raise ValueError' || true"),
+    _shell("a module in a shell in a shell", False, "bash -c 'bash -c \"python -m train raise | cat\"; true'"),
+    Case("a child that its script ends", True, python=MAIN + "import time; p = " + ENDLESS.format("", "p.terminate()")),
+    Case("a daemon of the script", True, python=MAIN + "import time; p = " + ENDLESS.format(", daemon=True", "")),
+    Case("a child is killed, not asked for", False,
+         python=MAIN + "p = mp.get_context('fork').Process(target=train.train, args=('kill',)); p.start(); p.join()\n"),
     Case("DataLoader workers", True, python=HEAD + "from torch.utils.data import DataLoader\nif __name__ == '__main__':\n"
          "    list(DataLoader(list(range(20)), num_workers=2)); train.train()\n"
          "    list(DataLoader(list(range(20)), num_workers=2, persistent_workers=True))\n"),
@@ -163,8 +219,9 @@ def measure(quick: bool) -> dict[str, Any]:
     cases = [*BY_HAND, *drawn(DRAWN)]
     only = os.environ.get("ONLY", "")
     cases = [case for case in (cases[::6] if quick else cases) if only in case.name]
+    cases = [case for case in cases if not INSIDE or not any(word in case.name for word in ("torchrun", "DataLoader"))]
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        said = list(threads.map(_said, cases))
+        said = list(threads.map(_said_inside if INSIDE else _said, cases))
     wrong = [f"{case.name}: {words}" for case, (words, _) in zip(cases, said, strict=True) if not _right(case, words)]
     hand = sum((code == 0) != case.well for case, (_, code) in zip(cases, said, strict=True))
     rows = [
@@ -184,13 +241,48 @@ def _right(case: Case, words: str) -> bool:
     return words.startswith("0") == case.well
 
 
+def _written(folder: Path, case: Case) -> list[str]:
+    """The words that run a case, whose files are in the folder from now on."""
+    for name, text in {"train.py": TRAIN, "run.sh": case.shell, "all.py": case.python}.items():
+        (folder / name).write_text(text)
+    return ["bash", "run.sh"] if case.shell else [sys.executable, "all.py"]
+
+
+def _said_inside(case: Case) -> tuple[str, int]:
+    """The code that torchrun would see, with the words of the agent, and the code of the case itself."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        folder = Path(name)
+        typed, outcome = _written(folder, case), folder / "outcome"
+        outcome.mkdir()
+        (outcome / UNASKED).touch()
+        for module, text in STAND_IN.items():
+            path = folder / "stand-in" / module
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": f"{folder / 'stand-in'}:{training_alone.SITE}"}
+        environment |= {"MUSTER_OUTCOME_DIR": str(outcome), "MUSTER_LIFE": f"0-0-{time.time_ns()}", "RANK": "0"}
+        environment |= {"LOCAL_RANK": "0", "MUSTER_LAUNCHER_RANKS": "1" if case.shell else ""}
+        # The name of torchrun's process, above which no shell is looked for.
+        above = ["-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[2:]))", "trainer.elastic.torchrun"]
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-E", *above, *typed], cwd=folder, env=environment, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        judged = endings.judged(process, environment)
+        code, by_hand = judged.wait(), process.returncode
+        words = ", ".join(endings.crash_of(outcome, 0, process.pid))
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    say(f"{case.name}: {code} ({'well' if case.well else 'failed'}), alone {by_hand}: {words}")
+    return f"{code} {words}", by_hand
+
+
 def _said(case: Case) -> tuple[str, int]:
     """Code and first words of `fab up`, and the code of the same words by hand."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
         folder = Path(name)
-        (folder / "train.py").write_text(TRAIN)
-        (folder / "run.sh").write_text(case.shell)
-        (folder / "all.py").write_text(case.python)
+        _written(folder, case)
         typed = "bash run.sh" if case.shell else "python all.py"
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path}

@@ -77,18 +77,18 @@ def _is_expected(failed: Trained, well: Iterable[Trained]) -> bool:
     What a program of Python's asks cannot be seen: there a trial is the same program once more. `timeout` may end it.
     """
     before = [each for each in well if each.ended < failed.began and (each.stepped or not failed.stepped)]
-    _, lines = own_world.shell_script(failed.shell, ()) if failed.shell else ("", [])
-    asked = _asks([line for _, line in lines], failed.script)
+    asked = _is_asked(failed.shell, failed.script)
     if asked is None:
         return any(each.script == failed.script for each in before)
     return asked and bool(before or failed.timed)
 
 
-def _asks(lines: Sequence[str], script: str) -> bool | None:
-    """Whether a shell's lines ask how this program ends (`if PROGRAM`, `PROGRAM || ...`, `PROGRAM; code=$?`).
+def _is_asked(shell: Sequence[str], script: str) -> bool | None:
+    """Whether a shell's text asks how this program ends (`if PROGRAM`, `PROGRAM || ...`, `PROGRAM; code=$?`).
 
-    None where they do not name the program.
+    None where it does not name the program. `shell`: its folder and its words.
     """
+    lines = [line for _, line in own_world.shell_script(shell, ())[1]] if shell else []
     name = re.compile(rf"(?<![\w.-]){re.escape(script)}(?![\w.-])")
     places = [(at, place) for at, line in enumerate(lines) for place in name.finditer(line)]
     for at, place in places:
@@ -119,7 +119,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> tuple
     if not program:
         return "", ""
     last = _end(outcome / f"last-{life}")
-    if last and (fault := _fault(last)):
+    if last and (fault := _fault(last)) and not _is_asked(last["shell"], last["script"]):
         return f"nothing trained below it, and {last['script']} failed", fault
     if last is None and (left := _left_behind(life, pid)):
         return f"{left}, which it started, has not ended", _NOBODY_WAITS
@@ -146,7 +146,7 @@ def _end_of(
     """How a process that trained ended, by what it left and by what is left of it."""
     own, _, began = process.partition("-")
     end, times = _end(outcome / f"end-{process}"), [each["t"] for each in notes if is_number(each.get("t"))]
-    shell = tuple(map(str, first["shell"])) if isinstance(first.get("shell"), list) else ()
+    shell = _strings(first.get("shell"))
     stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
     known = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
     if end:
@@ -169,12 +169,12 @@ def _end_of(
 def _fault(end: Mapping[str, Any]) -> str:
     """The error that a process left; empty if it ended well."""
     if end["code"] is None:
-        return "it crashed as it ended"
+        return end["error"] or "it crashed as it ended"
     return "" if end["code"] in (DONE, _READER_LEFT) else end["error"] or f"it ended with code {end['code']}"
 
 
 def _end(path: Path) -> dict[str, Any] | None:
-    """What a process left: `t`, `script`, `error`, `thread`, and its `code`; None without the byte for it."""
+    """What a process left, its `code` among it: None where the byte for that is missing. None if it left nothing."""
     with suppress(OSError, ValueError):
         with path.open("rb") as file:
             line, _, code = file.read(_MOST_BYTES).partition(b"\n")
@@ -184,8 +184,13 @@ def _end(path: Path) -> dict[str, Any] | None:
                 name: " ".join(str(row.get(name) or "").split()) for name in ("process", "script", "error", "thread")
             }
             words["script"] = Path(words["script"]).name
-            return {"t": float(row["t"]), **words, "code": code[0] if code else None}
+            shell = _strings(row.get("shell"))
+            return {"t": float(row["t"]), **words, "shell": shell, "code": code[0] if code else None}
     return None
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _left_behind(life: str, pid: int) -> str:

@@ -90,6 +90,7 @@ class End:
         path = os.path.join(self._outcome, f"end-{self.name}" if self.trains else f"last-{self.life}")
         line = {"t": time.time(), "process": self.name, "script": _script()}
         line |= {"error": self._error(), "thread": self._raised}
+        line |= {} if self.trains else {"shell": worlds.command_of(os.getpid())["shell"]}
         Path(path).write_text(json.dumps(line) + "\n")
         return path
 
@@ -122,7 +123,9 @@ def _script() -> str:
     argv = sys.orig_argv
     at = next((at for at, word in enumerate(argv) if at and (not word.startswith("-") or word in ("-m", "-c"))), 0)
     named = argv[at + 1] if argv[at] == "-m" and len(argv) > at + 1 else argv[at]
-    return masked("python -c" if named == "-c" else named)[-_WORD_MOST:] if at else "python"
+    if named == "-c":  # multiprocessing starts its children so, and gives them the words of their parent
+        named = sys.argv[0] if sys.argv[0] != "-c" else "python -c"
+    return masked(named)[-_WORD_MOST:] if at else "python"
 
 
 def _is_managed() -> bool:
