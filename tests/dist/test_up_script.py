@@ -296,7 +296,7 @@ def test_its_packages_are_installed_beside_the_torch_that_is_there(project, tmp_
     (folder / "run.sh").write_text("torchrun train.py\n")
     (folder / "requirements.txt").write_text("plain\nsourced\nasks\nwarns\ntorch\n")
     version = "import importlib.metadata\nimportlib.metadata.version('torch')\n"
-    own_words = "try:\n    import torch\nexcept ImportError:\n    raise SystemExit('PyTorch must be installed first')\n"
+    own_words = "import importlib.util\nassert importlib.util.find_spec('torch'), 'PyTorch must be installed first'\n"
     files = [
         index.wheel("plain", "1", "VALUE = 'plain'"),
         index.source("sourced", "1", "VALUE = 'sourced'", before="import torch\n"),

@@ -107,7 +107,7 @@ def test_a_server_on_this_host_is_no_download():
 
 def test_a_warning_that_an_error_follows_is_no_cause():
     warning = "2026-01-02 03:04:05: W odd/loader.cc:64] libodd.so.11: cannot open shared object file: No such file\n"
-    assert explain({"a": warning}).maybe[0] == "library-mismatch"
+    assert explain({"a": warning}).maybe[0] == "library-missing"
     assert explain({"a": f"{warning}node-3: something failed here\n"}).cause == ""
 
 
