@@ -13,8 +13,7 @@ from ..core.errors import DeployError
 from ..core.facts import RunFacts
 from ..core.text import amount, clock, duration, percent, several
 from ..run.environment import DEFAULT_RECIPE
-from ..run.events import Event
-from ..run.outcome import Result, untold
+from ..run.outcome import Result, downloads, untold
 from ..run.progress import State
 from ..run.rank_view import RankView
 
@@ -151,7 +150,7 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     left = {node: (files, size) for node, (files, size) in state.files_left.items() if files}
     # On hosts, each node has files of its own; on this machine they share a folder.
     unsaid = untold(state) if fetch else []
-    more = _downloads(state.remains) if fetch else ""
+    more = _stays(downloads(state)) if fetch else ""
     if not left:
         none = state.files_left and not unsaid
         wrote = (
@@ -167,13 +166,13 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     return f"{'; '.join(parts)}: {fetch}{more}"
 
 
-def _downloads(remains: Mapping[str, Event]) -> str:
-    """What a fetch leaves on the hosts: the bytes, and the option that brings them. `remains`: `kept` by node."""
-    stay = {node: event["downloads"] for node, event in remains.items() if event.get("downloads")}
-    if not stay:
+def _stays(by_node: Mapping[str, tuple[int, str]]) -> str:
+    """What a fetch leaves on the hosts: the bytes, and the option that brings them."""
+    if not by_node:
         return ""
-    only = shlex.quote(glob.escape(remains[next(iter(stay))].get("place") or "*"))
-    return f"; {amount(sum(stay.values()))} of downloads stay on {', '.join(stay)}: add --only {only}"
+    only = shlex.quote(glob.escape(next(iter(by_node.values()))[1] or "*"))
+    size = amount(sum(size for size, _ in by_node.values()))
+    return f"; {size} of downloads stay on {', '.join(by_node)}: add --only {only}"
 
 
 def error_lines(fault: DeployError) -> list[str]:

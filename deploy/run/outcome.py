@@ -162,6 +162,12 @@ def untold(state: State) -> list[str]:
     return [name for name in state.names if name not in state.files_left]
 
 
+def downloads(state: State) -> dict[str, tuple[int, str]]:
+    """By node, what a script left that can be had again: the bytes, and the folder of all of it."""
+    remains = state.remains.items()
+    return {node: (event["downloads"], event.get("place", "")) for node, event in remains if event.get("downloads")}
+
+
 def may_have_written(state: State) -> bool:
     """Whether a script left files, as far as anybody knows."""
     written = any(files for files, _ in state.files_left.values())

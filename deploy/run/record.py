@@ -23,7 +23,7 @@ from ..core.names import RunId, asked, node_name, run_id
 from ..core.program import MAKE, option
 from . import folders, own_files
 from .environment import IMAGE_USER, recipe_name
-from .outcome import Result
+from .outcome import Result, downloads
 from .progress import State
 from .story import Happening, Story
 
@@ -196,11 +196,6 @@ def give_to_image_user(run_dir: Path) -> None:
 def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
     """Write outcome.json and timeline.jsonl; returns the outcome. `seconds`: since this start."""
     values = state.evaluated.get("values", {})
-    downloads = {
-        node: [event["downloads"], event.get("place", "")]
-        for node, event in state.remains.items()
-        if event.get("downloads")
-    }
     outcome = {
         "t": round(time.time(), 3),
         "verdict": result.verdict,
@@ -218,7 +213,7 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
             if state.files_left
             else {}
         ),
-        **({"downloads": downloads} if downloads else {}),
+        **({"downloads": stay} if (stay := downloads(state)) else {}),
         **({"unread": state.unread} if state.unread else {}),
         **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
     }

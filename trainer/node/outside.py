@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +26,9 @@ _OURS = (
 # What tempfile, torch and multiprocessing call what they throw away themselves.
 _PASSING = re.compile(r"tmp[a-z0-9_]{8}|torchelastic_.*|torchinductor_.*|pymp-.*")
 # Of torch.hub: the name has the beginning of the content's digest.
-_DIGEST = re.compile(r".*-([0-9a-f]{8,64})\.\w+")
-_MOST_ENTRIES, _NAMED = 200_000, 3
+_DIGEST = re.compile(r".*/hub/checkpoints/[^/]*-([0-9a-f]{8,64})\.\w+", re.DOTALL)
+# The end of a run waits no longer than this for a look at each place.
+_LOOK_S, _NAMED = 3.0, 3
 
 
 @dataclass(frozen=True)
@@ -55,16 +58,18 @@ def look(since: float, run_folder: Path, root: Path = Path("/"), shared: Path = 
 
 def _files(top: Path, ours: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
     """The plain files on the disk of `top` that a user of the container has written; not below what is ours there."""
-    disk, folders, seen = top.stat().st_dev, [top], 0
-    while folders and seen < _MOST_ENTRIES:
+    disk, folders, until = top.stat().st_dev, [top], time.monotonic() + _LOOK_S
+    of_python = {sys.prefix, sys.base_prefix}
+    while folders and time.monotonic() < until:
         folder = folders.pop()
         try:
             entries = list(os.scandir(folder))
         except OSError:
             continue
-        seen += len(entries)
         for entry in entries:
             if _PASSING.fullmatch(entry.name) or (folder == top and ours.fullmatch(entry.name)):
+                continue
+            if entry.path in of_python:
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -78,7 +83,7 @@ def _files(top: Path, ours: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_res
 
 def _is_of_torch_hub(path: Path) -> bool:
     """Whether it is a file of a repository that torch.hub has unpacked, or holds what its name says."""
-    match = _DIGEST.fullmatch(path.name)
+    match = _DIGEST.fullmatch(str(path))
     if match is None:
         return path.name == "trusted_list" or any((above / "hubconf.py").exists() for above in path.parents)
     try:
