@@ -72,15 +72,8 @@ _NO_MATTER_BEHIND = re.compile(
 _OWN_ADDRESS = re.compile(r"(?:^|=)tcp://(?!\{)")
 # Options of torchrun that say where the nodes meet, or how ranks are watched over: Muster chooses all of it.
 _MEETING = (
-    "--node-rank",
-    "--master-addr",
-    "--master-port",
-    "--rdzv-backend",
-    "--rdzv-endpoint",
-    "--rdzv-id",
-    "--rdzv-conf",
-    "--local-addr",
-    "--monitor-interval",
+    *("--node-rank", "--master-addr", "--master-port", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
+    *("--rdzv-conf", "--local-addr", "--monitor-interval"),
 )
 _REFUSED = {
     "--role": "ranks of a run have one role",

@@ -34,8 +34,7 @@ _KILLED = (-signal.SIGKILL, SIGNALLED + signal.SIGKILL)
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED = 1000
-_MOST_SCALARS = 300
-_MOST_PATHS = 5
+_MOST_SCALARS, _MOST_PATHS = 300, 5
 # Ranks that stand still may move again, and stop again: the story has room for so many times.
 _STANDS = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
 _MOST_TOLD = 3

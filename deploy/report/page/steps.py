@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from ...core.text import several
 from . import units as words
 from .charts import Chart, Drawing, Series, draw
 from .data import StepTime
@@ -123,11 +124,11 @@ def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: boo
     means = [mean(rank, nodes.get(rank, ""), rows) for rank, rows in sorted(times.items())]
     waits = all(row.wait_known for rows in times.values() for row in rows)
     names = {part: name for part, name in (SCRIPT_NAMES if script else NAMES).items() if waits or part != "wait"}
-    told = round(min(sum(row.count for row in rows) for rows in times.values()))
+    steps_seen = round(min(sum(row.count for row in rows) for rows in times.values()))
     reports = min(map(len, times.values()))
-    enough = told >= FEWEST_STEPS and reports >= FEWEST_REPORTS
+    enough = steps_seen >= FEWEST_STEPS and reports >= FEWEST_REPORTS
     slow = {straggler.rank for straggler in stragglers(means)} if waits and enough else set[int]()
-    seen = f"{told:,} {'step' if told == 1 else 'steps'} in {reports} {'report' if reports == 1 else 'reports'}"
+    seen = f"{several(steps_seen, 'step')} in {several(reports, 'report')}"
     judged = f"{verdict(means)} Judged on {seen}." if enough else f"Too few steps to name a straggler: {seen}."
     by_interest = sorted(means, key=lambda rank: (rank.rank not in slow, rank.rank))
     return Section(

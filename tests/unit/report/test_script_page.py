@@ -135,7 +135,7 @@ def test_the_largest_files_are_named_and_what_was_sent_is_not(tmp_path):
     write(tmp_path / "sent.json", {"train.py": "digest"})
     shown = Page(run.build(tmp_path))
     names = ("work/ckpt.pt", "home/notes", "work/train.py", "work/.cache/x")
-    assert [bool(shown.having(href=name)) for name in names] == [True, True, False, False]
+    assert [bool(shown.having(href=name)) for name in names] == [True, True, False, True]
 
 
 @pytest.mark.parametrize(
