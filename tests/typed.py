@@ -134,10 +134,10 @@ def _look_again() -> None:
     from deploy.core import program
     from deploy.run import folders
 
-    folders.RUNS = Path.cwd() / "runs"
+    folders.RUNS, loaded = Path.cwd() / "runs", program.COMMAND
     command = next((word for word in sys.argv[1:] if word in ("up", "deploy", "agent", "export")), "deploy")
     for name, module in list(sys.modules.items()):
-        if name.startswith("deploy.") and getattr(module, "COMMAND", None) == program.COMMAND != command:
+        if name.startswith("deploy.") and getattr(module, "COMMAND", None) == loaded:
             module.COMMAND = command  # type: ignore[attr-defined]
 
 
