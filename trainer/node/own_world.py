@@ -29,6 +29,8 @@ _OPTIONS = (
     *("--rdzv-id", "--rdzv-conf", "--local-addr", "--num-machines", "--machine-rank", "--main-process-ip"),
     *("--main-process-port", "--same-network", "--num-nodes", "--hostfile", "--include"),
 )
+# Of these, the ones that say how many nodes there are.
+_DECIDE = ("--standalone", "--nnodes", "--num-machines", "--num-nodes")
 _LAUNCHERS = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed)\b")
 # A value that a shell takes only where there is none is no harm.
 _SETS = re.compile(r"\bMASTER_(?:ADDR|PORT)=(?!\"?\$\{?MASTER_)")
@@ -203,6 +205,7 @@ def _line_of(lines: Sequence[tuple[int, str]], command: Sequence[str], options: 
     starts = [(sum(word in line for word in own), -number, line) for number, line in lines if _LAUNCHERS.search(line)]
     starts = starts or [(sum(word in line for word in own), -number, line) for number, line in lines]
     score, number, line = max(starts, default=(0, 0, ""))
+    options = [each for each in options if each.replace("_", "-") in _DECIDE] or options
     if options and not any(option in line for option in options):
         return next(((at, text) for at, text in lines if any(option in text for option in options)), (-number, line))
     return (-number, line) if score or _LAUNCHERS.search(line) else (0, "")

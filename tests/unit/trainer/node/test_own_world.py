@@ -59,6 +59,12 @@ def test_the_line_of_a_shell_script_and_the_options_to_leave_out_are_named(tmp_p
     assert fix.startswith(f"leave {options} out there")
 
 
+def test_the_line_with_the_number_of_nodes_comes_before_one_that_says_where_they_meet(tmp_path):
+    script = "A=(--nnodes=${N:-1})\ntorchrun ${A[@]} --rdzv-endpoint=localhost:5 train.py"
+    command = (PYTHON, "/opt/bin/torchrun", "--nnodes=1", "--rdzv-endpoint=localhost:5", "train.py")
+    assert said(tmp_path, script, *command)[0] == "run.sh:1: A=(--nnodes=${N:-1})"
+
+
 def test_options_behind_the_script_are_its_own(tmp_path):
     where, fix = said(
         tmp_path, "torchrun train.py --nnodes 1", PYTHON, "/opt/bin/torchrun", "train.py", "--nnodes", "1"
