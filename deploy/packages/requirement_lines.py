@@ -12,17 +12,19 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 _COMMENT = re.compile(r"(^|\s)#.*$")
 # What ends a line for one reader and for another one does not, and what a terminal would act on.
 _ODD = re.compile(r"[^\t\n\r\x20-\x7e\u00a0-\u2027\u202f-\U0010ffff]")
+# Of one file, and letters of one line: a lock has 5,000 lines, and 500 hashes of a package are 40 kB.
+_MOST_LINES, _LONGEST = 20_000, 100_000
 _VARIABLE = re.compile(r"\$\{[^}]*\}?")
 
 
 def plain(content: bytes, path: str) -> bytes:
     """The file as UTF-8, each statement on the line where it begins, without comments.
 
-    Raises UsageError for what is no text, and for a variable: uv would put in those of the shell here.
+    Raises UsageError for what is no text, for very much of it, and for a variable: uv would put in those of the shell.
     """
     text = _decoded(content, path).replace("\r\n", "\n").replace("\r", "\n")
     written = list[str]()
-    begun, waiting = "", 0
+    begun, waiting, count = "", 0, 0
     for number, line in enumerate(text.split("\n"), 1):
         if odd := _ODD.search(line):
             raise UsageError(f"{path}:{number}: a line has the character {odd[0]!a}", "save it as plain UTF-8 text")
@@ -32,6 +34,10 @@ def plain(content: bytes, path: str) -> bytes:
             begun, waiting = f"{begun}{stripped[:-1]} " if begun else f"{stripped[:-1]} ", waiting + 1
             continue
         whole = " ".join(f"{begun}{stripped}".split())
+        count += bool(whole)
+        if count > _MOST_LINES or len(whole) > _LONGEST:
+            most = f"{_MOST_LINES:,} lines, or one of more than {_LONGEST:,} letters"
+            raise UsageError(f"{path}:{number - waiting}: more than {most}", "put less into the file")
         if variable := _VARIABLE.search(whole):
             raise UsageError(
                 f"{path}:{number - waiting}: {variable[0]}: Muster puts no variable of this shell into the file",
