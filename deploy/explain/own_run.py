@@ -32,7 +32,7 @@ ENTRIES = {
     Cause.NODE_LOST: "node-lost",
     Cause.CUT_OFF: "connection-cut",
     Cause.DISK_FULL: "disk-full",
-    Cause.DISK_SILENT: "disk-faulty",
+    Cause.DISK_SILENT: "disk-silent",
     Cause.ALONE: "trained-alone",
     Cause.CLOCK: "clock-skew",
     Cause.GPU_LOST: "gpu-lost",
