@@ -21,6 +21,7 @@ _OF = {
     "family-mixed host-unreachable link-local name-loopback no-route other-network rdma rdma-down rendezvous-dropped "
     "rendezvous-rejected same-hostname ssh-refused ssh-silent ssh-timeout",
     Cause.DISK_FULL: "disk-full disk-quota",
+    Cause.DISK_SILENT: "disk-silent",
     Cause.CLOCK: "clock-skew",
     Cause.GPU_LOST: "gpu-faulty gpu-hidden gpu-lost gpu-xid",
     Cause.ENDED: "cancelled preempted ssh-hangup stopped time-limit",

@@ -32,6 +32,7 @@ ENTRIES = {
     Cause.NODE_LOST: "node-lost",
     Cause.CUT_OFF: "connection-cut",
     Cause.DISK_FULL: "disk-full",
+    Cause.DISK_SILENT: "disk-silent",
     Cause.ALONE: "trained-alone",
     Cause.CLOCK: "clock-skew",
     Cause.GPU_LOST: "gpu-lost",
@@ -45,7 +46,7 @@ _RESTART = compiled(
 )
 _TROUBLE = compiled(
     r"was killed by|ended with code|failed with|st(?:ood|ands) still|do not agree|different places|out of memory|"
-    r"is out of sight|is paused|is stopped by|left early|is gone\b|did not answer|"
+    r"is out of sight|is paused|is stopped by|waits for a disk|left early|is gone\b|did not answer|"
     r"cannot (?:be reached|reach)|lost its connection"
 )
 _MOVES = compiled(r"^rank \d+ moves again$")

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _LONGEST = 1024
+# Waits for the server of a file system, in which a process seems to sleep until somebody tries to end it.
+_SERVERS = ("request_wait_answer", "fuse_", "rpc_wait", "nfs", "cifs_", "wait_for_response", "ceph_")
 _UNSEEN = "a disk or a network file system"
 
 
@@ -22,7 +24,7 @@ def waiting(session: int) -> dict[tuple[int, int], str]:
         (pid, thread): words_of(pid, thread)
         for pid in _processes(session)
         for thread in _threads(pid)
-        if _state(Path(f"/proc/{pid}/task/{thread}/stat"))[0] == "D"
+        if _state(Path(f"/proc/{pid}/task/{thread}/stat"))[0] == "D" or _wait_of(pid, thread).startswith(_SERVERS)
     }
 
 
@@ -31,10 +33,15 @@ def words_of(pid: int, thread: int) -> str:
     path = _path_of_call(pid, thread)
     if path:
         return f"{path}{_file_system(pid, path)}"
+    where = _wait_of(pid, thread)
+    return f"{_UNSEEN} (in the kernel's {where[:60]})" if where not in ("", "0") else _UNSEEN
+
+
+def _wait_of(pid: int, thread: int) -> str:
+    """The kernel's name for what a thread waits in; empty where we may not know it."""
     with suppress(OSError):
-        if (where := Path(f"/proc/{pid}/task/{thread}/wchan").read_text().strip()) not in ("", "0"):
-            return f"{_UNSEEN} (in the kernel's {where[:60]})"
-    return _UNSEEN
+        return Path(f"/proc/{pid}/task/{thread}/wchan").read_text().strip()
+    return ""
 
 
 def _processes(session: int) -> Iterator[int]:

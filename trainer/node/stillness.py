@@ -129,7 +129,8 @@ class Stillness:
             seen = self._ranks.get(life.rank)
             if seen and seen.pid == life.pid and seen.about:
                 last = seen.samples[-1][1]
-                asleep = not last.held and (last.stopped or _idle(seen.samples))
+                held = last.held or seen.about["doing"] == "disk"
+                asleep = not held and (last.stopped or _idle(seen.samples))
                 ranks.append(Standing(life, seen.about, asleep, seen.step, last.wakes))
         return ranks
 

@@ -91,7 +91,7 @@ class Wakes:
 
     def __init__(self, agent: int) -> None:
         self._agent, self._since = agent, dict[int, float]()
-        self.news = self._named = False
+        self.news = self._reported = False
 
     def look(self, now: float) -> dict[str, str]:
         """The field `halted` of a line, where one is stopped at a second look."""
@@ -101,7 +101,7 @@ class Wakes:
             with suppress(OSError):
                 os.kill(pid, signal.SIGCONT)
         name = next((stopped[pid] for pid, since in self._since.items() if now > since), "")
-        self.news, self._named = bool(name) != self._named, bool(name)
+        self.news, self._reported = bool(name) != self._reported, bool(name)
         return {"halted": f"{name} is stopped by a signal (SIGSTOP); {_WAKING}"} if name else {}
 
     def _processes(self) -> dict[int, str]:
