@@ -49,6 +49,8 @@ SCORES = {
 LINE = "2026-11-21 10:11:12,345 [rank{rank}] INFO epoch 3 step {step} loss 0.{step:07d} lr 3.0e-04 samples/s 1234.5\n"
 ERROR = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 EXCEPTIONS = {"exception", "script-error"}
+# Causes whose signs belonged to another one when the threads were labelled.
+SPLIT = {"library-missing": "library-mismatch"}
 
 
 def speed() -> tuple[float, float, str]:
@@ -90,7 +92,7 @@ WAYS: dict[str, Callable[[str], str]] = {
 def verdict(thread: threads.Thread, text: str) -> str:
     """right, wrong or not known."""
     cause = explain({"log": text}).cause or "unknown"
-    alike = EXCEPTIONS if cause in EXCEPTIONS else {cause}
+    alike = EXCEPTIONS if cause in EXCEPTIONS else {cause, SPLIT.get(cause, cause)}
     return "right" if alike & set(thread.causes) else "not known" if cause == "unknown" else "wrong"
 
 

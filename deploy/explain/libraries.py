@@ -8,7 +8,8 @@ from .patterns import compiled
 
 # What torch and CUDA bring: no package of the system has them, and a missing one is another version of theirs.
 _OF_TORCH = r"(?:torch|c10|caffe2|gloo|cuda|cudnn|cublas|cusparse|cusolver|cufft|curand|cupti|nccl|nv|mkl_|iomp)"
-PATTERN = rf"\b(lib(?!{_OF_TORCH})[\w.+-]{{1,80}}?\.so(?:\.\d{{1,4}}){{0,4}}): cannot open shared object file"
+# One with a path is of a package of Python's, not of the system.
+PATTERN = rf"(?<![\w./-])(lib(?!{_OF_TORCH})[\w.+-]{{1,80}}?\.so(?:\.\d{{1,4}}){{0,4}}): cannot open shared object file"
 _MISSING = compiled(PATTERN)
 _NAME = compiled(r"lib(?P<name>.+)\.so(?:\.(?P<number>[\d.]+))?")
 # Debian's and Ubuntu's packages whose names do not follow from the library's, as `package` makes them.
