@@ -32,14 +32,13 @@ died() {
     [ -z "$code" ] || printf '%s\n' "$mark died $code" || exit
 }
 disk() {
-    [ -w . ] && [ -x . ] || { echo closed; return; }
     df -Pk . 2>/dev/null | { read -r _; read -r _ size _ free _; [ "${size:-0}" = 0 ] || [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
 }
 newline=$(printf '\n.'); newline=${newline%.}
 # An engine that hangs must not keep the files from being read; once it is known to, it gets less time, so that the reader
 # hears from the host every few seconds and does not take it for silent.
 limit=$(command -v timeout) && limit="$limit 8"
-listen "$since"; life= away= round=0 disk=
+listen "$since"; life= away= round=0 disk= room=
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
 while echo "$mark ."; do
     over= more=
@@ -59,7 +58,8 @@ while echo "$mark ."; do
         life=$started ;;
     esac
     round=$((round % 8 + 1))
-    [ "$round" -gt 1 ] || room=$(disk)
+    # The node ends soon after its folder's rights: that is looked at in each round.
+    if ! { [ -w . ] && [ -x . ]; }; then room=closed; elif [ "$round" = 1 ] || [ "$room" = closed ]; then room=$(disk); fi
     [ "$room" = "$disk" ] || { disk=$room; printf '%s\n' "$mark disk $disk" || exit; }
     report nodes config.json environment.json ranks metrics*.jsonl telemetry scalars outcome
     [ -z "$more" ] || continue
