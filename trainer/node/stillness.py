@@ -155,8 +155,12 @@ class Stillness:
             return None
         if program and seen.program and program != seen.program:
             return {**about, "doing": "replaced", "program": Path(program).name[:100]}
-        if _does_nothing(seen.samples) and (disk := _disk(seen, life.pid)):
-            return {**about, **(describe(looks[-1], self._work) if looks else {}), "doing": "disk", "disk": disk}
+        if _does_nothing(seen.samples):
+            disk = _disk(seen, life.pid)
+            if disk:
+                return {**about, **(describe(looks[-1], self._work) if looks else {}), "doing": "disk", "disk": disk}
+            if seen.disks:  # the next look tells whether it was a moment's wait
+                return seen.about
         if not _idle(seen.samples):
             if looks and all(look.locked for look in looks) and stacks.stuck(looks):
                 return {**about, **describe(looks[-1], self._work)}
@@ -216,8 +220,8 @@ def _in_work(file: str, work: Path | None) -> str:
 
 
 def _stop(about: Mapping[str, Any] | None) -> str:
-    """Whether a signal or a debugger stops the rank; empty where neither does."""
-    return about["doing"] if about and about["doing"] in ("stopped", "traced") else ""
+    """Whether a signal, a debugger or a disk stops the rank; empty where none does."""
+    return about["doing"] if about and about["doing"] in ("stopped", "traced", "disk") else ""
 
 
 def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
