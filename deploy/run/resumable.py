@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from ..config import script as typed
 from ..core.errors import UsageError
+from ..core.names import run_ids
 from ..core.program import FAB, MAKE, option
 from . import record
 from .environment import recipe_name, script_name
@@ -119,8 +120,9 @@ def refuse_none(wanted: Asked, runs: Path, others: Collection[Path], flag: Flag)
 def refuse_unknown(wanted: str, runs: Path, flag: Flag, elsewhere: Collection[str] = ()) -> NoReturn:
     """Raise UsageError for an id that no run here has, nor any on the hosts (`elsewhere`), with those that are near."""
     here = sorted((path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()), key=record.started)
-    near = difflib.get_close_matches(wanted, {*elsewhere, *(path.name for path in here)}, _MOST_NAMED, 0.6)
-    meant = f"did you mean {described([runs / name for name in near], flag)}? " if near else ""
+    known = {str(run): record.path_of(run) for run in run_ids(elsewhere)} | {path.name: path for path in here}
+    near = [known[name] for name in difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)]
+    meant = f"did you mean {described(near, flag)}? " if near else ""
     newest = f"the newest here: {described(here[::-1], flag)}; " if here and not near else ""
     raise UsageError(f"{flag(wanted)}: no such run", f"{meant}{newest}`{MAKE} runs` lists those of this folder")
 
