@@ -1,6 +1,6 @@
-"""The long tests take turns: `make test` runs a fifth of each file of them a day, so each runs within five days.
+"""The long tests take turns: `make test` runs a tenth of each file of them a day, so each runs within ten days.
 
-All of them keep two cores busy for more than an hour. A test that holds a line of docs/security.md runs every
+All of them keep two cores busy for hours, and a day's share shall be over in 25 minutes with all the others. A test that holds a line of docs/security.md runs every
 day. `make test DRAW=all` runs all, and so does pytest without `--draw`.
 """
 
@@ -10,7 +10,7 @@ import datetime
 import zlib
 from collections import Counter
 
-SHARES = 5
+SHARES = 10
 LONG = ("tests/cluster/", "tests/dist/", "tests/image/", "tests/slurm/")
 
 
@@ -27,7 +27,7 @@ def _day(word):
 
 
 def left_out(items, day):
-    """The tests that have their turn on another day: in each file, four of five that may take turns."""
+    """The tests that have their turn on another day: in each file, nine of ten that may take turns."""
     if day == "all":
         return []
     turn, places, others = datetime.date.fromisoformat(day).toordinal(), Counter(), []
@@ -49,6 +49,6 @@ def lines(day, counts):
     total = sum(counts.values())
     rows = [f"{file}: {count}" for file, count in sorted(counts.items())]
     return [
-        f"{total} long tests have their turn within five days of {day}; all: make test DRAW=all",
+        f"{total} long tests have their turn within ten days of {day}; all: make test DRAW=all",
         *rows,
     ]
