@@ -1,7 +1,8 @@
 """The long tests take turns: `make test` runs a tenth of each file of them a day, so each runs within ten days.
 
-All of them keep two cores busy for hours, and a day's share shall be over in 25 minutes with all the others. A test that holds a line of docs/security.md runs every
-day. `make test DRAW=all` runs all, and so does pytest without `--draw`.
+All of them keep two cores busy for hours, and a day's share shall be over in 25 minutes with all the others. A test
+that holds a line of docs/security.md runs every day. `make test DRAW=all` runs all, and so does pytest without
+`--draw`.
 """
 
 from __future__ import annotations
