@@ -73,6 +73,15 @@ def rules(control):
     return [control.rack.root(host, "sh", "-c", "iptables-save | grep -v '^[#:]'") for host in control.hosts]
 
 
+def deployed(control, *options):
+    """A deploy over the overlay; again where a busy machine leaves its tunnel less than a rehearsal asks for."""
+    for _ in range(3):
+        done = control.deploy(*options, "--overlay")
+        if "all_reduce of 20 MB took" not in done.stderr or done.returncode == 0:
+            break
+    return done
+
+
 def test_hosts_of_which_two_do_not_reach_each_other_train_over_one_udp_port(control, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     with cut(control.rack):
@@ -80,7 +89,7 @@ def test_hosts_of_which_two_do_not_reach_each_other_train_over_one_udp_port(cont
         options = ("--folder", str(tmp_path), "--script", "train.py")
         refused = control.deploy(*options)
         assert refused.returncode == 3, "without an overlay no run is possible here"
-        done = control.deploy(*options, "--overlay")
+        done = deployed(control, *options)
         assert done.returncode == 0, done.stderr
         assert "rack-2 and rack-3 through rack-1" in done.stderr
         assert "rehearsed" in done.stderr
