@@ -9,7 +9,6 @@ import hashlib
 import io
 import mmap
 import re
-import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import IO, Any
@@ -73,7 +72,7 @@ def _read(file: str, content: Content, shown: str) -> Wheel:
     hint = "name a wheel as an index has it: NAME-VERSION-py3-none-any.whl"
     try:
         fields = inside.described(file, _opened(content), len(content))
-    except (Stop, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as fault:
+    except (Stop, *inside.UNREADABLE) as fault:
         raise UsageError(f"{shown}: no wheel that can be read: {getattr(fault, 'words', fault)}", hint) from fault
     digest = hashlib.sha256(content).hexdigest()
     python = fields["python"] if re.fullmatch(r"[\w\s.,<>=!~*]*", fields["python"]) else ""

@@ -653,11 +653,14 @@ def bomb(kind):
         whole.writestr("trc-1.0.dist-info/METADATA", head)
         if kind == "two":
             whole.writestr("TRC-1.0.dist-info/METADATA", head + "Requires-Dist: priv @ file:///priv.whl\n")
-    return made.getvalue() if kind != "cut" else made.getvalue()[:100]
+    content = made.getvalue()
+    at = content.find(b"METADATA") + len(b"METADATA")
+    damaged = content[:at] + bytes(letter ^ 0xA5 for letter in content[at : at + 24]) + content[at + 24 :]
+    return {"cut": content[:100], "damaged": damaged}.get(kind, content)
 
 
 @pytest.mark.holds("addresses-asked")
-@pytest.mark.parametrize("kind", ["entries", "long", "packed", "needs", "two", "cut"])
+@pytest.mark.parametrize("kind", ["entries", "long", "packed", "needs", "two", "cut", "damaged"])
 @pytest.mark.parametrize("line", ["trc @ {at}/{name}", "./{name}"])
 def test_a_wheel_that_cannot_be_read_within_limits_is_refused(bring, elsewhere, kind, line):
     place, files = elsewhere

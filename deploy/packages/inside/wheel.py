@@ -22,6 +22,8 @@ _MOST_PACKED, _MOST_UNPACKED, _MOST_FILES = 2 << 30, 4 << 30, 50_000
 _MOST_DIRECTORY, _MOST_TEXT, _MOST_NEEDS, _PIECE = 16 << 20, 4 << 20, 2000, 1 << 20
 # A library unpacks to five times its bytes. A small file that unpacks to very much is no package.
 _MOST_TIMES, _ALWAYS_UNPACKED, _MOST_LINES, _LONGEST_NAME = 50, 64 << 20, 20_000, 250
+# What zipfile raises for what is no archive, or a damaged one.
+UNREADABLE = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error)
 _WHEEL = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._]*)-([A-Za-z0-9][A-Za-z0-9._!+]*)(-[0-9][A-Za-z0-9._]*)?(-[A-Za-z0-9_.]+){3}\.whl"
 )
@@ -65,7 +67,7 @@ def remake(built: Path, out: Path, editable: Editable | None = None) -> Wheel:
                     out, _pointing(whole, infos, named, editable), f"{named[1]}-{named[2]}-py3-none-any.whl", head
                 )
             return _written(out, ((info, whole) for info in infos), built.name, head)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as fault:
+    except UNREADABLE as fault:
         raise Stop(FAILED, f"its build made {built.name}, which cannot be read: {fault}") from fault
 
 
