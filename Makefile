@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUN ?= latest
 # Through the environment, so that quotes in ARGS reach fab as they are.
-export HOSTS WORKERS BACKEND SCRIPT FOLDER RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT
+export HOSTS WORKERS BACKEND SCRIPT FOLDER RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT IN
 # Some machines forbid Python to keep what it has compiled. Tests start Python hundreds of times: they keep it.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -23,7 +23,8 @@ TAKES_preflight := HOSTS WORKERS BACKEND JSON
 TAKES_runs := JSON
 TAKES_report := RUN
 TAKES_image := TARGET CPU_BASE GPU_BASE PIP_FIND_LINKS SSL_CERT_FILE UV_DEFAULT_INDEX
-TAKES_test := DRAW WIDE_RACK
+TAKES_test := WIDE_RACK
+TAKES_test-all := WIDE_RACK IN
 TAKES_fuzz := SECONDS SEED COUNT
 TAKES_gpu-check := ARGS
 TAKES_rack := RACK NODES STORE JUMP DEBIAN CLOSED_TO
@@ -43,7 +44,7 @@ endif
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up preflight down runs report image test quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
+.PHONY: help up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -77,14 +78,16 @@ image: ## build the image for local containers
 
 # Three processes keep two cores busy; with four cores or more, the third rack need not wait for one of them.
 AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" -ge 4 && echo 4 || echo 3)
+SIDE_BY_SIDE := -n $(AT_ONCE) --dist loadscope --no-loadscope-reorder
 
-# Of the long tests, those whose turn it is today (tests/draw.py).
-DRAW ?= $(shell date -u +%Y-%m-%d)
-
-# The laboratory measures delays: it stands alone.
-test: $(VENV)/.ready-dev ## the tests, and what was skipped; DRAW=all: also those that have their turn on another day
-	@$(BIN)/python -m pytest -n $(AT_ONCE) --dist loadscope --no-loadscope-reorder --draw=$(DRAW) --ignore tests/lab tests
+# Of the long tests, `make test` runs those of tests/tiers.py. The laboratory measures delays: it stands alone.
+test: $(VENV)/.ready-dev ## the same tests each day, in 25 minutes; and what was skipped, and left to test-all
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --daily --ignore tests/lab tests
 	@$(BIN)/python -m pytest tests/lab
+
+test-all: $(VENV)/.ready-dev ## all tests, in an hour and more; IN=tests/cluster: those of a folder or file
+	@if [ -n "$$IN" ]; then $(BIN)/python -m pytest $(SIDE_BY_SIDE) "$$IN"; else \
+		$(BIN)/python -m pytest $(SIDE_BY_SIDE) --ignore tests/lab tests && $(BIN)/python -m pytest tests/lab; fi
 
 fuzz: $(VENV)/.ready-dev ## answers of hosts made wrong, for SECONDS=120, against every parser of them; SEED=, COUNT= for each
 	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \

@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 from deploy.config import consent
 from deploy.engine import client
 from deploy.report.console import Console
-from tests import draw
+from tests import tiers
 
 HOME = Path(__file__).resolve().parent
 
@@ -31,14 +31,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Fixtures that skip where there is no Docker engine, or no root.
 _MACHINES = {"docker", "laboratory"}
-# How many tests of each file have their turn on another day.
+# How many tests of each file `make test` leaves to `make test-all`.
 _LEFT_OUT = pytest.StashKey[Counter]()
 
 
 def pytest_addoption(parser):
     """`make quick` asks for the one, `make test` for the other."""
     parser.addoption("--quick", action="store_true", help="only tests that need neither torch, Docker nor root")
-    draw.add_option(parser)
+    tiers.add_option(parser)
 
 
 def pytest_configure(config):
@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(config, items):
         ]
         config.hook.pytest_deselected(items=needy)
         items[:] = [item for item in items if item not in needy]
-    others = set(draw.left_out(items, config.getoption("draw")))
+    others = set(tiers.left_out(items) if config.getoption("daily") else [])
     config.hook.pytest_deselected(items=list(others))
     items[:] = [item for item in items if item not in others]
     config.stash[_LEFT_OUT] = Counter(item.nodeid.partition("::")[0] for item in others)
@@ -109,9 +109,9 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """What has its turn on another day is said beside what was skipped."""
-    for line in draw.lines(config.getoption("draw"), config.stash.get(_LEFT_OUT, {})):
-        terminalreporter.write_line(f"DRAWN LATER {line}")
+    """What was left to `make test-all` is said beside what was skipped."""
+    for line in tiers.lines(config.stash.get(_LEFT_OUT, {})):
+        terminalreporter.write_line(f"LEFT TO TEST-ALL {line}")
 
 
 # What shares an engine's images, or the runs of this checkout, runs in one process; other files run beside it.

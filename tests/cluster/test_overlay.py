@@ -160,7 +160,7 @@ def test_neither_ctrl_c_nor_a_kill_of_an_end_leaves_anything(control):
         starting.send_signal(signal.SIGINT)
         starting.wait(60)
         assert not left(control), "Ctrl-C before the start removes it at once"
-        assert control.deploy(*forever(), "--overlay", "--detach").returncode == 0
+        assert deployed(control, *forever(), "--detach").returncode == 0
         control.rack.on(control.hosts[1], f"docker kill --signal KILL {end_there(control, control.hosts[1])}")
         ended = control.fab("attach", "--run", control.run)
         assert ended.returncode == 1
@@ -171,7 +171,7 @@ def test_neither_ctrl_c_nor_a_kill_of_an_end_leaves_anything(control):
 @pytest.mark.holds("overlay-right")
 @pytest.mark.holds("overlay-keys")
 def test_an_end_has_one_right_and_its_key_in_its_memory_alone_and_down_leaves_nothing(control):
-    assert control.deploy(*forever(), "--overlay", "--detach").returncode == 0
+    assert deployed(control, *forever(), "--detach").returncode == 0
     host = control.hosts[1]
     made = end_there(control, host)
     form = "{{.HostConfig.CapAdd}} {{.HostConfig.CapDrop}} {{.HostConfig.Privileged}} {{json .Mounts}}"

@@ -44,7 +44,7 @@ def test_a_variable_that_a_target_does_not_take_is_refused_with_those_that_it_ta
         ("image", "rack", "TARGET=cpu", "NODES=2"),
         ("rack-down", "RACK=wide", "ALL=1"),
         ("fuzz", "SECONDS=1", "SEED=2", "COUNT=3"),
-        ("test", "DRAW=all"),
+        ("test-all", "IN=tests/cluster"),
         ("gpu-check", "ARGS=--x"),
     ],
 )

@@ -1,6 +1,6 @@
 """Who brought a world of its own is named by the line that says it, with what to change there."""
 
-import os
+import subprocess
 import time
 
 import pytest
@@ -106,12 +106,20 @@ def test_an_address_that_others_may_reach_is_not(address):
     assert not is_local(address)
 
 
-def waiting(*noted, **note):
-    start = {"t": time.time() - 50, "pid": os.getpid(), "given": "10.0.0.1:29500", **note}
-    return waits(start, noted, time.time())
+@pytest.fixture
+def waiting():
+    """How long a process that lives, and has started none itself, waits for the nodes of a note."""
+    with subprocess.Popen(["sleep", "infinity"]) as process:
+
+        def ask(*noted, **note):
+            start = {"t": time.time() - 50, "pid": process.pid, "given": "10.0.0.1:29500", **note}
+            return waits(start, noted, time.time())
+
+        yield ask
+        process.kill()
 
 
-def test_a_launcher_waits_in_vain_where_no_other_node_can_come():
+def test_a_launcher_waits_in_vain_where_no_other_node_can_come(waiting):
     seconds, nobody = waiting(launch=[2, 2, 2], meets="localhost:0")
     assert (round(seconds), nobody) == (50, True)
     assert waiting(launch=[2, 2, 2], meets="127.0.0.1:29577") == (pytest.approx(50, abs=5), True)
@@ -121,7 +129,7 @@ def test_a_launcher_waits_in_vain_where_no_other_node_can_come():
     assert not nobody
 
 
-def test_who_meets_where_the_run_meets_or_has_met_or_needs_nobody_waits_for_none():
+def test_who_meets_where_the_run_meets_or_has_met_or_needs_nobody_waits_for_none(waiting):
     assert waiting(launch=[2, 2, 2], meets="10.0.0.1:29500") == (0.0, False)
     assert waiting({"size": 4, "t": time.time()}, launch=[2, 2, 2], meets="localhost:0") == (0.0, False)
     assert waiting(launch=[1, 1, 2], meets="localhost:0") == (0.0, False)

@@ -1,0 +1,34 @@
+"""Of the long tests, those that `make test` runs: the first test of each file, and each that holds a promise.
+
+All of them keep two cores busy for more than an hour, and `make test` shall be over in 25 minutes. It runs the same
+tests each day, so that a red one is red because of a change. The first test of a file is the one that says most.
+`make test-all` runs all, and so does pytest without `--daily`. docs/decisions/0119 has what was measured.
+"""
+
+from __future__ import annotations
+
+LONG = ("tests/cluster/", "tests/dist/", "tests/image/", "tests/slurm/")
+
+
+def add_option(parser):
+    """`make test` asks for it."""
+    parser.addoption("--daily", action="store_true", help="of the long tests, the first of each file and the promises")
+
+
+def left_out(items):
+    """The long tests that are neither the first of their file nor hold a promise."""
+    files, others = set(), []
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        if not file.startswith(LONG) or item.get_closest_marker("holds"):
+            continue
+        if file in files:
+            others.append(item)
+        files.add(file)
+    return others
+
+
+def lines(counts):
+    """What was left out, in lines; `counts` by file."""
+    rows = [f"{file}: {count}" for file, count in sorted(counts.items())]
+    return [f"{sum(counts.values())} long tests; all of them: make test-all", *rows] if rows else []

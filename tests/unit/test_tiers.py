@@ -1,0 +1,33 @@
+"""`make test` runs the same tests each day, and says what it leaves to `make test-all`."""
+
+from dataclasses import dataclass
+
+from tests import tiers
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a tier looks at of a test."""
+
+    nodeid: str
+    marks: tuple[str, ...] = ()
+
+    def get_closest_marker(self, name):
+        return name if name in self.marks else None
+
+
+FIRST = [Item("tests/cluster/test_a.py::test_1"), Item("tests/dist/test_c.py::test_1[a]")]
+MORE = [Item("tests/cluster/test_a.py::test_2"), Item("tests/dist/test_c.py::test_1[b]")]
+PROMISE = Item("tests/cluster/test_a.py::test_claim", ("holds",))
+SHORT = [Item("tests/unit/test_d.py::test_1"), Item("tests/unit/test_d.py::test_2")]
+
+
+def test_of_long_files_the_first_test_and_each_promise_run_every_day():
+    assert tiers.left_out([PROMISE, *FIRST, *MORE, *SHORT]) == MORE
+
+
+def test_what_is_left_out_is_said():
+    assert tiers.lines({}) == []
+    first, row = tiers.lines({"tests/dist/test_c.py": 5})
+    assert "make test-all" in first
+    assert row == "tests/dist/test_c.py: 5"
