@@ -3,11 +3,11 @@
     git worktree add --detach ../before COMMIT; ln -s "$PWD/.venv" ../before/.venv
     python -m benchmarks.beside ../before [--pairs 10] [--only status,push]
 
-Four jobs: `fab status`; `fab push` of a folder with one changed file; `fab deploy` of a script to its first step;
-`fab push` of a folder whose packages have to be installed again. Turns are before, now, now, before. Each job is
-counted as well as timed: logins and commands at the hosts' sshd (round trips), processes that this machine's kernel
-started meanwhile (the hosts are containers here: theirs too), bytes over the hosts' networks, CPU seconds of the
-command. Times of a busy machine mean nothing, counts of it little: run it alone.
+Five jobs: `fab status`; `fab push` of a folder with one changed file; `fab deploy` of a script to its first step;
+`fab push` of a folder whose packages have to be installed again, from wheels, and from one that is built. Turns are
+before, now, now, before. Each job is counted as well as timed: logins and commands at the hosts' sshd (round trips),
+processes that this machine's kernel started meanwhile (the hosts are containers here: theirs too), bytes over the
+hosts' networks, CPU seconds of the command. Times of a busy machine mean nothing, counts of it little: run it alone.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from benchmarks.first_step import BASE, SCRIPT
 from benchmarks.venv import HOME
 
 NODES, MOST = 3, 1.05
-# Two with nothing but a wheel each, one of them with a need of its own.
-NEEDS = "einops==0.8.1\nfire==0.7.0\n"
+# Two wheels, one of them with a need of its own; and a version that there is no wheel of.
+NEEDS, BUILT = "einops==0.8.1\nfire==0.7.1\n", "fire==0.7.0\n"
 _SSHD = "echo LogLevel VERBOSE >/etc/ssh/sshd_config.d/beside.conf; pkill -HUP -o -x sshd"
 _STARTED = re.compile(r"^processes (\d+)$", re.MULTILINE)
 
@@ -105,15 +105,21 @@ def jobs(contender: Contender, folder: Path) -> dict[str, Callable[[], None]]:
         sent = ("--image", contender.image, "--folder", str(folder), "--requirements", "no")
         contender.fab("deploy", *sent, "--script", "train.py", "--run", run)
 
-    def packages() -> None:
-        change(f"# {uuid.uuid4().hex}\n{NEEDS}")
+    def packages(needs: str) -> None:
+        change(f"# {uuid.uuid4().hex}\n{needs}")
         for name in contender.rack.names:
             contender.rack.on(
                 name, "docker volume ls -q --filter label=muster.packages | xargs -r docker volume rm >&2"
             )
         contender.fab("push", "--image", contender.image, "--folder", str(folder))
 
-    return {"status": lambda: contender.fab("status"), "push": push, "first step": deploy, "packages": packages}
+    return {
+        "status": lambda: contender.fab("status"),
+        "push": push,
+        "first step": deploy,
+        "packages": lambda: packages(NEEDS),
+        "built": lambda: packages(BUILT),
+    }
 
 
 def measure(before: Path, pairs: int, only: Sequence[str]) -> bool:
