@@ -158,6 +158,9 @@ class Command(Task):  # type: ignore[misc]
         self.help = help  # invoke removes an option from this list once it has shown it
         if not {"--help", "-h"} & set(sys.argv[1:]):
             return arguments
+        for argument in arguments:
+            if argument.positional:
+                argument.default = ""  # else invoke asks for the word before it shows the help
         return [argument for argument in arguments if str(argument.name).replace("_", "-") not in self.hidden]
 
 

@@ -58,7 +58,7 @@ class _AnyNumber(Command):
         first, *options = list[Argument](super().get_arguments(ignore_unknown_help))
         after = sys.argv[sys.argv.index("explain") + 1 :] if "explain" in sys.argv[1:] else []
         if any(word in ("--help", "-h") for word in after):
-            return options
+            return [first, *options]
         words = [word for word in after if word == _STDIN or not word.startswith("-")]
         return [first, *(Argument(name=f"file-{n}", positional=True) for n in range(2, len(words) + 1)), *options]
 

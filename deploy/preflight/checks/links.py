@@ -178,10 +178,10 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
         if wrong:
             who = wrong[0].host or "something that is not our probe"
             cells = tuple(dict.fromkeys((link.source, link.target) for link in wrong))
-            callers = {source for source, _ in cells}
+            callers = tuple(dict.fromkeys(source for source, _ in cells))
             # Of two hosts nobody can tell whether the caller's calls are led elsewhere, or the other's address is.
             hosts = (target, *callers) if len(answers.hosts) == 2 else (target,)
-            text = f"{who} answers at {target}'s address {wrong[0].address}, as {listed(tuple(callers))} calls it"
+            text = f"{who} answers at {target}'s address {wrong[0].address}, as {listed(callers)} calls it"
             look = f"ip neigh show {wrong[0].address}; sudo iptables -t nat -S OUTPUT"
             fix = f"find it, on {wrong[0].source}: {look}; is it a proxy, or a second host?"
             needed = any({"rendezvous", "store"} & set(link.kinds) for link in wrong)
