@@ -1,0 +1,25 @@
+"""A golden output: what a user sees, recorded in `tests/golden/outputs/`, and compared line by line.
+
+`GOLDEN=write python -m pytest tests/golden` records anew. Do that in a commit of its own, which says what a user gains.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+OUTPUTS = Path(__file__).with_name("outputs")
+_SHOWN = 60
+
+
+def hold(name: str, text: str) -> None:
+    """Compare with the recorded output of that name. Raises AssertionError with the lines that differ."""
+    file, text = OUTPUTS / name, text.rstrip("\n") + "\n"
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(text)
+        return
+    was = file.read_text() if file.exists() else ""
+    changed = list(difflib.unified_diff(was.splitlines(), text.splitlines(), "recorded", "now", lineterm="", n=1))
+    more = [f"... and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+    assert not changed, "\n".join([f"{name} is not what was recorded:", *changed[:_SHOWN], *more])

@@ -1,0 +1,46 @@
+"""Each command with its options and what they mean, whatever the layout of the help."""
+
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.golden.held import hold
+
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+# An option, its value, and its meaning; a line that goes on with the meaning stands deeper.
+_OPTION, _MORE = re.compile(r"^ {2}(-\S.*?)(?: {2,}(.*))?$"), re.compile(r"^ {4,}(\S.*)$")
+
+
+def printed(*words):
+    done = subprocess.run([FAB, *words], cwd=HOME, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def described(text):
+    """The help in lines: its words, and for each option one line with all that it means."""
+    lines = []
+    for line in filter(str.strip, text.splitlines()):
+        option, more = _OPTION.match(line), _MORE.match(line)
+        if option:
+            lines.append(f"{' '.join(option[1].split())}: {option[2] or ''}".rstrip())
+        elif more and lines and lines[-1].startswith("-"):
+            lines[-1] += f" {more[1]}"
+        else:
+            lines.append(" ".join(line.split()))
+    return lines
+
+
+def test_each_command_has_its_options_and_their_meaning():
+    listed = printed("--list")
+    names = re.findall(r"^ {2,}([a-z][a-z-]*)(?: {2,}|$)", listed, re.MULTILINE)
+    assert len(names) > 20
+    with ThreadPoolExecutor(3) as pool:
+        helps = dict(zip(names, pool.map(lambda name: printed(name, "--help"), names), strict=True))
+    lines = []
+    for name in sorted(names):
+        lines += [f"== {name}", *described(helps[name])]
+    hold("help.txt", "\n".join(lines))
