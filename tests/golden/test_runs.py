@@ -1,6 +1,5 @@
 """What is shown of the runs that earlier versions left: their list, their page, an explanation, as text and as JSON."""
 
-import json
 import os
 import shutil
 import subprocess
