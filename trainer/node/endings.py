@@ -107,6 +107,13 @@ def nobody_trained(outcome: Path) -> bool:
     return not any("script" in note for note in training_alone.notes(outcome))
 
 
+def not_known(outcome: Path) -> str:
+    """A script that has torch loaded and of whose end nothing is known; empty if there is none."""
+    unknown = {note.get("process") for note in training_alone.notes(outcome) if note.get("how") == ""}
+    notes = (note for note in training_alone.notes(outcome) if note.get("process") in unknown and "script" in note)
+    return next((Path(str(note["script"])).name for note in notes), "")
+
+
 def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> tuple[str, str]:
     """Who failed where a rank ended with 0, and the error in words; both empty if nobody did.
 

@@ -98,15 +98,17 @@ class Unseen:
 
     def _watch(self, pid: int, name: str, ends_others: bool) -> None:
         """Note how the process ended, as soon as it has."""
+        code = None
+        with suppress(OSError):  # it has just gone, or this container forbids handles
+            code = _code_of(pid)
+        about = {"pid": pid, "process": name, "t": time.time()}
         with suppress(OSError):
-            code, ended = _code_of(pid), time.time()
-            about = {"pid": pid, "process": name, "t": ended}
             if code is not None and code < 0 and ends_others:
                 (self._outcome / f"killed-{pid}").touch()
             if code is None or code < 0:
                 self._note(**about, how="" if code is None else f"was killed by {_name(-code)}")
                 return
-            line = json.dumps({"t": ended, "process": name, "script": "", "error": "", "thread": ""})
+            line = json.dumps({**about, "script": "", "error": "", "thread": ""})
             (self._outcome / f"end-{name}").write_bytes(line.encode() + b"\n" + bytes([code]))
 
     def _note(self, **about: object) -> None:
