@@ -95,7 +95,7 @@ def _value(secret: Secret) -> str:
 def _secret(text: str) -> Secret:
     name, equals, file = text.partition("=")
     if not values.VARIABLE.fullmatch(name):
-        raise UsageError("--secret: not the name of a variable", "--secret NAME, or --secret NAME=FILE")
+        raise UsageError("--secret: not the name of a variable", "export NAME=...; then: --secret NAME")
     # The text after = is not shown: it may be the secret itself.
     if equals and not os.path.isfile(os.path.expanduser(file)):
         raise UsageError(
