@@ -1,7 +1,7 @@
 """Ends of trainings that the code of what was started does not tell of: is `done` said of those that went well alone?
 
     python -m benchmarks.endings [--quick]        ONLY="tee": the cases with this word; BACKEND=docker: in
-                                               containers; HAND=0: without the rival; AT_ONCE=2: so many at a
+                                               containers, BACKEND=HOST: on that host; HAND=0: without the rival; AT_ONCE=2: so many at a
                                                time; INSIDE=1: two minutes for all
 
 Each case is a folder with a script or a shell script, given to `fab up`. Its truth is written beside it: `done`, or
@@ -193,6 +193,8 @@ BY_HAND = (
     _shell("if, else", True, "if python train.py raise; then :; else python train.py; fi"),
     _shell("the reader of a pipe leaves", True, "env -u PYTHONUNBUFFERED python -c 'import train; train.train(); print(1)' | true"),
     _shell("nothing trains, and a failure is asked for", True, "python -c pass\npython -c 'raise ValueError' || true"),
+    _shell("killed before its first step", False,
+           "echo 'import os, torch; os.kill(os.getpid(), 9)' > load.py\npython load.py | tee out.log"),
     _shell("a path of its own, failed", False, "PYTHONPATH=. python train.py raise 2>&1 | tee out.log"),
     _shell("a path of its own, exported, well", True, "export PYTHONPATH=.\npython train.py | tee out.log"),
     _shell("a path of its own, killed", False, "PYTHONPATH=src python train.py kill; echo over"),
@@ -303,16 +305,10 @@ def _said(case: Case) -> tuple[str, int]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path}
         backend = os.environ.get("BACKEND", "processes")
-        line = [
-            HOME / ".venv" / "bin" / "fab",
-            "--search-root",
-            HOME,
-            "up",
-            "--backend",
-            backend,
-            "--requirements",
-            "no",
-        ]
+        where = ["up", "--backend", backend]
+        if backend not in ("processes", "docker"):  # a host, as MUSTER_SSH_CONFIG has it
+            where = ["deploy", "--hosts", backend]
+        line = [HOME / ".venv" / "bin" / "fab", "--search-root", HOME, *where, "--requirements", "no"]
         done = subprocess.run(
             [*line, "--script", typed], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
         )

@@ -83,6 +83,10 @@ def up(tmp_path):
             "train.py below it ended with code 1: ValueError: bad sample 7",
         ),
         ("python -I train.py kill; echo over", "train.py below it was killed by SIGKILL"),
+        (
+            "echo 'import os, torch; os.kill(os.getpid(), 9)' > load.py\npython load.py | cat",
+            "nothing trained below it, and load.py was killed by SIGKILL",
+        ),
         ("env -i PATH=$PATH python train.py hard | cat", "train.py below it ended with code 5"),
         ("python train.py words | cat", "train.py, which trained below it, failed: it ended with code 1"),
         ("python train.py hard & wait", "train.py, which trained below it, failed: it ended with code 5"),

@@ -131,11 +131,22 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> tuple
     if not program:
         return "", ""
     last = _end(outcome / f"last-{life}")
+    lost = next((note for note in reversed(training_alone.notes(outcome)) if _is_lost(note, life, last)), None)
+    if lost:
+        return f"nothing trained below it, and {Path(str(lost['lost'])).name} {lost['how']}", ""
     if last and (fault := _fault(last)) and not _is_asked(last["shell"], last["script"]):
         return f"nothing trained below it, and {last['script']} failed", fault
     if last is None and (left := _left_behind(life, pid)):
         return f"{left}, which it started, has not ended", _NOBODY_WAITS
     return "", ""
+
+
+def _is_lost(note: Mapping[str, Any], life: str, last: Mapping[str, Any] | None) -> bool:
+    """Whether this notes that a Python was killed before it trained, that no other ended after it, and nobody asks."""
+    if note.get("life") != life or "lost" not in note or not is_number(note.get("t")):
+        return False
+    asked = _is_asked(_strings(note.get("shell")), Path(str(note["lost"])).name)
+    return not asked and (last is None or float(last["t"]) < float(note["t"]))
 
 
 def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:

@@ -1,9 +1,10 @@
-"""The processes below a launcher that train without anything of Muster's inside: watched from outside.
+"""The processes below a launcher that have torch loaded, as they are seen from outside.
 
 A shell script may lose what has each Python note how it trains and ends (trainer/watch/): with `PYTHONPATH=.`,
 `python -I`, `env -i`, `--no-observe`. What such a process cannot note, torchrun's process notes for it: that it has
 torch loaded, whose command it is, and the code it ended with. The kernel keeps that code for whoever holds the process
-(Linux 6.15); before, it shows the code while the process gives its memory back. Standard library only.
+(Linux 6.15); before, it shows the code while the process gives its memory back. A process that does note its end is
+held as well, for the kill that comes before its first step. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from . import own_world, rank_pipe, training_alone
 
 _EVERY_SECONDS, _MOST_WATCHED = 0.3, 64
 # An import of torch takes longer than the one, and gives its memory back for longer than the other.
-_LOOK_MS, _SETTLE_SECONDS = 4, 2.0
+_LOOK_MS, _LOOK_SEEN_MS, _SETTLE_SECONDS = 4, 50, 2.0
 # linux/pidfd.h: PIDFD_GET_INFO for the first form of struct pidfd_info, whose last number is the exit code.
 _GET_INFO, _INFO_BYTES, _INFO_EXIT, _AT_CODE = 0xC040FF0B, 64, 8, 60
 # linux/sched.h: PF_EXITING. Fields of /proc/PID/stat behind the name.
@@ -65,12 +66,14 @@ class Unseen:
                     self._look(pid, is_top)
                     continue
                 variables = dict(each.partition("=")[::2] for each in _texts(pid, "environ"))
-                if notes_itself(words, variables):
-                    continue
+                seen = notes_itself(words, variables)
                 if pid not in self._known and len(self._watched) < _MOST_WATCHED:
                     self._known.add(pid)
-                    self._note_new(pid, words, variables, is_top)
-                if self._nodes > 1:  # whether several are at work
+                    if seen:
+                        self._hold(pid, "", worlds.command_of(pid)["shell"], _script(words))
+                    else:
+                        self._note_new(pid, words, variables, is_top)
+                if self._nodes > 1 and not seen:  # whether several are at work
                     self._look(pid, False)
 
     def _note_new(self, pid: int, words: Sequence[str], variables: Mapping[str, str], is_top: bool) -> None:
@@ -82,8 +85,12 @@ class Unseen:
                 self._note(pid=pid, **about, **world)
             return
         self._note(pid=pid, **about, **world, process=name, script=_script(words), outside=True)
-        ends_others = any(_KILLS.search(line) for _, line in own_world.shell_script(about["shell"], ())[1])
-        watch = threading.Thread(target=self._watch, args=(pid, name, ends_others), daemon=True)
+        self._hold(pid, name, about["shell"], _script(words))
+
+    def _hold(self, pid: int, name: str, shell: list[str], script: str) -> None:
+        """Have its end noted: that of `name`, or, of a process that does so itself, a kill."""
+        about = {"pid": pid, **({"process": name} if name else {"lost": script, "shell": shell})}
+        watch = threading.Thread(target=self._watch, args=(about, shell), daemon=True)
         self._watched[pid] = watch
         watch.start()
 
@@ -96,20 +103,24 @@ class Unseen:
             return {"unseen": True, "own": True} if nodes == "1" else {"joined": True}
         return {"unseen": True} if own_world.is_astray(words, variables) else {}
 
-    def _watch(self, pid: int, name: str, ends_others: bool) -> None:
-        """Note how the process ended, as soon as it has."""
-        code = None
+    def _watch(self, about: dict[str, object], shell: list[str]) -> None:
+        """Note how a process ended, as soon as it has."""
+        pid, name, code = int(str(about["pid"])), about.get("process"), None
         with suppress(OSError):  # it has just gone, or this container forbids handles
-            code = _code_of(pid)
-        about = {"pid": pid, "process": name, "t": time.time()}
+            code = _code_of(pid, _LOOK_MS if name else _LOOK_SEEN_MS)
+        about, killed = {**about, "t": time.time()}, code is not None and code < 0
+        mark, lines = self._outcome / f"killed-{pid}", own_world.shell_script(shell, ())[1]
+        asked = killed and (mark.exists() or any(_KILLS.search(line) for _, line in lines))
         with suppress(OSError):
-            if code is not None and code < 0 and ends_others:
-                (self._outcome / f"killed-{pid}").touch()
-            if code is None or code < 0:
-                self._note(**about, how="" if code is None else f"was killed by {_name(-code)}")
-                return
-            line = json.dumps({**about, "script": "", "error": "", "thread": ""})
-            (self._outcome / f"end-{name}").write_bytes(line.encode() + b"\n" + bytes([code]))
+            if asked:
+                mark.touch()
+            elif killed and not asked:
+                self._note(**about, how=f"was killed by {_name(-(code or 0))}")
+            elif name and code is None:
+                self._note(**about, how="")
+            elif name and code is not None:
+                line = json.dumps({**about, "script": "", "error": "", "thread": ""})
+                (self._outcome / f"end-{name}").write_bytes(line.encode() + b"\n" + bytes([code]))
 
     def _note(self, **about: object) -> None:
         line = {**self._slot, "t": time.time(), "life": self._life, **about}
@@ -158,14 +169,14 @@ def _name(number: int) -> str:
     return f"signal {number}"
 
 
-def _code_of(pid: int) -> int | None:
+def _code_of(pid: int, every_ms: int) -> int | None:
     """Wait for a process of others, and return its code as Popen has it; None where the kernel did not show it.
 
     Raises OSError if it is gone.
     """
     handle = os.pidfd_open(pid)
     try:
-        status = _last_seen(pid, handle)
+        status = _last_seen(pid, handle, every_ms)
         if status is None:  # its parent has taken the code
             info = bytearray(struct.pack("Q", _INFO_EXIT).ljust(_INFO_BYTES, b"\0"))
             fcntl.ioctl(handle, _GET_INFO, info)
@@ -181,13 +192,13 @@ def _keeps_codes() -> bool:
     return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 15)
 
 
-def _last_seen(pid: int, handle: int) -> int | None:
+def _last_seen(pid: int, handle: int, every_ms: int) -> int | None:
     """The code that a process shows from the beginning of its end until its parent has taken it."""
     status, over, ended = None, False, select.poll()
     ended.register(handle, select.POLLIN)
     with suppress(OSError), open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
         while not over:
-            over = bool(ended.poll(None if _keeps_codes() else _LOOK_MS))
+            over = bool(ended.poll(None if _keeps_codes() else every_ms))
             file.seek(0)
             fields = file.read().rpartition(b")")[2].split()
             if int(fields[_FLAGS]) & _EXITING:
