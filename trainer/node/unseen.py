@@ -34,7 +34,8 @@ _GET_INFO, _INFO_BYTES, _INFO_EXIT, _AT_CODE = 0xC040FF0B, 64, 8, 60
 _EXITING, _FLAGS, _CODE = 0x4, 6, 49
 # The options with which Python reads no PYTHONPATH, or runs no sitecustomize.
 _IGNORES = re.compile(r"-[bBdhiOPqRsuvVx]*[EIS]")
-_KILLS = re.compile(r"\bp?kill(?:all)?\b")
+# A line of a shell that ends others.
+_KILLS = re.compile(r"(?:^|[;&|({'\"]|\b(?:do|then|else|sudo))\s*p?kill(?:all)?\s")
 
 
 class Unseen:
