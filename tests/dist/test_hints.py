@@ -139,6 +139,7 @@ TYPED = [
     f"deploy {HOST} -- sudo python train.py",
     f"deploy {HOST} -- time python train.py",
     f"deploy {HOST} -- 'python train.py | tee x'",
+    f"deploy {HOST} -- 'cd sub && python other.py'",
     "up --backend docker --keep work -- train.py",
     "up --backend docker --resume nope -- train.py",
     "up --backend docker --nproc 0 -- train.py",
