@@ -1,7 +1,7 @@
 """Ends of trainings that the code of what was started does not tell of: is `done` said of those that went well alone?
 
     python -m benchmarks.endings [--quick]        ONLY="tee": the cases with this word; BACKEND=docker: in
-                                               containers; HAND=0: without the rival; AT_ONCE=2: so many at a
+                                               containers, BACKEND=HOST: on that host; HAND=0: without the rival; AT_ONCE=2: so many at a
                                                time; INSIDE=1: two minutes for all
 
 Each case is a folder with a script or a shell script, given to `fab up`. Its truth is written beside it: `done`, or
@@ -193,6 +193,22 @@ BY_HAND = (
     _shell("if, else", True, "if python train.py raise; then :; else python train.py; fi"),
     _shell("the reader of a pipe leaves", True, "env -u PYTHONUNBUFFERED python -c 'import train; train.train(); print(1)' | true"),
     _shell("nothing trains, and a failure is asked for", True, "python -c pass\npython -c 'raise ValueError' || true"),
+    _shell("killed before its first step", False,
+           "echo 'import os, torch; os.kill(os.getpid(), 9)' > load.py\npython load.py | tee out.log"),
+    _shell("a path of its own, failed", False, "PYTHONPATH=. python train.py raise 2>&1 | tee out.log"),
+    _shell("a path of its own, exported, well", True, "export PYTHONPATH=.\npython train.py | tee out.log"),
+    _shell("a path of its own, killed", False, "PYTHONPATH=src python train.py kill; echo over"),
+    _shell("a path of its own, tries again", True,
+           "export PYTHONPATH=.\nfor how in raise kill ''; do python train.py $how && break; done"),
+    _shell("a path of its own, probe fails, handled", True,
+           "export PYTHONPATH=.\npython -c 'import torch; raise ValueError' || true\npython train.py | cat"),
+    _shell("a path of its own, torchrun in a pipe", False, "export AT=1 PYTHONPATH=.\n" + TORCHRUN.format("raise")),
+    _shell("a path of its own, nobody waits", False, LONG + "PYTHONPATH=. nohup python long.py > out.log 2>&1 &\nsleep 9"),
+    _shell("a monitor with a path of its own is ended", True,
+           "PYTHONPATH=. python -c 'import time, torch; time.sleep(99)' &\npython train.py\nkill $!\nwait"),
+    _shell("alone, failed", False, "python -I train.py code; echo over"),
+    _shell("alone, well", True, "python -I train.py | tee out.log"),
+    _shell("without variables, failed", False, "env -i PATH=$PATH HOME=$HOME python train.py hard | tee out.log"),
     _shell("a module in a shell in a shell", False, "bash -c 'bash -c \"python -m train raise | cat\"; true'"),
     Case("a child that its script ends", True, python=MAIN + "import time; p = " + ENDLESS.format("", "p.terminate()")),
     Case("a daemon of the script", True, python=MAIN + "import time; p = " + ENDLESS.format(", daemon=True", "")),
@@ -270,7 +286,9 @@ def _said_inside(case: Case) -> tuple[str, int]:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         judged = endings.judged(process, environment)
-        code, by_hand = judged.wait(), process.returncode
+        while judged.poll() is None:  # as torchrun does
+            time.sleep(0.1)
+        code, by_hand = judged.returncode, process.returncode
         words = ", ".join(endings.crash_of(outcome, 0, process.pid))
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -287,16 +305,10 @@ def _said(case: Case) -> tuple[str, int]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path}
         backend = os.environ.get("BACKEND", "processes")
-        line = [
-            HOME / ".venv" / "bin" / "fab",
-            "--search-root",
-            HOME,
-            "up",
-            "--backend",
-            backend,
-            "--requirements",
-            "no",
-        ]
+        where = ["up", "--backend", backend]
+        if backend not in ("processes", "docker"):  # a host, as MUSTER_SSH_CONFIG has it
+            where = ["deploy", "--hosts", backend]
+        line = [HOME / ".venv" / "bin" / "fab", "--search-root", HOME, *where, "--requirements", "no"]
         done = subprocess.run(
             [*line, "--script", typed], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
         )

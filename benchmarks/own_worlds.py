@@ -150,6 +150,7 @@ OWN = {
     "env -i, mp.spawn": f"{CLEAN} python spawn.py tcp 2970$NODE_RANK",
     "unset": "unset PET_NNODES PET_NODE_RANK PET_MASTER_ADDR PET_MASTER_PORT\n"
     "torchrun --nproc_per_node=2 --rdzv-endpoint=localhost:0 --rdzv-backend=c10d train.py",
+    "a path of its own": "PYTHONPATH=. torchrun --standalone --nproc_per_node=2 train.py",
     "a script in a script": "bash inner.sh",
     "exec": "cd . && exec torchrun --nnodes 1 --standalone --nproc_per_node=2 train.py",
     "a subprocess of Python": "-- outer.py",
@@ -165,6 +166,8 @@ HARMLESS = {
     "groups of some, and a second start": "-- groups.py",
     "a local world first": "-- local.py",
     "a helper without variables": f"{CLEAN} python hello.py && python train.py",
+    "a path of its own": "PYTHONPATH=. torchrun --nproc_per_node=2 train.py",
+    "a path of its own, evaluated before": "export PYTHONPATH=.\ntorchrun --standalone eval.py && torchrun train.py",
     "a late node": "if [ $NODE_RANK = 1 ]; then sleep 14; fi\ntorchrun train.py",
     "separate": "--separate -- torchrun --nnodes=1 --node_rank=0 --standalone train.py",
 }  # fmt: skip

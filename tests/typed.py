@@ -19,7 +19,7 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[1]
 # No host is called so, and no engine answers there: a command that comes so far was understood.
 NOWHERE, NO_ENGINE = "nowhere.invalid", "unix:///nowhere/docker.sock"
-_OUTSIDE = ("does not resolve", "no Docker engine answers")
+_OUTSIDE = ("does not resolve", "no Docker engine answers", "latest: no such run")
 _LONGEST_S = 60
 _PROGRAMS = "muster|export|printf|echo|sed|ls|pip|docker|ssh|sudo|touch|chmod"
 _BEGINS = re.compile(rf"(?:^|(?<=[\s`(]))(?:(?:[A-Z_]+=\S* )*(?:{_PROGRAMS}) |leave out (?=--)|--\w|-- )")
@@ -151,6 +151,8 @@ def commands(answer: Said, typed: list[str]) -> list[str]:
 
 
 def _line(part: str, answer: Said, typed: list[str]) -> str:
+    if whole := re.search(r"did you mean `([^`]+)`", part):
+        return whole[1]
     if meant := re.search(r"did you mean (?:-m |-- )?([^?=]+)[^?]*\?", part):
         wrong = re.search(r"no option (--[\w-]+)", answer.error) or re.search(
             r"error: (?:-m )?([\w./-]+)", answer.error

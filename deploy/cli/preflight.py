@@ -14,6 +14,7 @@ from invoke.exceptions import Exit
 
 from ..config import cluster_file, values
 from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
+from ..core.near import near
 from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
@@ -109,7 +110,10 @@ def preflight(
         request = _request(style, endpoint, port, collectives)
         long, burnt_s = _size(size), _burn(burn)
         if python and style == MUSTER:
-            raise UsageError(f"--python {python}: {FAB} deploy starts the image's Python", "--style torchrun|slurm|mpi")
+            raise UsageError(
+                f"--python {python}: {FAB} deploy starts the image's Python",
+                "--style torchrun or --style slurm or --style mpi",
+            )
         for option, name in files.items():
             _refuse_unwritable(option, name)
         if backend or workers:
@@ -178,9 +182,12 @@ def _refuse_both(*for_hosts: str) -> None:
 
 def _request(style: str, endpoint: str, port: str, collectives: str) -> PreflightRequest:
     """The request that the options make. Raises UsageError for an unknown value."""
-    if style not in STYLES or collectives not in COLLECTIVES or not (port or "1").isdigit():
-        words = f"--style {style} --collectives {collectives} --port {port}: one of these is not valid"
-        raise UsageError(words, f"--style {'|'.join(STYLES)}, --collectives {'|'.join(COLLECTIVES)}, --port NUMBER")
+    for option, value, known in (("style", style, STYLES), ("collectives", collectives, COLLECTIVES)):
+        if value not in known:
+            words = f"--{option} {value}: not one of {', '.join(known)}"
+            raise UsageError(words, f"--{option} {near(value, known) or known[0]}")
+    if not (port or "1").isdigit():
+        raise UsageError(f"--port {port}: not a port", "--port 29500, or leave it out")
     return PreflightRequest(style=style, endpoint=endpoint, port=int(port or 29500), backend=collectives)  # type: ignore[arg-type]
 
 

@@ -168,7 +168,7 @@ def refuse_alone(given: Mapping[str, Any]) -> None:
     """Raise UsageError for an option that is for --slurm, without it."""
     for name in ONLY:
         if given.get(name):
-            raise UsageError(f"--{name}: it is for a run on Slurm", f"--slurm LOGIN --{name} ...; or leave it out")
+            raise UsageError(f"--{name}: it is for a run on Slurm, with --slurm in place of --hosts", "leave it out")
 
 
 def of_run(hosts: str, cluster: str, run: str) -> Known | None:
@@ -187,7 +187,7 @@ def _gpus(text: str) -> int:
     if text in ("", "auto"):
         return 0
     if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
-        raise UsageError(f"--gpus {text}: with --slurm a number of GPUs of each node", "--gpus 8; or as --sbatch says")
+        raise UsageError(f"--gpus {text}: with --slurm a number of GPUs of each node", "--gpus 8")
     return int(text)
 
 

@@ -16,7 +16,6 @@ from typing import Literal
 
 from ..core.errors import UsageError
 from ..core.formats import CLUSTER_FILE, refuse_newer
-from ..core.program import FAB
 from . import toml
 from . import values as values
 from .toml import Table
@@ -106,7 +105,7 @@ def from_flag(flag: str) -> Cluster:
     """
     parts = [part.strip() for part in flag.split(",")]
     if not any(parts):
-        raise UsageError("no hosts", f"{_EXAMPLE}; or list them in cluster.toml; without hosts: {FAB} up")
+        raise UsageError("no hosts", f"{_EXAMPLE}; or list them in cluster.toml")
     hosts = [_destination(part) for part in parts if part]
     shared = Counter(host.address for host in hosts)
     named = [

@@ -324,6 +324,14 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         words
     )
     script = tuple(asked.script)
+
+    def refuse_number(what: str, why: str, hint: str) -> NoReturn:
+        wrong, own = what.rpartition(" ")[2], words[: len(words) - len(script)]
+        right = [re.sub(rf"(^|=){re.escape(wrong)}$", r"\g<1>2", word) for word in own]
+        refuse(
+            what, f"{why}; {hint}".removesuffix("; "), _typed(shlex.join([*launcher.split(), *right, *script]), option)
+        )
+
     for name, why in {**_REFUSED, **_REFUSED_FLAGS}.items():
         if getattr(asked, _attribute(name), None):
             refuse(f"{launcher} {name}", why, f"leave out {name}")
@@ -344,9 +352,9 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
     if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
         why = "the run has a node on each host; with how few it goes on is an option of Muster's"
         refuse(f"{launcher} --nnodes {between[0]}", why, f"leave out --nnodes, and give --min-nodes {between[1]}")
-    nodes = _number(asked.nnodes, f"{launcher} --nnodes", refuse)
-    restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse)
-    return ScriptCommand(script, _ranks(asked.nproc_per_node, launcher, refuse), nodes, restarts, notes)
+    nodes = _number(asked.nnodes, f"{launcher} --nnodes", refuse_number)
+    restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse_number)
+    return ScriptCommand(script, _ranks(asked.nproc_per_node, launcher, refuse_number), nodes, restarts, notes)
 
 
 class _Torchrun(argparse.ArgumentParser):
@@ -381,7 +389,7 @@ def _ranks(given: str | None, launcher: str, refuse: Refuse) -> Literal["auto"] 
     if given in ("gpu", "auto"):
         return "auto"
     if given in ("cpu", "xpu"):
-        refuse(f"{launcher} --nproc-per-node {given}", "ranks are counted by GPUs, or are named", "give a number")
+        refuse(f"{launcher} --nproc-per-node {given}", "ranks are counted by GPUs, or are named", "")
     count = _number(given, f"{launcher} --nproc-per-node", refuse)
     if count is not None and values.processes(count) is None:
         refuse(f"{launcher} --nproc-per-node {count}", "not a number of ranks", "a node has 1 to 1024 ranks")
@@ -392,7 +400,7 @@ def _number(given: str | None, name: str, refuse: Refuse) -> int | None:
     if given is None:
         return None
     if not re.fullmatch(r"[0-9]{1,4}", given):
-        refuse(f"{name} {given}", "not a number", f"{name} 2")
+        refuse(f"{name} {given}", "not a number", "")
     return int(given)
 
 

@@ -63,11 +63,10 @@ def refuse_missing(path: str, folder: Path, hint: str = "give its path relative 
     """Raise UsageError for a script that is not in the folder."""
     meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
     if not meant and " " in path.strip():
-        hint = (
-            f"without the quotes: -- {path}"
-            if SCRIPT == "--"
-            else f"with one pair of quotes: {SCRIPT} {shlex.quote(path)}"
-        )
+        is_line = re.search(r"[;&|<>]", path)  # without quotes, the shell here would take a part of it for itself
+        typed = f"bash -c {shlex.quote(path)}" if is_line else path
+        how = "as a line of a shell" if is_line else "without the quotes"
+        hint = f"{how}: -- {typed}" if SCRIPT == "--" else f"with one pair of quotes: {SCRIPT} {shlex.quote(typed)}"
     raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}?" if meant else hint)
 
 

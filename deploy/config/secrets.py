@@ -95,7 +95,7 @@ def _value(secret: Secret) -> str:
 def _secret(text: str) -> Secret:
     name, equals, file = text.partition("=")
     if not values.VARIABLE.fullmatch(name):
-        raise UsageError("--secret: not the name of a variable", "--secret NAME, or --secret NAME=FILE")
+        raise UsageError("--secret: not the name of a variable", "export NAME=...; then: --secret NAME")
     # The text after = is not shown: it may be the secret itself.
     if equals and not os.path.isfile(os.path.expanduser(file)):
         raise UsageError(
@@ -108,8 +108,11 @@ def _secret(text: str) -> Secret:
 def _secret_file(text: str) -> Secret:
     name, equals, file = text.partition("=")
     if not values.SECRET_FILE.fullmatch(name) or not equals or not os.path.isfile(os.path.expanduser(file)):
+        # What was typed is not shown: it may be the secret itself. A file that is there is none.
+        meant = text if os.path.isfile(os.path.expanduser(text)) else near_path(file or text)
+        pair = f"{os.path.basename(meant)}={meant}" if meant else "account.json=path/account.json"
         raise UsageError(
-            "--secret-file: not NAME=FILE with a file of this machine", "--secret-file account.json=path/account.json"
+            "--secret-file: not NAME=FILE with a file of this machine", f"--secret-file {shlex.quote(pair)}"
         )
     return Secret(name, Path(os.path.expanduser(file)), as_file=True)
 

@@ -55,7 +55,7 @@ def age(text: str) -> int:
     """`30d` in seconds. Raises UsageError."""
     match = _AGE.fullmatch(text)
     if not match:
-        raise UsageError(f"--older {text}: not an age", "--older 30d, 12h, 2w")
+        raise UsageError(f"--older {text}: not an age", "--older 30d or --older 12h")
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -88,7 +88,9 @@ def _numbers(asked: str) -> tuple[int, int]:
     match = re.fullmatch(r"(?:([0-9]{1,5}):)?([0-9]{1,5})", asked)
     here, remote = (int(match[1] or match[2]), int(match[2])) if match else (0, 0)
     if not (0 < here < 65536 and 0 < remote < 65536):
-        raise UsageError(f"{asked or 'no port'}: not a port", f"{FAB} port 6006, or {FAB} port 7000:6006 for 7000 here")
+        raise UsageError(
+            f"{asked or 'no port'}: not a port", "a number up to 65535, such as 6006; 7000:6006 is 7000 here"
+        )
     return here, remote
 
 

@@ -129,14 +129,14 @@ class ProcessBackend(LocalBackend):
         if paths:
             raise UsageError(
                 f"--keep {paths[0]}: without a container, that is {paths[0]} of this machine, where it stays anyway",
-                f"leave out --keep, or run in containers: `{MAKE} up {option('BACKEND', 'docker')}`",
+                f"leave out --keep, or run in containers: {option('BACKEND', 'docker')}",
             )
 
         if secret_files:
             raise UsageError(
                 f"--secret-file {secret_files[0]}: without a container, there is no /run/secrets/{secret_files[0]}",
                 f"the script can read the file where it is; as a variable: --secret NAME=FILE; in containers: "
-                f"`{MAKE} up {option('BACKEND', 'docker')}`",
+                f"{option('BACKEND', 'docker')}",
             )
 
     @classmethod
@@ -223,7 +223,7 @@ class ComposeBackend(LocalBackend):
         if least:
             raise UsageError(
                 f"--min-nodes {least}: containers of this machine do not train on without each other",
-                f"as processes they do: `{MAKE} up {option('BACKEND', 'processes')}`",
+                f"as processes they do: {option('BACKEND', 'processes')}",
             )
 
     @classmethod
@@ -403,11 +403,11 @@ def prepare_image(home: Path) -> None:
     if not script.is_file():
         raise DeployError(
             "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
-            f"there: `make image up`; from here: `{MAKE} up {option('BACKEND', 'processes')}`, "
+            f"there: `make image up`; from here: {option('BACKEND', 'processes')}, "
             f"or real hosts: `{FAB} deploy --hosts a,b`",
         )
     if processes.run(commands.build_image(str(script)), home) != 0:
         raise DeployError(
             "the image was not built",
-            f"see the lines above; to train without it: `{MAKE} up {option('BACKEND', 'processes')}`",
+            f"see the lines above; to train without it: {option('BACKEND', 'processes')}",
         )

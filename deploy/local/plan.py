@@ -48,7 +48,7 @@ def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> 
     if wanted == "docker":
         raise DeployError(
             f"{option('BACKEND', 'docker')}: {reason}",
-            f"start Docker, or train without it: `{MAKE} up {option('BACKEND', 'processes')}`",
+            f"start Docker, or train without it: {option('BACKEND', 'processes')}",
         )
     return BackendChoice("processes", f"local processes ({reason})")
 
@@ -65,7 +65,7 @@ def check_workers(given: str) -> int:
     if not given.isascii() or not given.isdigit() or int(given) > MOST_WORKERS:
         raise UsageError(
             f"{option('WORKERS', given)}: not a number from 0 to {MOST_WORKERS}",
-            f"`{MAKE} up {option('WORKERS', 2)}` is the default",
+            f"{option('WORKERS', 2)} is the default",
         )
     return int(given)
 

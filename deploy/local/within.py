@@ -114,7 +114,7 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
     try:
         wanted = re.compile(pattern)
     except re.error as fault:
-        raise UsageError(f"--grep {pattern}: {fault}", "--grep 'loss: +nan'") from fault
+        raise UsageError(f"--grep {pattern}: {fault}", "--grep 'nan|inf'") from fault
     matched = False
     run_dir = record.find(folders.RUNS, run or "latest")
     if not (follow or any(run_dir.glob("logs/*.log"))):

@@ -30,7 +30,7 @@ def shown_ranks(text: str) -> ShownRanks:
     if text == "all":
         return ShownRanks(None)
     if not re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text or "0"):
-        raise UsageError(f"--rank {text}: not a number", "--rank 3, --rank 0,3 or --rank all; ranks count from 0")
+        raise UsageError(f"--rank {text}: not a number", "--rank 0,3 or --rank all; ranks count from 0")
     return ShownRanks(frozenset(map(int, (text or "0").split(","))))
 
 

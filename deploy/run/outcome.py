@@ -89,8 +89,13 @@ def all_ended(state: State) -> bool:
 
 
 def from_verdicts(verdicts: list[Event]) -> Result:
-    """The verdict that counts: the worst one; among equals that of a node that trained alone, or failed first."""
-    first = min(verdicts, key=lambda each: (_weight(each), not _is_alone(each), each.get("since") or each.get("t", 0)))
+    """The verdict that counts: the worst one; among equals that of a node that trained alone, that says something, or
+    that failed first."""
+
+    def order(each: Event) -> tuple[float, bool, bool, float]:
+        return _weight(each), not _is_alone(each), not each.get("message"), each.get("since") or each.get("t", 0)
+
+    first = min(verdicts, key=order)
     same = {str(verdict.get("node")) for verdict in verdicts if verdict.get("verdict") == first["verdict"] == "failed"}
     return Result(
         verdict=first["verdict"],
@@ -137,9 +142,10 @@ def final(state: State) -> Result:
             return _failed(
                 state, node.node, f"{state.name(node.node)} {ended_how(node.code)}", f"see logs/{node.node}.log"
             )
-    # A node says that its ranks were not seen to train: true of the run if all nodes do, and nobody wrote a file.
+    # A node says that its ranks were not seen to train: true of the run if all nodes do, and nobody wrote a file. With
+    # a message it says that an end is not known.
     idle = all(verdict.get("hint") for verdict in state.verdicts) and not may_have_written(state) and not state.step
-    return result if idle else replace(result, hint="")
+    return result if idle or result.message else replace(result, hint="")
 
 
 def concluded(result: Result, finding: Finding | None) -> Result:

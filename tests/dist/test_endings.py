@@ -78,6 +78,16 @@ def up(tmp_path):
             "train.py, which trained below it, failed: ValueError: bad sample 7",
         ),
         ("python train.py kill; echo over", "train.py, which trained below it, failed: it was killed by a signal"),
+        (
+            "PYTHONPATH=. python train.py raise 2>&1 | tee out.log",
+            "train.py below it ended with code 1: ValueError: bad sample 7",
+        ),
+        ("python -I train.py kill; echo over", "train.py below it was killed by SIGKILL"),
+        (
+            "echo 'import os, torch; os.kill(os.getpid(), 9)' > load.py\npython load.py | cat",
+            "nothing trained below it, and load.py was killed by SIGKILL",
+        ),
+        ("env -i PATH=$PATH python train.py hard | cat", "train.py below it ended with code 5"),
         ("python train.py words | cat", "train.py, which trained below it, failed: it ended with code 1"),
         ("python train.py hard & wait", "train.py, which trained below it, failed: it ended with code 5"),
         ("python -c pass\npython no-such.py | cat", ""),
@@ -100,6 +110,9 @@ def test_a_training_whose_code_a_shell_drops_fails_with_its_own_error(up, text, 
         "for how in raise kill ''; do python train.py $how && break; done",
         "for how in '' raise; do python train.py $how || echo a trial failed; done",
         "python train.py | tee out.log\npython -c 'raise ValueError(1)' | cat",
+        "PYTHONPATH=. python train.py | tee out.log",
+        "export PYTHONPATH=.\nfor how in raise ''; do python train.py $how && break; done",
+        "PYTHONPATH=. python -c 'import time, torch; time.sleep(99)' &\npython train.py\nkill $!\nwait",
     ],
 )
 def test_what_a_later_training_makes_good_or_the_shell_asks_for_fails_no_run(up, text):

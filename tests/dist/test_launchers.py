@@ -262,6 +262,15 @@ def test_what_a_script_starts_with_an_environment_of_its_own_does_not_count_as_t
     assert "run.sh:1: env -i" in done.stderr
 
 
+@pytest.mark.parametrize(("option", "code"), [("--standalone", 1), ("", 0)])
+def test_a_launcher_with_a_path_of_its_own_is_compared_with_the_plan_as_well(up, tmp_path, option, code):
+    (tmp_path / "step.py").write_text(STEPS + "import time; time.sleep(2)")
+    (tmp_path / "run.sh").write_text(f"PYTHONPATH=. torchrun {option} step.py")
+    done = up("bash run.sh")
+    assert done.returncode == code, done.stderr
+    assert ("run.sh:1: PYTHONPATH=. torchrun --standalone" in done.stderr) == bool(code)
+
+
 def test_a_node_may_evaluate_in_a_world_of_its_own_beside_the_one_that_trains(up, tmp_path):
     (tmp_path / "eval.py").write_text(EVALUATE)
     (tmp_path / "run.sh").write_text("torchrun --standalone --nnodes=1 eval.py\ntorchrun train.py")

@@ -241,6 +241,10 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, nam
     nodes = os.environ.get("PET_NNODES", "1")
     why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
+        if script_below := endings.not_known(node.outcome):
+            unknown = f"how {script_below} ended below {what} is not known: nothing of Muster ran inside it"
+            hint = f"{unknown} (its own PYTHONPATH, say); `set -o pipefail` in {what} lets its end count"
+            return dataclasses.replace(done(first, name, 0), message=unknown, hint=hint)
         return dataclasses.replace(done(first, name, 0), hint=_idle(what, node))
     hint = training_alone.how_to_join(node.outcome, node.diary.lives, words)
     return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint))

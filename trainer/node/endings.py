@@ -24,6 +24,7 @@ from muster.stop import UNASKED
 from . import own_world, rank_pipe, training_alone
 from .ends import Memory
 from .peer_errors import lost_a_peer
+from .unseen import Unseen
 
 _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
@@ -40,6 +41,7 @@ class Trained:
     """A process that trained: from `began` to `ended` (unix seconds), and its `error` in words; empty if it ended well.
 
     `lives`: it still runs. `shell`: the folder and the words of the shell above. `timed`: `timeout` may have killed it.
+    `outside`: only its code is known (unseen.py).
     """
 
     script: str
@@ -51,6 +53,7 @@ class Trained:
     lives: bool = False
     shell: tuple[str, ...] = ()
     timed: bool = False
+    outside: bool = False
 
 
 def not_made_good(trained: Sequence[Trained]) -> Trained | None:
@@ -104,6 +107,13 @@ def nobody_trained(outcome: Path) -> bool:
     return not any("script" in note for note in training_alone.notes(outcome))
 
 
+def not_known(outcome: Path) -> str:
+    """A script that has torch loaded and of whose end nothing is known; empty if there is none."""
+    unknown = {note.get("process") for note in training_alone.notes(outcome) if note.get("how") == ""}
+    notes = (note for note in training_alone.notes(outcome) if note.get("process") in unknown and "script" in note)
+    return next((Path(str(note["script"])).name for note in notes), "")
+
+
 def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> tuple[str, str]:
     """Who failed where a rank ended with 0, and the error in words; both empty if nobody did.
 
@@ -114,16 +124,29 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> tuple
         failed = not_made_good(trained)
         if failed is None:
             return "", ""
+        if failed.outside and not failed.lives:  # its error is among what it printed
+            return f"{failed.script} below it {failed.error}", ""
         who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
         return (f"{who} has not ended" if failed.lives else f"{who} failed"), failed.error
     if not program:
         return "", ""
     last = _end(outcome / f"last-{life}")
+    lost = next((note for note in reversed(training_alone.notes(outcome)) if _is_lost(note, life, last)), None)
+    if lost:
+        return f"nothing trained below it, and {Path(str(lost['lost'])).name} {lost['how']}", ""
     if last and (fault := _fault(last)) and not _is_asked(last["shell"], last["script"]):
         return f"nothing trained below it, and {last['script']} failed", fault
     if last is None and (left := _left_behind(life, pid)):
         return f"{left}, which it started, has not ended", _NOBODY_WAITS
     return "", ""
+
+
+def _is_lost(note: Mapping[str, Any], life: str, last: Mapping[str, Any] | None) -> bool:
+    """Whether this notes that a Python was killed before it trained, that no other ended after it, and nobody asks."""
+    if note.get("life") != life or "lost" not in note or not is_number(note.get("t")):
+        return False
+    asked = _is_asked(_strings(note.get("shell")), Path(str(note["lost"])).name)
+    return not asked and (last is None or float(last["t"]) < float(note["t"]))
 
 
 def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:
@@ -149,6 +172,14 @@ def _end_of(
     shell = _strings(first.get("shell"))
     stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
     known = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
+    timed = any(Path(str(word)).name == "timeout" for word in first.get("command", ())[:1])
+    if first.get("outside"):
+        known = replace(known, outside=True)
+        if end:
+            return replace(known, ended=end["t"], error=f"ended with code {end['code']}" if _fault(end) else "")
+        how = next((str(note["how"]) for note in notes if "how" in note), None)
+        if how is not None and not (outcome / f"killed-{own}").exists():
+            return replace(known, error=how, timed=timed)
     if end:
         return replace(known, ended=end["t"], error=end["thread"] or _fault(end))
     after = _end(outcome / f"last-{first['life']}")
@@ -162,7 +193,6 @@ def _end_of(
     if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
         return known
     out_of_memory = " (out of memory: the kernel killed a process here)" if oom else ""
-    timed = any(Path(str(word)).name == "timeout" for word in first.get("command", ())[:1])
     return replace(known, error=f"it was killed by a signal{out_of_memory}", timed=timed)
 
 
@@ -214,7 +244,8 @@ class Judged:
 
     def __init__(self, process: Any, outcome: Path, environment: Mapping[str, str]) -> None:
         self._process, self._outcome, self._environment = process, outcome, environment
-        self._memory = Memory()
+        self._memory, self._program = Memory(), bool(environment.get("MUSTER_LAUNCHER_RANKS"))
+        self._unseen = Unseen(outcome, environment, process.pid) if self._program else None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._process, name)
@@ -223,6 +254,8 @@ class Judged:
         """The exit code as Popen has it; FAILED instead of 0 where somebody who trained below it has failed."""
         if self.returncode is None:
             self.returncode = self._process.poll()
+            if self.returncode is None and self._unseen:
+                self._unseen.look()
             if self.returncode == DONE and (self._outcome / UNASKED).exists():
                 with suppress(OSError, ValueError):
                     self._judge()
@@ -235,8 +268,9 @@ class Judged:
 
     def _judge(self) -> None:
         given, oom = self._environment, bool(self._memory.killed())
-        program = bool(given.get("MUSTER_LAUNCHER_RANKS"))
-        why, error = judge(self._outcome, given[rank_pipe.LIFE], self._process.pid, oom, program)
+        if self._unseen:
+            self._unseen.settle()
+        why, error = judge(self._outcome, given[rank_pipe.LIFE], self._process.pid, oom, self._program)
         if why:
             crash = {"pid": self._process.pid, "why": why, "error": error}
             write(self._outcome / f"{given['LOCAL_RANK']}.crash", json.dumps(crash))

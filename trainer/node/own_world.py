@@ -1,26 +1,21 @@
 """Which words make a node's ranks a world of their own, and what to do about them: a line of a script, and a fix.
 
 The ranks and their launchers note where they meet, and whose command they are (trainer/watch/worlds.py). The command is
-looked for in the shell script that started it. A process whose command took the run's variables away notes nothing:
-it is met in /proc. Standard library only.
+looked for in the shell script that started it. For a process whose command took the run's variables away, torchrun's
+process does it (unseen.py). Standard library only.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from muster.files import read
-
-from ..watch import worlds
-from .ends import Life
 
 _MOST_BYTES, _SHOWN = 1 << 18, 110
 # What launchers call the nodes, and where these meet; each is written with dashes here.
@@ -103,34 +98,11 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
     return (0.0 if met and not nobody else max(0.0, now - begun)), nobody and not met
 
 
-def note_unseen(path: Path, lives: Sequence[Life], noted: Sequence[Mapping[str, Any]]) -> None:
-    """Add to the record the processes below `lives` that have torch loaded, and not the run's variables to note it.
-
-    Only below a launcher; nothing where something was noted of a group or a step, or where their own variables lead to
-    others.
-    """
-    if not os.environ.get("MUSTER_LAUNCHER_RANKS") or any("size" in note or "stepped" in note for note in noted):
-        return
-    sessions, known = {life.pid: life for life in lives}, {note.get("pid") for note in noted if "unseen" in note}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError, IndexError):
-            session = int((folder / "stat").read_text().rpartition(")")[2].split()[3])
-            if session not in sessions or int(folder.name) in known or not _is_unseen(folder):
-                continue
-            life, about = sessions[session], worlds.command_of(int(folder.name))
-            line = {"rank": life.rank, "attempt": life.attempt, "t": time.time(), "pid": int(folder.name)}
-            with path.open("a") as file:
-                file.write(json.dumps({**line, "unseen": True, **about}) + "\n")
-
-
-def _is_unseen(process: Path) -> bool:
-    variables = (process / "environ").read_bytes().decode(errors="replace").split("\0")
-    if not variables or any(each.startswith("MUSTER_OUTCOME_DIR=") for each in variables):
+def is_astray(words: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Whether a Python with these words and variables has none of the run's, and none that lead it to others."""
+    if not variables or "MUSTER_OUTCOME_DIR" in variables:
         return False
-    words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    if "python" not in os.path.basename(words[0]) or "libtorch" not in (process / "maps").read_text(errors="replace"):
-        return False
-    addresses = [each.partition("=")[2] for each in variables if each.startswith("MASTER_ADDR=")]
+    addresses = [variables["MASTER_ADDR"]] if "MASTER_ADDR" in variables else []
     addresses += [of_url or of_option for each in words for of_url, of_option in _ADDRESS.findall(each)]
     addresses += [words[at + 1] for at, word in enumerate(words[:-1]) if _ADDRESS_OPTION.fullmatch(word)]
     return all(is_local(address if ":" in address else f"{address}:") for address in addresses)

@@ -59,7 +59,7 @@ def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Li
     `own_library`: a module `muster` of the user's that the script imports before ours.
     """
     message = f"{script} {how}"
-    if (life.code or 0) > 0 and not last_words.error:
+    if (life.code or 0) > 0 and not last_words.error and " killed by " not in how:
         message += " without an exception"
     elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
         message += f": {last_words.error}"[:LINE_MOST]

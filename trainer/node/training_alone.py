@@ -18,7 +18,7 @@ from muster.files import object_of
 from . import own_world, torch_names
 from .ends import Life
 
-_NAME = "together.jsonl"
+NAME = "together.jsonl"
 SITE = Path(__file__).parent / "site"
 _EVERY_SECONDS = 1.0
 # A group that joins nobody is told of after so long, as are ranks that wait where nobody comes; then these are ended.
@@ -83,8 +83,6 @@ class Watch:
         self._next, self._ended = now + _EVERY_SECONDS, ended
         living = [life for life in lives if life.code is None]
         noted, at = _notes_of(self._outcome, lives), time.time()
-        if _world(lives) > 1:
-            own_world.note_unseen(self._outcome / _NAME, living, noted)
         news = list[tuple[int, dict[str, Any]]]()
         loners = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
         self.final = next((of for of in loners.values() if of.in_vain), None)
@@ -161,8 +159,11 @@ def _unjoined(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], nodes: 
     if not groups and stepped:
         return f"its optimizer stepped, but no process group was formed ({world} ranks were to train together)"
     if not groups:
-        has_unseen = any("unseen" in note for note in noted)
-        return "what works below it has none of the run's variables, and joins no other node" if has_unseen else ""
+        unseen = [note for note in noted if "unseen" in note]
+        of_node = any("own" in note for note in unseen)
+        has = "is a world of this node's own" if of_node else "has none of the run's variables"
+        joined = not unseen or any("joined" in note for note in noted)
+        return "" if joined else f"what works below it {has}, and joins no other node"
     if largest == 1 and not stepped and not any("launch" in note for note in noted):
         return ""
     own = [len(members) == size for (size, _), members in groups.items() if size == largest]
@@ -240,7 +241,7 @@ def notes(outcome: Path) -> list[dict[str, Any]]:
     """What the processes of this node have noted."""
     noted = []
     with suppress(OSError):
-        for line in (outcome / _NAME).read_text().splitlines():
+        for line in (outcome / NAME).read_text().splitlines():
             note = object_of(line)
             known = {name: kind for name, kind in _KINDS.items() if name in note}
             names = note.get("loaded", ())
