@@ -254,7 +254,9 @@ def differ(hand: Ran, ours: Ran) -> list[str]:
         words.append(f"results: not {sorted(lost)[:2]}, but {sorted(more)[:2]}")
     if missing := Counter(hand.results) - ours.console:
         words.append(f"not on the console: {sorted(missing)[:2]}")
-    if lost_files := hand.files - ours.files:
+    # A fetch copies no link, and says so: its target comes under its own name.
+    named = {(name, at) for name, at in hand.files if at.startswith("-> ") and f"{name}' is a link" in ours.output}
+    if lost_files := hand.files - ours.files - named:
         words.append(f"files lost: {sorted(name for name, _ in lost_files)[:4]}")
     of_script = {(name, digest) for name, digest in ours.files if name.startswith(("work/", "home/"))}
     if more_files := of_script - hand.files:
