@@ -112,7 +112,8 @@ def metric_line(state: State, width: int) -> str:
     """The line under the nodes: loss, throughput, time left, last checkpoint; as much sparkline as `width` leaves."""
     parts = _pace_parts(state)
     if state.losses:
-        first, last = _loss(state.losses[0][1]), _last_loss(state)
+        beside = state.ranks[0].step if 0 in state.ranks else state.step
+        first, last = _loss(state.losses[0][1]), _last_loss(state, beside)
         others = len("    ".join([f"  loss {first}  {last}", *parts]))
         bars = sparkline([loss for _, loss in state.losses], min(_MOST_BARS, max(_FEWEST_BARS, width - others)))
         parts.insert(0, f"loss {first} {bars} {last}")
@@ -123,7 +124,7 @@ def progress_line(state: State) -> str:
     """One line for a log file: `step 240/600   loss 0.083   5,410 samples/s   left 0:07`."""
     parts = [f"step {state.step}/{state.steps}" if state.steps else state.step_words]
     if state.losses:
-        parts.append(f"loss {_last_loss(state)}")
+        parts.append(f"loss {_last_loss(state, state.step)}")
     return "   ".join([*parts, *_own_parts(state), *_pace_parts(state)])
 
 
@@ -140,6 +141,9 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
         parts.append(result.message.removeprefix("stopped "))
     elif state.step or (result.verdict != "done" and not state.script):
         parts.append(f"at {state.step_words}" if state.step else "before the first step")
+        furthest = max((view.step for view in state.ranks.values()), default=0)
+        if result.verdict == "done" and furthest > state.step:
+            parts[-1] += f", the furthest rank at {furthest}"
     return [*parts, duration(seconds), where]
 
 
@@ -226,10 +230,13 @@ def _own_parts(state: State) -> list[str]:
     return [f"{name} {_loss(state.scalars[name][1])}" for name in names[:_MOST_OWN]]
 
 
-def _last_loss(state: State) -> str:
-    """The newest loss, with its step where the run is beyond that: the watcher reads few losses of a fast script."""
+def _last_loss(state: State, shown: int) -> str:
+    """The newest loss, with its step where that is not the `shown` one.
+
+    The watcher reads few losses of a fast script; and it is rank 0's, which may be beyond the slowest rank.
+    """
     step, loss = state.losses[-1]
-    return f"{_loss(loss)} at step {step}" if state.step > step else _loss(loss)
+    return _loss(loss) if step == shown else f"{_loss(loss)} at step {step}"
 
 
 def _loss(value: float) -> str:

@@ -74,6 +74,21 @@ def test_steps_losses_and_who_waits_for_whom_are_told(watched, tmp_path):
     assert not unseen(first)
 
 
+FOLDS = """
+for _ in range(3):
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    train(model, optimizer)
+keep("own", own)
+"""
+
+
+def test_every_step_of_a_cross_validation_counts(watched, tmp_path):
+    (events,), metrics, _ = watched(FOLDS)
+    own = json.loads((tmp_path / "own").read_text())
+    assert of("step", events)[-1]["step"] == len(own) == 72
+    assert all(line["loss"] == own[line["step"] - 1] for line in metrics)
+
+
 ENDS = """
 torch.manual_seed(1)
 train(model, optimizer)

@@ -61,7 +61,7 @@ def _step(watcher: Watcher, module: ModuleType) -> None:
             with module.torch._C.DisableTorchFunction():
                 watcher.stepped(optimizer)
         elif not steps.off:
-            steps.stepped(id(optimizer))
+            steps.stepped(optimizer)
 
     module.register_optimizer_step_post_hook(hooks.quiet(stepped, watcher.fails))
 

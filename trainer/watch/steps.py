@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import _thread
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import ref
 
 _MOST_ITERATORS = 64
 # The first steps get a closer look, and so does the step after one that took this long.
@@ -45,24 +46,23 @@ class Steps:
         self.data = self.backward = self.wait = self.away = 0.0
         self.begun: Done | None = None
         self.done: tuple[int, float, float, float, float, int, float] | None = None
-        self._round, self._sole = set[int](), 0
+        self._round, self._sole = dict[int, ref[Any]](), 0
         self._iterators: dict[int, list[float]] = {}
 
     def begin(self) -> None:
         """The script asks for its first batch or first gradient: from now on time counts."""
         self.begun = Done(0, perf_counter(), 0.0, 0.0, 0.0, 0, 0.0)
 
-    def stepped(self, optimizer: int) -> bool:
+    def stepped(self, optimizer: Any) -> bool:
         """An optimizer has stepped; returns whether that is a step of the run."""
         self.all += 1
         self.at_step = self.backwards
-        if optimizer != self._sole:
-            if optimizer in self._round:
-                self._round = {optimizer}
-            else:
-                self._round.add(optimizer)
-                self.several = self.several or len(self._round) > 1
-            self._sole = optimizer if len(self._round) == 1 else 0
+        if (own := id(optimizer)) != self._sole:
+            joins = own not in self._round
+            self.several = self.several or bool(joins and self._round)
+            others = {other: known for other, known in self._round.items() if known()} if joins else {}
+            self._round = {**others, own: ref(optimizer)}
+            self._sole = own if len(self._round) == 1 else 0
             if not self._sole:
                 return False
         self.count += 1

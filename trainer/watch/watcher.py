@@ -123,7 +123,7 @@ class Watcher:
             self._begin(None)
         if self._wait or self._waits:
             self._take_waits()
-        first = steps.stepped(id(optimizer))
+        first = steps.stepped(optimizer)
         self.position.look(sys.modules["torch"], optimizer, steps.count)
         if self._armed and self._place.rank == 0:
             self.losses.stepped(sys.modules["torch"], optimizer, steps.count, first)

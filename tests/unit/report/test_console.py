@@ -175,6 +175,26 @@ def test_off_a_terminal_the_last_line_of_numbers_has_what_came_last() -> None:
     assert text(err).count("val_acc") == 1
 
 
+def uneven() -> State:
+    """Rank 0 has made twelve steps, rank 1 has no batches for more than eight."""
+    state = State(NAMES[:2], script=True)
+    for rank, step in ((0, 12), (1, 8)):
+        state.apply({"kind": "step", "t": 1.0, "rank": rank, "node": NAMES[rank], "step": step})
+    state.apply({"kind": "metrics", "t": 1.0, "step": 12, "loss": 3.19})
+    return state
+
+
+def test_a_loss_beyond_the_slowest_rank_says_of_which_step_it_is() -> None:
+    report, out, err = reporter()
+    state = uneven()
+    with report.following(state, "train.py", WHY):
+        pass
+    assert text(err).splitlines()[-1] == "step 8   loss 3.19 at step 12"
+    assert rendered(state)[3] == "  loss 3.19 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 3.19", "of rank 0, whose own step is in its row"
+    report.result(Result("done"), state, {"seconds": 3.0}, "r.html", "runs/x")
+    assert text(out).startswith("done  at step 8, the furthest rank at 12   3.0 s")
+
+
 def test_the_result_is_data_and_names_the_page() -> None:
     report, out, _ = reporter()
     state = training()

@@ -146,5 +146,6 @@ def test_what_a_training_logs_is_shown_beside_the_loss_that_the_watcher_sees():
     logged = line("work/training/metrics.jsonl", loss=[[5, 0.25]], perplexity=[[5, 1.3]])
     state.apply(events.of_scalars(logged, 0.0))
     assert text.metric_line(state, 80) == "loss 0.25    perplexity 1.30"
+    state.apply({"kind": "step", "t": 1.0, "rank": 0, "node": "master", "step": 5})
     state.losses.append((5, 0.5))
     assert text.progress_line(state).endswith("loss 0.50   perplexity 1.30")

@@ -5,34 +5,48 @@ import pytest
 from trainer.watch.steps import Done, Steps, between
 
 
+class Optimizer:
+    """One of torch's, as far as its steps are counted."""
+
+
 @pytest.mark.parametrize(
     ("optimizers", "count"),
     [("aaaa", 4), ("ababab", 3), ("dddddgdddddg", 10), ("abcabc", 2), ("aaabbb", 5)],
 )
 def test_the_optimizer_that_steps_most_counts(optimizers, count):
     steps = Steps()
-    told = [steps.stepped(ord(one)) for one in optimizers]
+    of = {name: Optimizer() for name in optimizers}
+    told = [steps.stepped(of[name]) for name in optimizers]
     assert (steps.count, sum(told), steps.all) == (count, count, len(optimizers))
 
 
+def test_an_optimizer_that_takes_the_place_of_one_that_is_gone_loses_no_step():
+    steps, folds = Steps(), [Optimizer() for _ in range(3)]
+    while folds:
+        for _ in range(4):
+            assert steps.stepped(folds[-1])
+        folds.pop()
+    assert (steps.count, steps.several) == (12, True)
+
+
 def test_batches_count_once_a_step_follows_and_an_evaluations_do_not():
-    steps = Steps()
+    steps, optimizer = Steps(), Optimizer()
     steps.fetched(1, 0.0)
     waited = steps.begun and steps._iterators[1][2]
-    steps.stepped(7)
+    steps.stepped(optimizer)
     assert steps.data == pytest.approx(waited)
     steps.fetched(2, 0.0)
     steps.exhausted(2)
-    steps.stepped(7)
+    steps.stepped(optimizer)
     assert steps.data == pytest.approx(waited)
     assert steps.away > 0
 
 
 def test_the_last_batches_of_an_epoch_count_though_its_loader_has_ended():
-    steps = Steps()
-    steps.stepped(7)
+    steps, optimizer = Steps(), Optimizer()
+    steps.stepped(optimizer)
     steps.fetched(1, 0.0)
-    steps.stepped(7)
+    steps.stepped(optimizer)
     before = steps.data
     steps.fetched(1, 0.0)
     steps.exhausted(1)
