@@ -28,6 +28,8 @@ from .uv import Failed, Uv
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 _MOST_BUILDS = 100
+# `torch = [` of a TOML file names no version.
+_KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
 # Of a file that uv writes of an index's answers: bytes and lines. Twenty packages have 60 kB and 700 lines.
 _MOST_WRITTEN, _MOST_LINES = 8 << 20, 200_000
 
@@ -310,10 +312,10 @@ class Resolving:
         notes, of_base = [], self._base.torch
         for path, text in self._texts.items():
             for number, line in enumerate(text.splitlines(), 1):
-                word = NAME.match(line.strip().strip("\"',"))
+                word = None if _KEY.match(line) else NAME.match(line.strip().strip("\"',"))
                 name = normal(word[1]) if word else ""
                 if name in of_base and self._excludes(line.strip().strip("\"',")):
-                    notes.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base image")
+                    notes.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base")
         return "\n".join([*notes, words])
 
     def _excludes(self, line: str) -> bool:
@@ -370,7 +372,9 @@ def other_torch(pins: set[str], of_base: dict[str, str]) -> str:
     pin = next((pin for pin in pins if pin.startswith("torchvision==")), "")
     if not pin or "torchvision" in of_base or not of_base["torch"].endswith("+cpu") or pin.endswith("+cpu"):
         return ""
-    return f"{pin} of the index is not built for torch {of_base['torch']} of the base: name an image with torchvision"
+    return (
+        f"{pin} of the index is not built for torch {of_base['torch']} of the base, which must have torchvision itself"
+    )
 
 
 def _written(path: Path) -> str:
