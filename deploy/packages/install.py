@@ -356,7 +356,8 @@ def hint(words: str) -> str:
     """The next step after uv's words."""
     low = words.lower()
     if "excludes" in low and low.find(" of the base") > low.find("excludes"):
-        return f"loosen that line; or {_OTHER_TORCH.format('that version', 'TAG')}"
+        loosen = f"loosen that line; or {_OTHER_TORCH.format('that version', 'TAG')}"
+        return f"--requirements pyproject.toml, if that allows it; {loosen}" if "uv.lock:" in low else loosen
     if "does not satisfy python" in low or "requires-python" in low:
         return f"{OTHER_PYTHON}; or without the packages: --requirements no"
     if "must have torchvision itself" in low:

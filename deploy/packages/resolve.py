@@ -28,8 +28,9 @@ from .uv import Failed, Uv
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 _MOST_BUILDS = 100
-# `torch = [` of a TOML file names no version.
+# `torch = [` of a TOML file names no version; a uv.lock has name and version in two lines.
 _KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
+_LOCKED = re.compile(r'name = "([\w.-]+)"\nversion = "([\w.+!-]+)"')
 # Of a file that uv writes of an index's answers: bytes and lines. Twenty packages have 60 kB and 700 lines.
 _MOST_WRITTEN, _MOST_LINES = 8 << 20, 200_000
 
@@ -311,10 +312,12 @@ class Resolving:
         """uv's words, below each line of the user's files that excludes what the base has."""
         notes, of_base = [], self._base.torch
         for path, text in self._texts.items():
-            for number, line in enumerate(text.splitlines(), 1):
-                word = None if _KEY.match(line) else NAME.match(line.strip().strip("\"',"))
+            lines = ["", *text.splitlines()]
+            for number, line in enumerate(lines[1:], 1):
+                asked = _asked(lines[number - 1], line)
+                word = NAME.match(asked)
                 name = normal(word[1]) if word else ""
-                if name in of_base and self._excludes(line.strip().strip("\"',")):
+                if name in of_base and self._excludes(asked):
                     notes.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base")
         return "\n".join([*notes, words])
 
@@ -327,6 +330,13 @@ class Resolving:
         except Failed:
             return True
         return False
+
+
+def _asked(before: str, line: str) -> str:
+    """What a line of the user's files asks for, where it is a package; of a uv.lock, the name is in the line before."""
+    if locked := _LOCKED.fullmatch(f"{before}\n{line}"):
+        return f"{locked[1]}=={locked[2]}"
+    return "" if _KEY.match(line) else line.strip().strip("\"',")
 
 
 def pins_of(texts: Sequence[str]) -> dict[str, set[str]]:

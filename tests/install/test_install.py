@@ -717,6 +717,23 @@ torch = [
         bring(project, Place("a"), first="pyproject.toml")
     assert str(refused.value).count("excludes torch") == 1
     assert 'pyproject.toml:6: `"torch==2.9.1",` excludes torch 2.13.0+cpu of the base' in str(refused.value)
+    lock = """version = 1
+requires-python = ">=3.10"
+[[package]]
+name = "nano"
+version = "1.0"
+source = { virtual = "." }
+dependencies = [{ name = "torch" }]
+[[package]]
+name = "torch"
+version = "2.9.1"
+source = { registry = "https://index.invalid/simple" }
+wheels = [{ url = "https://index.invalid/torch-2.9.1-py3-none-any.whl", hash = "sha256:%s" }]
+""" % ("0" * 64)
+    with pytest.raises(DeployError) as refused:
+        bring(lock, Place("a"), more={"pyproject.toml": project.replace("==2", ">=2")}, first="uv.lock")
+    assert 'uv.lock:10: `version = "2.9.1"` excludes torch 2.13.0+cpu of the base' in str(refused.value)
+    assert refused.value.hint.startswith("--requirements pyproject.toml")
 
 
 @pytest.mark.parametrize(
