@@ -324,6 +324,9 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         words
     )
     script = tuple(asked.script)
+    # torchrun takes a `--` around its script's name away; what is behind is the script's.
+    script = script[1:] if script[:1] == ("--",) else script
+    script = (script[0], *script[2:]) if script[1:2] == ("--",) else script
     for name, why in {**_REFUSED, **_REFUSED_FLAGS}.items():
         if getattr(asked, _attribute(name), None):
             refuse(f"{launcher} {name}", why, f"leave out {name}")
