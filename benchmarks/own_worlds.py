@@ -130,6 +130,8 @@ OWN = {
     "standalone": "torchrun --standalone --nproc_per_node=2 train.py",
     "standalone, --nnodes=1": "torchrun --standalone --nnodes=1 --nproc_per_node=2 train.py",
     "--nnodes=1": "torchrun --nnodes=1 --node_rank=0 --nproc_per_node=2 --master_port=2951$NODE_RANK train.py",
+    "--nnodes=1, no --node_rank": "torchrun --nnodes=1 --nproc_per_node=2 --rdzv_id=1 "
+    "--rdzv_endpoint=localhost:2956$NODE_RANK train.py",
     "torch.distributed.run, localhost": "python -m torch.distributed.run --nnodes 1 --node_rank 0 --nproc_per_node 2 "
     "--master_addr 127.0.0.1 --master_port 2952$NODE_RANK train.py",
     "torch.distributed.launch": "python -m torch.distributed.launch --nproc_per_node=2 --nnodes=1 --node_rank=0 "

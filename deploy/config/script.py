@@ -324,13 +324,16 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         words
     )
     script = tuple(asked.script)
+    own, typed = words[: len(words) - len(script)], script
+    # torchrun takes a `--` around its script's name away; what is behind is the script's.
+    script = script[1:] if script[:1] == ("--",) else script
+    script = (script[0], *script[2:]) if script[1:2] == ("--",) else script
 
     def refuse_number(what: str, why: str, hint: str) -> NoReturn:
-        wrong, own = what.rpartition(" ")[2], words[: len(words) - len(script)]
+        wrong = what.rpartition(" ")[2]
         right = [re.sub(rf"(^|=){re.escape(wrong)}$", r"\g<1>2", word) for word in own]
-        refuse(
-            what, f"{why}; {hint}".removesuffix("; "), _typed(shlex.join([*launcher.split(), *right, *script]), option)
-        )
+        again = shlex.join([*launcher.split(), *right, *typed])
+        refuse(what, f"{why}; {hint}".removesuffix("; "), _typed(again, option))
 
     for name, why in {**_REFUSED, **_REFUSED_FLAGS}.items():
         if getattr(asked, _attribute(name), None):

@@ -56,7 +56,7 @@ def deploy(options: Options, console: Console) -> int:
         resumes = bool(options.resume)
         options, command, script_run = _what_to_run(options, console)
         cluster, ranks = options.load(), shown_ranks(options.rank)
-        command.refuse_nodes(len(cluster.hosts), "leave it out: the run has one node a host")
+        command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
         work, folder = replace(_work(options, cluster), bare=command.bare), options.code(cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)

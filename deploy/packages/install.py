@@ -35,7 +35,8 @@ from .store import Lock, Source
 
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
-# What helps where a project asks for another Python than the run has.
+# What helps where a project asks for another torch, or another Python, than the run has.
+_OTHER_TORCH = "activate an environment that has {}; on hosts: --image pytorch/pytorch:{}, or another that has it"
 OTHER_PYTHON = "activate an environment with such a Python and torch; in containers: --image NAME, or --dockerfile FILE"
 _BEFORE = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
@@ -354,12 +355,13 @@ def _row(source: Source) -> dict[str, Any]:
 def hint(words: str) -> str:
     """The next step after uv's words."""
     low = words.lower()
-    if "excludes" in low and "of the base image" in low:
-        return "loosen that line, or name a base with that version and Python 3.11: --image pytorch/pytorch:TAG"
+    if "excludes" in low and low.find(" of the base") > low.find("excludes"):
+        loosen = f"loosen that line; or {_OTHER_TORCH.format('that version', 'TAG')}"
+        return f"--requirements pyproject.toml, if that allows it; {loosen}" if "uv.lock:" in low else loosen
     if "does not satisfy python" in low or "requires-python" in low:
         return f"{OTHER_PYTHON}; or without the packages: --requirements no"
-    if "name an image with torchvision" in low:
-        return f"--image pytorch/pytorch:{official.USUAL.tag}, or another that has torch and torchvision"
+    if "must have torchvision itself" in low:
+        return _OTHER_TORCH.format("torch and torchvision", official.USUAL.tag)
     if docker_faults.disk_is_full(words):
         return f"on that host: docker system df; `{FAB} clean` shows what Muster keeps there"
     if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):

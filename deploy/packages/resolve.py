@@ -28,6 +28,9 @@ from .uv import Failed, Uv
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 _MOST_BUILDS = 100
+# `torch = [` of a TOML file names no version; a uv.lock has name and version in two lines.
+_KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
+_LOCKED = re.compile(r'name = "([\w.-]+)"\nversion = "([\w.+!-]+)"')
 # Of a file that uv writes of an index's answers: bytes and lines. Twenty packages have 60 kB and 700 lines.
 _MOST_WRITTEN, _MOST_LINES = 8 << 20, 200_000
 
@@ -309,11 +312,13 @@ class Resolving:
         """uv's words, below each line of the user's files that excludes what the base has."""
         notes, of_base = [], self._base.torch
         for path, text in self._texts.items():
-            for number, line in enumerate(text.splitlines(), 1):
-                word = NAME.match(line.strip().strip("\"',"))
+            lines = ["", *text.splitlines()]
+            for number, line in enumerate(lines[1:], 1):
+                asked = _asked(lines[number - 1], line)
+                word = NAME.match(asked)
                 name = normal(word[1]) if word else ""
-                if name in of_base and self._excludes(line.strip().strip("\"',")):
-                    notes.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base image")
+                if name in of_base and self._excludes(asked):
+                    notes.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base")
         return "\n".join([*notes, words])
 
     def _excludes(self, line: str) -> bool:
@@ -325,6 +330,13 @@ class Resolving:
         except Failed:
             return True
         return False
+
+
+def _asked(before: str, line: str) -> str:
+    """What a line of the user's files asks for, where it is a package; of a uv.lock, the name is in the line before."""
+    if locked := _LOCKED.fullmatch(f"{before}\n{line}"):
+        return f"{locked[1]}=={locked[2]}"
+    return "" if _KEY.match(line) else line.strip().strip("\"',")
 
 
 def pins_of(texts: Sequence[str]) -> dict[str, set[str]]:
@@ -370,7 +382,9 @@ def other_torch(pins: set[str], of_base: dict[str, str]) -> str:
     pin = next((pin for pin in pins if pin.startswith("torchvision==")), "")
     if not pin or "torchvision" in of_base or not of_base["torch"].endswith("+cpu") or pin.endswith("+cpu"):
         return ""
-    return f"{pin} of the index is not built for torch {of_base['torch']} of the base: name an image with torchvision"
+    return (
+        f"{pin} of the index is not built for torch {of_base['torch']} of the base, which must have torchvision itself"
+    )
 
 
 def _written(path: Path) -> str:

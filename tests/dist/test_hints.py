@@ -60,6 +60,7 @@ TYPED = [
     f"deploy {HOST} -- nohup python train.py",
     f"deploy {HOST} -- 'python train.py --lr 3'",
     f"deploy {HOST} -- torchrun --nnodes 2:4 train.py",
+    f"deploy {HOST} -- torchrun --nnodes=2 --nproc_per_node=2 train.py",
     f"deploy {HOST} -- torchrun --log-dir x train.py",
     f"deploy {HOST} -- accelerate launch --num_machines 2 train.py",
     f"deploy {HOST} -- -m pkg.trian",

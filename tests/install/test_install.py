@@ -700,14 +700,50 @@ wheels = [{{ url = "{place}/{name}", hash = "sha256:{digest}" }}]
         bring(swapped, Place("a"), more={"pyproject.toml": project}, first="uv.lock")
 
 
+def test_only_lines_that_name_a_version_are_said_to_exclude_the_bases_torch(bring):
+    project = """
+[project]
+name = "nano"
+version = "1.0"
+dependencies = [
+    "torch==2.9.1",
+]
+[tool.uv.sources]
+torch = [
+    { index = "cpu" },
+]
+"""
+    with pytest.raises(DeployError) as refused:
+        bring(project, Place("a"), first="pyproject.toml")
+    assert str(refused.value).count("excludes torch") == 1
+    assert 'pyproject.toml:6: `"torch==2.9.1",` excludes torch 2.13.0+cpu of the base' in str(refused.value)
+    lock = """version = 1
+requires-python = ">=3.10"
+[[package]]
+name = "nano"
+version = "1.0"
+source = { virtual = "." }
+dependencies = [{ name = "torch" }]
+[[package]]
+name = "torch"
+version = "2.9.1"
+source = { registry = "https://index.invalid/simple" }
+wheels = [{ url = "https://index.invalid/torch-2.9.1-py3-none-any.whl", hash = "sha256:%s" }]
+""" % ("0" * 64)
+    with pytest.raises(DeployError) as refused:
+        bring(lock, Place("a"), more={"pyproject.toml": project.replace("==2", ">=2")}, first="uv.lock")
+    assert 'uv.lock:10: `version = "2.9.1"` excludes torch 2.13.0+cpu of the base' in str(refused.value)
+    assert refused.value.hint.startswith("--requirements pyproject.toml")
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
         ("error: command 'gcc' failed", "compiler"),
         ("No space left on device (os error 28)", "docker system df"),
-        ("`torch==1` excludes torch 2 of the base image", "--image"),
+        ("`torch==1` excludes torch 2 of the base", "activate an environment that has that version; on hosts: --image"),
         (
-            "torchvision==1 of the index is not built for torch 2+cpu of the base: name an image with torchvision",
+            "torchvision==1 of the index is not built for torch 2+cpu of the base, which must have torchvision itself",
             "pytorch/",
         ),
         ("anything else", "--requirements no"),

@@ -307,8 +307,10 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
         raise Refused("no script", "name it behind --script: train.py --lr 3e-4")
     if not words[0].startswith("-") and not Path(words[0]).is_file():
         raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
+    # A word of the script's may be the beginning of torchrun's own options: `--run` of --run-path.
+    kind = words[:1] if words[0] in ("-m", "--no-python") else []
     # -P: the user's folder may hold a `torch.py` that torchrun must not take for torch.
-    return [sys.executable, "-u", "-P", "-m", f"{NAME}.elastic.torchrun", *words]
+    return [sys.executable, "-u", "-P", "-m", f"{NAME}.elastic.torchrun", *kind, "--", *words[len(kind) :]]
 
 
 @contextmanager

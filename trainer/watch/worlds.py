@@ -29,7 +29,9 @@ def given() -> str:
 
 def of_launch(config: Any) -> dict[str, Any]:
     """What is to be noted of a torchrun that starts: the least and the most of its nodes, its ranks, where it meets."""
-    sizes = [int(config.min_nodes), int(config.max_nodes), int(config.nproc_per_node)]
+    # A node of another rank than 0 waits for that one, even where it was told of one node only (--nnodes=1).
+    least = max(int(config.min_nodes), 1 + int(config.rdzv_configs.get("rank") or 0))
+    sizes = [least, max(least, int(config.max_nodes)), int(config.nproc_per_node)]
     return {"launch": sizes, "meets": str(config.rdzv_endpoint), **whose()}
 
 

@@ -77,6 +77,14 @@ def test_a_word_of_the_script_is_never_one_of_the_launchers(read):
     assert read("torchrun train.py --n 3").words == ("train.py", "--n", "3"), "the beginning of several options"
 
 
+def test_a_separator_that_torchrun_takes_away_is_none_of_the_scripts_words(read):
+    found = read("torchrun -m scripts.train -- --depth=2 --run=x")
+    assert found.words == ("-m", "scripts.train", "--depth=2", "--run=x")
+    assert read("torchrun -- train.py --run=x").words == ("train.py", "--run=x")
+    assert read("torchrun train.py --lr 1 -- x").words == ("train.py", "--lr", "1", "--", "x")
+    assert read("python train.py -- x").words == ("train.py", "--", "x"), "Python gives it to the script"
+
+
 def test_an_address_in_the_scripts_own_words_is_told_of_before_its_ranks_wait_there(read):
     for typed in ("main.py --dist-url tcp://127.0.0.1:29500", "torchrun main.py --init_method=tcp://gpu-a:1"):
         assert any("tcp://" in note and "env://" in note for note in read(typed).notes)

@@ -58,11 +58,18 @@ def test_a_host_without_an_address_is_named():
         resolve("no-such-host.invalid", 0.2)
 
 
-def test_a_users_script_goes_to_torchrun_as_it_is(tmp_path, monkeypatch):
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", [[], ["-m"], ["--no-python"]])
+def test_torchrun_takes_no_word_of_a_users_script_for_its_own(tmp_path, monkeypatch, kind):
+    """`--run` begins torchrun's --run-path and --run_path: argparse calls it ambiguous, behind the script too."""
+    from torch.distributed.run import parse_args
+
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
-    for script in (["train.py", "--lr", "3e-4"], ["-m", "pkg.train", "--lr", "3e-4"]):
-        assert torchrun_command(["--script", *script])[1:] == ["-u", "-P", "-m", "trainer.elastic.torchrun", *script]
+    words = ["--run=dummy", "--n", "3", "-t", "--", "-m", "x"]
+    read = parse_args(torchrun_command(["--script", *kind, "train.py", *words])[5:])
+    assert (read.training_script, read.training_script_args) == ("train.py", words)
+    assert (read.module, read.no_python) == (kind == ["-m"], kind == ["--no-python"])
 
 
 @pytest.mark.parametrize("script", [[], ["gone.py", "--lr", "1"]])

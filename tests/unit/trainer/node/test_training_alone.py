@@ -12,7 +12,7 @@ from tests.unit.trainer.node.test_ends import node
 from trainer.node import training_alone
 from trainer.node.ends import Life
 from trainer.node.training_alone import trained_alone
-from trainer.watch import together
+from trainer.watch import together, worlds
 
 STEP = """
 import torch
@@ -199,6 +199,18 @@ def test_a_launcher_that_waits_for_nobody_is_told_soon_and_is_hopeless_later(tmp
     assert watch.final
     assert told(watch, launch(2, 60.0), member(0, 4, "10.0.0.1:2", t=time.time()), of=of) == [(0, "", "")]
     assert watch.final is None
+
+
+@pytest.mark.torch
+def test_a_second_node_that_looks_for_the_first_one_at_its_own_address_is_told(tmp_path, told, monkeypatch):
+    """`torchrun --nnodes=1` in a script takes its node's place from the run's variables, and waits for the first."""
+    from torch.distributed.run import config_from_args, parse_args
+
+    monkeypatch.setenv("PET_NODE_RANK", "1")
+    config, *_ = config_from_args(parse_args(["--nnodes=1", "--rdzv_endpoint=localhost:5972", "train.py"]))
+    note = {**launch(1, 10.0), "given": "10.0.0.1:29500", **worlds.of_launch(config)}
+    ((_, why, _),) = told(training_alone.Watch(tmp_path), note, of=lives_now(0, world=2))
+    assert "it meets at localhost:5972, and the run's nodes meet at 10.0.0.1:29500" in why
 
 
 def test_a_helper_without_the_runs_variables_is_not_told_and_a_launcher_is(tmp_path, told):
