@@ -1,6 +1,7 @@
 """What is shown of the runs that earlier versions left: their list, their page, an explanation, as text and as JSON."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -72,3 +73,13 @@ def test_pages_of_recorded_runs_have_their_words(checkout):
         page = (checkout / "runs" / name / "report.html").read_text()
         blocks += Text(page).words
     hold("pages.txt", "\n".join(blocks))
+
+
+def test_without_colours_the_same_words_are_there(checkout, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    colourful = said(checkout, "explain", "nowhere")
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = said(checkout, "explain", "nowhere")
+    assert re.search(r"\x1b\[[\d;]*3\dm", colourful)
+    assert not re.search(r"\x1b\[[\d;]*3\dm", plain)
+    assert re.sub(r"\x1b\[[\d;]*m", "", colourful) == re.sub(r"\x1b\[[\d;]*m", "", plain)
