@@ -30,7 +30,6 @@ _CHANGES = {
     "another Python": _software(python="3.12.1"),
     "another torch": _software(torch="2.12.0"),
     "another CUDA": _software(cuda="12.4"),
-    "a Python too old": _software(python="3.10.12"),
     "a full table of connections": _resources(conntrack=[100, 100]),
     "hardly any CPU": _resources(pace=(2.1, 0.05, 0.5)),
     "little memory": _resources(memory={"MemTotal": 1 << 36, "MemAvailable": 1 << 25, "limit": 0}),
