@@ -1,6 +1,8 @@
 """What is shown of the runs that earlier versions left: their list, their page, an explanation, as text and as JSON."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,30 @@ from tests.golden.held import hold
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 RUNS = ("run-v1", "run-v2", "run-hosts")
+# How a run broke on rack-2, by the cause in its outcome.
+ENDS = {
+    "killed": "was killed by SIGKILL from outside (the kernel was not out of memory) at step 20",
+    "host-out-of-memory": "was killed at step 20: its host ran out of memory",
+    "container-out-of-memory": "was killed at step 20: its container ran out of memory",
+    "gpu-out-of-memory": "ended with code 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "exception": "ended with code 1: KeyError: 'image'",
+    "left-early": "left at step 20 while rank 0 goes on",
+    "stopped": "is stopped by SIGSTOP since step 20",
+    "locked-up": "stood still in train.py:41 for 38 s, and its node ended it at step 20",
+    "mismatched-collectives": "called broadcast, and rank 0 all_reduce",
+    "node-lost": "is lost: no sign of life for 60 s",
+    "cut-off": "does not reach rack-1",
+    "disk-full": "ended with code 1: OSError: [Errno 28] No space left on device",
+    "disk-silent": "waits for a disk that does not answer: /data, nfs4",
+    "trained-alone": "trained alone: no process group joined it to the others",
+    "slow": "holds up all others: its steps take 5 times as long",
+    "corrupt-weights": "has other weights than the other replicas since step 20",
+    "clock": "has a clock that jumped by 3600 s",
+    "gpu-lost": "ended with code 1: CUDA error: device-side assert triggered",
+    "set-up": "ended with code 1: ModuleNotFoundError: No module named 'yaml'",
+    "ended-from-outside": "was ended by SIGTERM from outside",
+    "not-known": "ended with code 1",
+}
 
 
 class Text(HTMLParser):
@@ -65,6 +91,16 @@ def test_recorded_runs_are_listed_explained_and_compared(checkout):
     hold("runs.txt", "\n".join(said(checkout, *words) for words in commands))
 
 
+def test_each_cause_of_an_end_is_explained(checkout):
+    path = checkout / "runs/run-hosts/outcome.json"
+    whole, blocks = json.loads(path.read_text()), []
+    for cause, words in ENDS.items():
+        end = {"verdict": "failed", "code": 1, "node": "rack-2", "rank": 1, "cause": cause}
+        path.write_text(json.dumps({**whole, **end, "message": f"rack-2 (rank 1) {words}"}))
+        blocks += [f"== {cause}", said(checkout, "explain", "run-hosts")]
+    hold("ends.txt", "\n".join(blocks))
+
+
 def test_pages_of_recorded_runs_have_their_words(checkout):
     blocks = []
     for name in RUNS:
@@ -72,3 +108,13 @@ def test_pages_of_recorded_runs_have_their_words(checkout):
         page = (checkout / "runs" / name / "report.html").read_text()
         blocks += Text(page).words
     hold("pages.txt", "\n".join(blocks))
+
+
+def test_without_colours_the_same_words_are_there(checkout, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    colourful = said(checkout, "explain", "nowhere")
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = said(checkout, "explain", "nowhere")
+    assert re.search(r"\x1b\[[\d;]*3\dm", colourful)
+    assert not re.search(r"\x1b\[[\d;]*3\dm", plain)
+    assert re.sub(r"\x1b\[[\d;]*m", "", colourful) == re.sub(r"\x1b\[[\d;]*m", "", plain)

@@ -1,8 +1,17 @@
-"""What preflight says of each recorded draw: a cluster with one to three faults, and what its probes answered."""
+"""What preflight says of recorded draws (clusters with one to three faults), of recorded GPUs, of made-up answers."""
 
+from deploy.preflight import judge
 from deploy.report import preflight_text
+from lab import gpu_hosts
 from lab.drawn import recorded
 from tests.golden.held import hold
+from tests.golden.made_up import made_up
+
+
+def shown(words, verdict, backend):
+    """A verdict as text, then its causes as `--json` has them: the text of a warning does not name its cause."""
+    found = [f"json    {each['level']}: {each['cause']}" for each in verdict.json()["findings"]]
+    return [f"== {words}", *preflight_text.lines_of(verdict, backend), *found]
 
 
 def test_each_recorded_draw_has_its_verdict():
@@ -13,3 +22,16 @@ def test_each_recorded_draw_has_its_verdict():
             lines = preflight_text.lines_of(verdict, "gloo")
             blocks += [f"== {entry['id']} ({entry['truth']}): {entry['words']}", *lines]
     hold("verdicts.txt", "\n".join(blocks))
+
+
+def test_each_recorded_fault_of_gpus_has_its_verdict():
+    blocks = []
+    for case in gpu_hosts.CASES:
+        verdict, _ = gpu_hosts.tried(case, 2, 0)
+        blocks += shown(case.name, verdict, "nccl")
+    hold("gpu_verdicts.txt", "\n".join(blocks))
+
+
+def test_each_made_up_fault_has_its_verdict():
+    blocks = [line for words, seen in made_up().items() for line in shown(words, judge(seen), "gloo")]
+    hold("made_up_verdicts.txt", "\n".join(blocks))

@@ -1,0 +1,74 @@
+"""docs/promises.md: each promise names tests that are there; of README, contract and causes none is lost."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[2]
+PROMISES = (HOME / "docs/promises.md").read_text()
+HELD, _, UNHELD = PROMISES.partition("\n## Not held by a test")
+PAGES = [*HOME.glob("*.md"), *(HOME / "docs").glob("*.md")]
+
+
+def rows(text):
+    """The rows of its tables, without their heads."""
+    return [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| |")]
+
+
+@cache
+def headings(page):
+    """The headings and anchors of a page, as links name them."""
+    text = page.read_text()
+    titles, anchors = re.findall(r"^#+ (.+)$", text, re.MULTILINE), re.findall(r'<a (?:id|name)="([^"]+)"', text)
+    return set(anchors) | {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def spans(text):
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+def test_every_row_names_tests_that_are_there():
+    assert len(rows(HELD)) > 150
+    tests = {row: re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", row) for row in rows(HELD)}
+    assert not [row for row, named in tests.items() if not named]
+    files = {file: (HOME / file).read_text() for held in tests.values() for file, _ in held}
+    assert not [each for held in tests.values() for each in held if f"\ndef {each[1]}(" not in files[each[0]]]
+
+
+def test_every_place_that_a_page_links_to_is_there():
+    lacking = []
+    for page in PAGES:
+        for path, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text()):
+            place = (page.parent / path).resolve() if path else page
+            if not place.exists() or (anchor and anchor not in headings(place)):
+                lacking.append(f"{page.name}: {path}#{anchor}")
+    assert not lacking
+
+
+def test_nothing_that_the_readme_offers_and_no_part_of_the_contract_is_without_a_promise():
+    """It offers what a row of a table begins with, and what is bold."""
+    readme = (HOME / "README.md").read_text()
+    offered = set(re.findall(r"^\| (`[^`]+`)|(\*\*.+?\*\*)", readme, re.MULTILINE))
+    offered = {command or bold for command, bold in offered}
+    assert len(offered) > 50
+    assert not {words for words in offered if words not in PROMISES}
+    parts = headings(HOME / "docs/contract.md") - {"the-contract-between-the-two-halves"}
+    assert len(parts) > 20
+    assert not parts - set(re.findall(r"\(contract\.md#(\S+)\)", HELD))
+
+
+def test_every_figure_has_its_command():
+    named = {name for page in PAGES for name in re.findall(r"python -m benchmarks\.([a-z_]+)", page.read_text())}
+    assert len(named) > 15
+    assert not {name for name in named if not list((HOME / "benchmarks").glob(f"{name}*"))}
+
+
+def test_every_cause_is_held_or_named_as_one_that_is_not():
+    """A golden output holds a cause whose entry it names."""
+    causes = set(re.findall(r"^### (\S+)$", (HOME / "docs/troubleshooting.md").read_text(), re.MULTILINE))
+    outputs = "\n".join(path.read_text() for path in (HOME / "tests/golden/outputs").glob("*.txt"))
+    held = set(re.findall(r"troubleshooting\.md#([a-z0-9-]+)|^json    [a-z ]+: ([a-z0-9-]+)$", outputs, re.MULTILINE))
+    held = {one or other for one, other in held}
+    _, _, section = HELD.partition("\n## Causes\n")
+    held |= spans(section.partition("\n## ")[0]) & causes
+    assert causes - held == spans(UNHELD) & causes
