@@ -7,7 +7,6 @@ cannot follow is refused by name, with the command that works.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -25,6 +24,7 @@ from ..core.near import near, near_program
 from ..core.program import COMMAND, FAB, SCRIPT
 from . import runners, values
 from .secrets import is_likely
+from .torchrun_words import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
@@ -70,32 +70,6 @@ _NO_MATTER_BEHIND = re.compile(
 )
 # An init_method of torch.distributed. `{master}` in it is Muster's to fill in.
 _OWN_ADDRESS = re.compile(r"(?:^|=)tcp://(?!\{)")
-# Options of torchrun that say where the nodes meet, or how ranks are watched over: Muster chooses all of it.
-_MEETING = (
-    *("--node-rank", "--master-addr", "--master-port", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
-    *("--rdzv-conf", "--local-addr", "--monitor-interval"),
-)
-_REFUSED = {
-    "--role": "ranks of a run have one role",
-    "--log-dir": "each rank's output is in logs/rank-N.log of the run",
-    "--redirects": "each rank's output is in logs/rank-N.log of the run",
-    "-r": "each rank's output is in logs/rank-N.log of the run",
-    "--tee": "--rank all shows the lines of all ranks",
-    "-t": "--rank all shows the lines of all ranks",
-    "--local-ranks-filter": "--rank N shows the lines of one rank",
-    "--duplicate-stdout-filters": "--rank N shows the lines of one rank",
-    "--duplicate-stderr-filters": "--rank N shows the lines of one rank",
-    "--start-method": "Muster forks the ranks",
-    "--event-log-handler": "Muster writes the events of a run",
-    "--logs-specs": "each rank's output is in logs/rank-N.log of the run",
-    "--numa-binding": "Muster does not bind ranks to memory nodes",
-    "--signals-to-handle": "Muster passes signals to the ranks",
-    "--shutdown-timeout": "a rank has 20 s to end when it is asked to",
-}
-_REFUSED_FLAGS = {
-    "--run-path": "name the script itself",
-    "--virtual-local-rank": "each rank has its own LOCAL_RANK",
-}
 
 
 @dataclass(frozen=True)
@@ -289,7 +263,7 @@ def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
     launcher = words[0].rpartition("/")[2]
     ends = (at for at, word in enumerate(words) if word.endswith(".py"))
     names = [word.partition("=")[0] for word in words[1 : next(ends, len(words))]]
-    decided = [name for name in names if {name, _underscored(name)} & _OF_LAUNCHERS[launcher]]
+    decided = [name for name in names if {name, underscored(name)} & _OF_LAUNCHERS[launcher]]
     if decided:
         leave = f"leave out {', '.join(dict.fromkeys(decided))}"
         refuse(f"{launcher} {decided[0]}", "Muster tells it the nodes, and where they meet", leave)
@@ -320,9 +294,9 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
 
 def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCommand:
     refuse = _refusal(option)
-    asked = _Torchrun(lambda why: refuse(launcher, why, _typed("torchrun --nproc-per-node 2 train.py", option))).read(
-        words
-    )
+    asked = TorchrunWords(
+        lambda why: refuse(launcher, why, _typed("torchrun --nproc-per-node 2 train.py", option))
+    ).read(words)
     script = tuple(asked.script)
     own, typed = words[: len(words) - len(script)], script
     # torchrun takes a `--` around its script's name away; what is behind is the script's.
@@ -335,8 +309,8 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         again = shlex.join([*launcher.split(), *right, *typed])
         refuse(what, f"{why}; {hint}".removesuffix("; "), _typed(again, option))
 
-    for name, why in {**_REFUSED, **_REFUSED_FLAGS}.items():
-        if getattr(asked, _attribute(name), None):
+    for name, why in {**REFUSED, **REFUSED_FLAGS}.items():
+        if getattr(asked, attribute(name), None):
             refuse(f"{launcher} {name}", why, f"leave out {name}")
     if not script:
         refuse(launcher, "no script is named", _typed("torchrun train.py --lr 3e-4", option))
@@ -350,7 +324,7 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         at = 2 if script[0].startswith("-") else 1
         script = (*script[:at], _LOCAL_RANK, *script[at:])
     unused = ["--standalone"] if asked.standalone else []
-    unused += [name for name in _MEETING if getattr(asked, _attribute(name)) is not None]
+    unused += [name for name in MEETING if getattr(asked, attribute(name)) is not None]
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
     if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
         why = "the run has a node on each host; with how few it goes on is an option of Muster's"
@@ -358,34 +332,6 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
     nodes = _number(asked.nnodes, f"{launcher} --nnodes", refuse_number)
     restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse_number)
     return ScriptCommand(script, _ranks(asked.nproc_per_node, launcher, refuse_number), nodes, restarts, notes)
-
-
-class _Torchrun(argparse.ArgumentParser):
-    """torchrun's options, as torch.distributed.run has them (torch 2.8 to 2.13), with both spellings of each."""
-
-    def __init__(self, fail: Callable[[str], NoReturn]) -> None:
-        # Without abbreviations: `train.py --n 3` has a word of the script's, and argparse would call it ambiguous.
-        super().__init__(add_help=False, allow_abbrev=False)
-        self._fail = fail
-        self.add_argument("--standalone", action="store_true")
-        self.add_argument("--use-env", "--use_env", action="store_true")  # of torch.distributed.launch
-        self.add_argument("-m", "--module", action="store_true")
-        self.add_argument("--no-python", "--no_python", action="store_true")
-        for name in ("--nnodes", "--nproc-per-node", "--max-restarts", *_MEETING, *_REFUSED):
-            self.add_argument(*dict.fromkeys((name, _underscored(name))))
-        for name in _REFUSED_FLAGS:
-            self.add_argument(name, _underscored(name), action="store_true")
-        self.add_argument("script", nargs=argparse.REMAINDER)
-
-    def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """The options; what follows the first word without a dash is the script's."""
-        asked, unknown = self.parse_known_args(list(words))
-        if unknown:
-            self.error(f"{unknown[0]} is not one of its options")
-        return asked
-
-    def error(self, message: str) -> NoReturn:
-        self._fail(message)
 
 
 def _ranks(given: str | None, launcher: str, refuse: Refuse) -> Literal["auto"] | int | None:
@@ -447,11 +393,3 @@ def _begins(word: str) -> bool:
 
 def _after(words: Sequence[str], takes_value: bool) -> Sequence[str]:
     return _inner(words[1:], "") if takes_value else words[1:]
-
-
-def _attribute(name: str) -> str:
-    return name.lstrip("-").replace("-", "_")
-
-
-def _underscored(name: str) -> str:
-    return name[:2] + name[2:].replace("-", "_")

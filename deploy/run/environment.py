@@ -298,9 +298,8 @@ def asked_restarts(text: str, script: bool) -> int | None:
     if not text:
         return None
     if not script:
-        raise UsageError(
-            f"--restarts {text}: there is no script", "Muster's own trainer starts again from its newest checkpoint"
-        )
+        hint = "Muster's own trainer starts again from its newest checkpoint"
+        raise UsageError(f"--restarts {text}: there is no script", hint)
     if not re.fullmatch(r"[0-9]{1,4}", text):
         raise UsageError(f"--restarts {text}: not a number from 0 to 9999", f"{FAB} {COMMAND} ... --restarts 3")
     return int(text)
@@ -326,16 +325,15 @@ def asked_least(
     Fewer than a majority must not train on: the others could, too, and the run would be trained twice. `spares`: others
     wait for a place; they are none of the `nodes`. `arbiter`: one more votes, so half of them may train on.
     """
+    majority = nodes // 2 + (not arbiter)
     if not text:
         if spares or arbiter:
-            add = f"--min-nodes {nodes // 2 + (not arbiter)}; or " if nodes > 1 else ""
-            name = "spare" if spares else "arbiter"
-            raise UsageError(f"--{name} without --min-nodes: no host may be lost", f"{add}leave it out")
+            why = f"--{'spare' if spares else 'arbiter'} without --min-nodes: no host may be lost"
+            raise UsageError(why, f"--min-nodes {majority}; or leave it out" if nodes > 1 else "leave it out")
         return 0
     if arbiter and (nodes % 2 or script):
         why = "only Muster's own trainer has one yet" if script else f"of {nodes} hosts more than half vote without it"
         raise UsageError(f"--arbiter: {why}", "leave it out")
-    majority = nodes // 2 + (not arbiter)
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
         hint = f"--min-nodes {majority}" if majority < nodes > 2 else "leave out --min-nodes: all nodes are needed then"
         raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", hint)
