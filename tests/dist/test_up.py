@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -48,6 +48,20 @@ def test_up_trains_to_the_end_and_leaves_a_whole_record(checkout):
         assert (folder / name).is_file(), name
     assert "<html" in (folder / "report.html").read_text()
     assert not checkout.left()
+
+
+def test_a_busy_port_is_passed_over_and_said(checkout):
+    with ExitStack() as held:
+        until(lambda: listens(held, 29500), "port 29500 to be ours", 60)
+        code, _, err = checkout.up("--workers=1", "--args=--steps 2")
+    assert code == 0, err
+    assert "port 29500 is in use: the nodes meet on 295" in err
+
+
+def listens(held, port):
+    """Whether we have the port now, for as long as `held` is open."""
+    with suppress(OSError):
+        return held.enter_context(socket.create_server(("", port)))
 
 
 def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on_in_the_same_folder(checkout):

@@ -122,6 +122,27 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
     assert "torch" in packages
 
 
+NO_NUMBER = """
+import time, torch
+model = torch.nn.Linear(4, 1)
+steps = torch.optim.SGD(model.parameters(), 0.01)
+for step in range(60):
+    steps.zero_grad()
+    loss = model(torch.randn(4, 4)).square().mean() * (float("nan") if step >= 20 else 1)
+    loss.backward()
+    steps.step()
+    time.sleep(0.1)
+"""
+
+
+def test_a_loss_that_is_no_number_is_told_while_the_script_trains_on(project):
+    (project.folder / "train.py").write_text(NO_NUMBER)
+    done = project("--script", "train.py")
+    assert done.returncode == 0, done.stderr
+    (since,) = re.findall(r"rank 0\): the loss is nan since step (\d+)", done.stderr)
+    assert 21 <= int(since) <= 40, "the first that the watcher has looked at"
+
+
 def test_a_run_of_a_script_continues_with_what_it_wrote_and_with_todays_code(project):
     project("--script", "train.py 2 0", "--run", "again")
     (project.folder / "train.py").write_text((project.folder / "train.py").read_text() + "print('new code')\n")
