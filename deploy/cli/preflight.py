@@ -110,10 +110,7 @@ def preflight(
         request = _request(style, endpoint, port, collectives)
         long, burnt_s = _size(size), _burn(burn)
         if python and style == MUSTER:
-            raise UsageError(
-                f"--python {python}: {FAB} deploy starts the image's Python",
-                "--style torchrun or --style slurm or --style mpi",
-            )
+            raise UsageError(f"--python {python}: {FAB} deploy starts the image's own", "--style slurm or --style mpi")
         for option, name in files.items():
             _refuse_unwritable(option, name)
         if backend or workers:

@@ -297,9 +297,7 @@ def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
 
 def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
     refuse = _refusal(option)
-    python, rest = words[0], list(words[1:])
-    while rest and rest[0] in _NO_MATTER:
-        rest.pop(0)
+    python, rest = words[0], list(dropwhile(_NO_MATTER.__contains__, words[1:]))
     first = rest[0] if rest else ""
     if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
         takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
@@ -320,17 +318,14 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
 
 def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCommand:
     refuse = _refusal(option)
-    asked = _Torchrun(lambda why: refuse(launcher, why, _typed("torchrun --nproc-per-node 2 train.py", option))).read(
-        words
-    )
+    usage = _typed("torchrun --nproc-per-node 2 train.py", option)
+    asked = _Torchrun(lambda why: refuse(launcher, why, usage)).read(words)
     script = tuple(asked.script)
 
-    def refuse_number(what: str, why: str, hint: str) -> NoReturn:
-        wrong, own = what.rpartition(" ")[2], words[: len(words) - len(script)]
-        right = [re.sub(rf"(^|=){re.escape(wrong)}$", r"\g<1>2", word) for word in own]
-        refuse(
-            what, f"{why}; {hint}".removesuffix("; "), _typed(shlex.join([*launcher.split(), *right, *script]), option)
-        )
+    def refuse_number(what: str, why: str, _: str) -> NoReturn:
+        own, wrong = words[: -len(script) or None], rf"(^|=){re.escape(what.split()[-1])}$"
+        right = [*launcher.split(), *(re.sub(wrong, r"\g<1>2", word) for word in own), *script]
+        refuse(what, why, _typed(shlex.join(right), option))
 
     for name, why in {**_REFUSED, **_REFUSED_FLAGS}.items():
         if getattr(asked, _attribute(name), None):
@@ -392,7 +387,7 @@ def _ranks(given: str | None, launcher: str, refuse: Refuse) -> Literal["auto"] 
         refuse(f"{launcher} --nproc-per-node {given}", "ranks are counted by GPUs, or are named", "")
     count = _number(given, f"{launcher} --nproc-per-node", refuse)
     if count is not None and values.processes(count) is None:
-        refuse(f"{launcher} --nproc-per-node {count}", "not a number of ranks", "a node has 1 to 1024 ranks")
+        refuse(f"{launcher} --nproc-per-node {count}", "not a number of ranks from 1 to 1024", "")
     return count
 
 

@@ -328,9 +328,7 @@ def asked_least(
     """
     if not text:
         if spares or arbiter:
-            add = f"--min-nodes {nodes // 2 + (not arbiter)}; or " if nodes > 1 else ""
-            name = "spare" if spares else "arbiter"
-            raise UsageError(f"--{name} without --min-nodes: no host may be lost", f"{add}leave it out")
+            raise UsageError(f"--{'spare' if spares else 'arbiter'}: --min-nodes is not given", "leave it out")
         return 0
     if arbiter and (nodes % 2 or script):
         why = "only Muster's own trainer has one yet" if script else f"of {nodes} hosts more than half vote without it"
