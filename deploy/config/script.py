@@ -271,9 +271,7 @@ def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
 
 def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
     refuse = _refusal(option)
-    python, rest = words[0], list(words[1:])
-    while rest and rest[0] in _NO_MATTER:
-        rest.pop(0)
+    python, rest = words[0], list(dropwhile(_NO_MATTER.__contains__, words[1:]))
     first = rest[0] if rest else ""
     if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
         takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
@@ -341,7 +339,7 @@ def _ranks(given: str | None, launcher: str, refuse: Refuse) -> Literal["auto"] 
         refuse(f"{launcher} --nproc-per-node {given}", "ranks are counted by GPUs, or are named", "")
     count = _number(given, f"{launcher} --nproc-per-node", refuse)
     if count is not None and values.processes(count) is None:
-        refuse(f"{launcher} --nproc-per-node {count}", "not a number of ranks", "a node has 1 to 1024 ranks")
+        refuse(f"{launcher} --nproc-per-node {count}", "not a number of ranks from 1 to 1024", "")
     return count
 
 

@@ -160,7 +160,7 @@ def _unjoined(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], nodes: 
         return f"its optimizer stepped, but no process group was formed ({world} ranks were to train together)"
     if not groups:
         unseen = [note for note in noted if "unseen" in note]
-        of_node = any("own" in note for note in unseen)
+        of_node = all("own" in note for note in unseen)
         has = "is a world of this node's own" if of_node else "has none of the run's variables"
         joined = not unseen or any("joined" in note for note in noted)
         return "" if joined else f"what works below it {has}, and joins no other node"
