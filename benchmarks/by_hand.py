@@ -266,16 +266,17 @@ def differ(hand: Ran, ours: Ran) -> list[str]:
 
 def compared(case: Case, scratch: Path, hosts: Sequence[str]) -> list[Judged]:
     """For each way: what is not the same; then the same of its numbers."""
-    base, hands, judged = scratch / re.sub("[^a-z0-9]", "-", case.name), dict[bool, Ran](), list[Judged]()
+    base, hands, judged = scratch / re.sub("[^a-z0-9]", "-", case.name), dict[str, Ran](), list[Judged]()
     for way in ("up", "hosts") if hosts and not case.counted else ("up",):
         faults, numbers, known = list[str](), list[str](), dict[str, Any]()
+        # Apart, a script may do other things; and typed by hand, gloo's ranks abort at their end at times.
+        typed = ["here", *["apart"] * (way == "hosts" and not case.shared), "here again"] if not case.counted else []
         try:
             ours = muster(case, base / way, hosts if way == "hosts" else ())
-            # Where no folder is shared, a script may do other things; most do the same.
-            for apart in (False, True) if way == "hosts" and not case.shared else (False,) * (not case.counted):
-                if apart not in hands:
-                    hands[apart] = by_hand(case, base / f"by-hand-{apart}", apart)
-                if not (faults := differ(hands[apart], ours)):
+            for how in typed:
+                if how not in hands:
+                    hands[how] = by_hand(case, base / how, how == "apart")
+                if not (faults := differ(hands[how], ours)):
                     break
             known = ours.truth if case.scripts == 1 and not case.restarts else {}
             numbers = shown.faults(ours.folder, ours.output, known, partial(fab, base / way / "project"))
