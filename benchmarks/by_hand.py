@@ -246,12 +246,14 @@ def _digests(root: Path) -> Iterator[tuple[str, str]]:
             yield name, "" if _CHANGES.search(name) else hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def differ(hand: Ran, ours: Ran, restarts: int = 0) -> list[str]:
+def differ(case: Case, hand: Ran, ours: Ran) -> list[str]:
     """What is not as by hand; a file that Muster itself writes beside `work` and `home` is none of the script's."""
-    if restarts:  # which torchrun by hand does not survive here: it ends well, and has files of these names
+    if case in GIVEN:  # without a seed: no two starts write the same
         paths = {name for name, _ in ours.files}
         lost = sorted(name for name, _ in hand.files if name not in paths)
-        return [f"code {ours.code}"] * bool(ours.code) + [f"files lost: {lost}"] * bool(lost)
+        code = 0 if case.restarts else hand.code  # torchrun by hand does not survive each restart
+        ended = [] if (ours.code == 0) == (code == 0) else [f"code {ours.code}, by hand {hand.code}"]
+        return ended + [f"files lost: {lost}"] * bool(lost)
     words = [] if (hand.code == 0) == (ours.code == 0) else [f"code {ours.code}, by hand {hand.code}"]
     if hand.results != ours.results:
         lost, more = Counter(hand.results) - Counter(ours.results), Counter(ours.results) - Counter(hand.results)
@@ -280,7 +282,7 @@ def compared(case: Case, scratch: Path, hosts: Sequence[str]) -> list[Judged]:
             for how in typed:
                 if how not in hands:
                     hands[how] = by_hand(case, base / how, how == "apart")
-                if not (faults := differ(hands[how], ours, case.restarts)):
+                if not (faults := differ(case, hands[how], ours)):
                     break
             known = ours.truth if case.scripts == 1 and not case.restarts else {}
             numbers = shown.faults(ours.folder, ours.output, known, partial(fab, base / way / "project"))
