@@ -300,7 +300,7 @@ def three_steps():
 def fast():
     """A thousand steps a second."""
     model = net()
-    result(train(model, sgd(model, 0.001), 3000))
+    result(train(model, sgd(model, 0.001), 1000))
 
 
 def steady():
