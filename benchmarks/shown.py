@@ -120,8 +120,8 @@ def _equal(shown: str, own: float, within: float) -> bool:
         value = float(shown.replace(",", ""))
     except ValueError:
         return False
-    if own != own or value != value:
-        return own != own and value != value
+    if value == own or value != value:  # inf, nan
+        return value == own or own != own
     digits, _, power = shown.lower().partition("e")
     unit = 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
     return abs(value - own) <= max(within, 0.51 * unit, 1e-6 * abs(own))

@@ -10,7 +10,7 @@ import time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from common import LOSSES, RANK, batches, error, join, joined, line, net, note, result, run, train, weights
+from common import LOSSES, RANK, batches, begins, error, join, joined, line, net, note, result, run, train, weights
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -201,6 +201,7 @@ def hooks():
     for x, y in batches(20):
         with torch.autocast("cpu", torch.bfloat16):
             loss = (whole(x) - y).square().mean()
+        begins()
         optimizer.zero_grad()
         scaler.scale(loss).backward()
         scaler.step(optimizer)
