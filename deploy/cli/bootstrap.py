@@ -9,7 +9,8 @@ from fabric import Connection
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..core.program import FAB
 from ..hosts import bootstrap_run
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from .command import HOSTS, JSON, command
 from .exit import end
@@ -44,6 +45,8 @@ def bootstrap(
                 "no terminal to ask on whether to install",
                 "--yes installs without asking, --dry-run only shows the commands",
             )
-        return bootstrap_run.run(Options(hosts, cluster).load().hosts, None if yes else console.ask, dry_run, console)
+        return bootstrap_run.run(
+            load_cluster(Options(hosts, cluster)).hosts, None if yes else console.ask, dry_run, console
+        )
 
     end(context, console, work)

@@ -12,7 +12,7 @@ from ..core.program import FAB
 from ..host import leftovers
 from ..host.leftovers import Selection
 from ..hosts import clean as hosts_clean
-from ..hosts.options import Options
+from ..job.options import Options
 from ..report.console import Console
 from .command import HOSTS, JSON, command
 from .exit import end

@@ -7,7 +7,8 @@ from fabric import Connection
 from ..core.errors import DONE, FAILED
 from ..core.program import FAB
 from ..core.results import all_faults
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..ssh import login as ssh_login
 from . import exit
@@ -29,7 +30,7 @@ def login_task(context: Connection, hosts: str = "", cluster: str = "", end: boo
     console = Console(json)
 
     def work() -> int:
-        asked = Options(hosts, cluster).load().hosts
+        asked = load_cluster(Options(hosts, cluster)).hosts
         opened = None if end else ssh_login.login(asked, console.note)
         for host, words in (opened.values if opened else ssh_login.logout(asked)).items():
             console.line(f"{host}  {words}", {"kind": "login", "host": host, "message": words})

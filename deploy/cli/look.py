@@ -11,7 +11,8 @@ from ..hosts import recorded
 from ..hosts import status as deploy_look
 from ..hosts import why as deploy_why
 from ..hosts.logs import Choice
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..local import within as local_within
 from ..report.console import Console
 from ..slurm import runs as slurm_runs
@@ -33,7 +34,7 @@ def status(context: Connection, hosts: str = "", cluster: str = "", run: str = "
         if known := on_slurm.of_run(hosts, cluster, run):
             return slurm_runs.status(known, console)
         options = recorded.filled(Options(hosts, cluster, run), console)
-        return deploy_look.status(options.load(), options.run if run else "", console)
+        return deploy_look.status(load_cluster(options), options.run if run else "", console)
 
     end(context, console, work)
 
@@ -55,7 +56,7 @@ def gpus(context: Connection, hosts: str = "", cluster: str = "", watch: bool = 
     """Show who holds which GPU on each host: memory, process, user, container."""
     console = Console(json)
     show = deploy_look.watch_gpus if watch else deploy_look.gpus
-    end(context, console, lambda: show(Options(hosts, cluster).load(), console))
+    end(context, console, lambda: show(load_cluster(Options(hosts, cluster)), console))
 
 
 @command(
@@ -99,7 +100,7 @@ def logs(
         options = asked if recorded.ended_here(asked, rank) else recorded.or_here(asked, console)
         if names_hosts(options.hosts, options.cluster):
             choice = Choice(options.run, rank, since, follow, grep)
-            return deploy_logs.logs(options.load(), choice, console)
+            return deploy_logs.logs(load_cluster(options), choice, console)
         if since:
             raise UsageError(f"--since {since}: the logs of this machine have no times", "leave it out")
         return local_within.logs_here(run, rank, follow, grep, console)
@@ -131,7 +132,7 @@ def why(
     def work() -> int:
         options = recorded.or_here(Options(hosts, cluster, run), console)
         if options.hosts or options.cluster:
-            return deploy_why.why_on_hosts(options.load(), options.run, stacks, console)
+            return deploy_why.why_on_hosts(load_cluster(options), options.run, stacks, console)
         return deploy_why.why_here(run, stacks, console)
 
     end(context, console, work)
@@ -139,4 +140,4 @@ def why(
 
 def runs_on_hosts(hosts: str, cluster: str, console: Console) -> int:
     """`fab runs --hosts`: the runs on hosts."""
-    return deploy_look.runs(Options(hosts, cluster).load(), console)
+    return deploy_look.runs(load_cluster(Options(hosts, cluster)), console)

@@ -9,13 +9,13 @@ from ..core.program import FAB
 from ..hosts import join as deploy_join
 from ..hosts import leave as deploy_leave
 from ..hosts import recorded
-from ..hosts.options import Options
+from ..job.options import Options, help_of
 from ..report.console import Console
 from .command import HOSTS, JSON, command
 from .exit import end
 
 _RUN = "the run's id, or latest (default: the only run that is going on there)"
-_DRY = "print what each host would do, and do nothing"
+_DRY = help_of("deploy")["dry_run"]
 
 
 @command(

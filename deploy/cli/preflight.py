@@ -17,6 +17,7 @@ from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
 from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
+from ..job.options import help_of
 from ..preflight import PreflightRequest
 from ..preflight.probe.rehearsal import LONG
 from ..preflight.request import MUSTER, STYLES
@@ -71,7 +72,7 @@ class _OneObject(Command):
         "json": "write the verdict as one JSON object to standard output",
         "keep": "also write all answers to this file (default: none)",
         "html": "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
-        "ground": "refused: --backend says where the nodes run",
+        **help_of("preflight"),
     },
     hidden=("ground",),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fabric import Connection
 
@@ -14,13 +13,14 @@ from ..hosts import delete as hosts_delete
 from ..hosts import fetch as hosts_fetch
 from ..hosts import recorded
 from ..hosts import stop as hosts_stop
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..local import one_file
 from ..report.console import Console
 from ..run import folders
 from ..slurm import runs as slurm_runs
 from . import slurm as on_slurm
-from .command import ENV_FILE, JSON, RECORDED, SECRET, SECRET_FILE, SHOWN, WAIT_LOST, command
+from .command import ALLOW, JSON, RECORDED, command
 from .exit import end
 
 
@@ -32,42 +32,21 @@ from .exit import end
         STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
         DETACHED: "Ctrl-C left the run, which continues",
     },
-    iterable=["secret", "env_file", "secret_file"],
-    help={
-        **RECORDED,
-        **JSON,
-        "secret": SECRET,
-        "env-file": ENV_FILE,
-        "secret-file": SECRET_FILE,
-        "rank": SHOWN,
-        "wait-lost": f"{WAIT_LOST[: WAIT_LOST.index(' (')]} (default: as the run was started)",
-    },
+    takes="attach",
+    help=ALLOW,
 )
-def attach(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    run: str = "",
-    secret: Sequence[str] | None = None,
-    env_file: Sequence[str] | None = None,
-    secret_file: Sequence[str] | None = None,
-    rank: str = "",
-    wait_lost: str = "",
-    json: bool = False,
-) -> None:
+def attach(context: Connection, options: Options) -> None:
     """Follow a run to its end, and show what it prints.
 
     Ctrl-C leaves the run, which continues. If nodes wait for their
     secrets, attach hands them in again. If the run has
     ended, attach shows how, and exits with the run's own code.
     """
-    console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
-    options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
-    options = replace(options, wait_lost=wait_lost)
+    console = Console(options.json)
 
     def work() -> int:
-        if known := on_slurm.of_run(hosts, cluster, run):
-            return slurm_runs.attach(known, rank, console)
+        if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+            return slurm_runs.attach(known, options.rank, console)
         return hosts_attach.attach(recorded.filled(options, console), console)
 
     end(context, console, work)
@@ -137,7 +116,7 @@ def fetch(
             folder = slurm_runs.fetch(known, tuple(only or ()), console)
         else:
             options = recorded.filled(Options(hosts, cluster, run), console)
-            folder = hosts_fetch.fetch(options.load(), options.run, tuple(only or ()), console)
+            folder = hosts_fetch.fetch(load_cluster(options), options.run, tuple(only or ()), console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return one_file.gather(folder, state, console.note) if state else DONE
 

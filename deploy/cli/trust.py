@@ -8,7 +8,8 @@ from fabric import Connection
 
 from ..core.errors import DONE, FAILED, UsageError
 from ..core.program import FAB
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..ssh import session
 from .command import HOSTS, JSON, command
@@ -33,7 +34,7 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
         return console.ask(question)
 
     def work() -> int:
-        for host, words in session.trust(Options(hosts, cluster).load().hosts, ask, console.note).all().items():
+        for host, words in session.trust(load_cluster(Options(hosts, cluster)).hosts, ask, console.note).all().items():
             console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
         return DONE
 

@@ -9,7 +9,8 @@ from fabric import Connection
 from ..core.errors import DONE, STOPPED, UsageError
 from ..core.program import FAB
 from ..host import lock as host_lock
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..ssh import session
 from .command import HOSTS, JSON, command
@@ -26,7 +27,7 @@ def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = 
     console = Console(json)
 
     def work() -> int:
-        with session.open_all(Options(hosts, cluster).load().hosts) as opened:
+        with session.open_all(load_cluster(Options(hosts, cluster)).hosts) as opened:
             sessions = opened.all()
             seen = host_lock.look(sessions.values()).all()
             held = {host: lock for host, lock in seen.items() if lock}

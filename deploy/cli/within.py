@@ -10,7 +10,8 @@ from ..core.errors import DONE, FAILED, STOPPED
 from ..core.program import FAB
 from ..hosts import port as deploy_port
 from ..hosts import recorded, within
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..local import within as local_within
 from ..report.console import Console
 from ..run import folders, record
@@ -43,7 +44,7 @@ def exec_task(
     def work() -> int:
         options = recorded.or_here(Options(hosts, cluster, run), console)
         if names_hosts(options.hosts, options.cluster):
-            return within.exec_on_hosts(options.load(), options.run, rank, _words(), console)
+            return within.exec_on_hosts(load_cluster(options), options.run, rank, _words(), console)
         return local_within.exec_here(run, rank, _words(), console)
 
     end(context, console, work)
@@ -66,7 +67,7 @@ def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
     def work() -> int:
         options = recorded.or_here(Options(hosts, cluster, run), console)
         if names_hosts(options.hosts, options.cluster):
-            return within.shell(options.load(), options.run, rank, _words())
+            return within.shell(load_cluster(options), options.run, rank, _words())
         return local_within.shell_here(run, rank, _words())
 
     end(context, console, work)
@@ -103,7 +104,7 @@ def port(
 
     def work() -> int:
         options = recorded.filled(Options(hosts, cluster, run), console)
-        return deploy_port.port(options.load(), options.run, rank, number, console)
+        return deploy_port.port(load_cluster(options), options.run, rank, number, console)
 
     end(context, console, work)
 
@@ -146,7 +147,7 @@ def tensorboard(
         # If somebody followed or fetched an ended run, what it wrote is on this machine.
         options = asked if recorded.ended_here(asked) else recorded.or_here(asked, console)
         if options.hosts or options.cluster:
-            return deploy_port.tensorboard(options.load(), options.run, rank, port, console)
+            return deploy_port.tensorboard(load_cluster(options), options.run, rank, port, console)
         folder = record.find(folders.RUNS, run or "latest")
         return deploy_port.tensorboard_here(str(folder), port)
 
