@@ -11,6 +11,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from functools import wraps
 from typing import Any
 
@@ -22,6 +23,7 @@ from ..config import consent
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
 from ..core.program import FAB
 from ..job import options as table
+from ..job.options import Options
 from ..report.console import Console
 
 # The meaning of a code if the command gives none of its own. Every command can end with each of these.
@@ -33,16 +35,12 @@ MEANINGS = {
 }
 _WIDTH = 76  # of 80 columns, less invoke's own indent
 
-# Options that several commands have. Of --allow-folder `Command` takes care.
+# Every command with hosts has it: `Command` takes care of it.
 _ALLOW = "allow-folder"
 ALLOW = {
     _ALLOW: "allow what the folder's files ask for, such as hosts, secrets and mounts, without a question; this "
     "is kept like an answer"
 }
-HOSTS = {**{name: table.help_of("deploy")[name] for name in ("hosts", "cluster")}, **ALLOW}
-# Of commands that find the hosts of a run in its record (hosts/recorded.py).
-RECORDED = {**{name: table.help_of("attach")[name] for name in ("hosts", "cluster", "run")}, **ALLOW}
-JSON = {"json": table.help_of("deploy")["json"]}
 
 
 class Command(Task):  # type: ignore[misc]
@@ -92,14 +90,17 @@ def command(
 ) -> Callable[[Callable[..., None]], Command]:
     """Make a function a task. `codes`: what its exit codes mean, if MEANINGS does not say it.
 
-    `takes`: the function gets those options which the table has for this command, read, and has none of its own.
+    `takes`: the function gets the options which the table has for this command, read, before those of its own.
 
     Options have no one-letter forms: invoke would assign letters by the order of the parameters, so a new option would
     change the meaning of an old letter.
     """
     examples = [example] if isinstance(example, str) else example
     if takes:
-        more["iterable"] = [each.name for each in table.options_of(takes) if each.default == ()]
+        more["iterable"] = [
+            *more.get("iterable", ()),
+            *(each.name for each in table.options_of(takes) if each.default == ()),
+        ]
         hidden = [each.name for each in table.options_of(takes) if table.row_of(each).hidden]
 
     def made(body: Callable[..., None]) -> Command:
@@ -115,15 +116,36 @@ def command(
 
 
 def _of_table(body: Callable[..., None], takes: str) -> Callable[..., None]:
-    """A function with the table's options of a command as parameters, for one that takes them read."""
+    """A function with the table's options of a command as parameters, beside those of its own."""
+    context, _, *own = inspect.signature(body).parameters.values()
+    options = table.options_of(takes)
 
     @wraps(body)
     def made(context: Any, **given: Any) -> None:
-        body(context, table.read_typed(given))
+        asked = {each.name: given.pop(each.name) for each in options if each.name in given}
+        body(context, _read(asked), **given)
 
-    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    made.__signature__ = inspect.Signature([context, *table.parameters_of(takes)])  # type: ignore[attr-defined]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    more = [
+        inspect.Parameter(each.name, keyword, default=None if each.default == () else each.default) for each in options
+    ]
+    made.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [context, *(each.replace(kind=keyword) for each in own), *more]
+    )
     return made
+
+
+def _read(given: Mapping[str, Any]) -> Options:
+    """The options of a command line, as invoke gives them: lists, or None where nothing was typed."""
+    values = dict(given)
+    for each in fields(Options):
+        if each.default == () and each.name in values:
+            texts = values[each.name] or ()
+            several = table.row_of(each).commas
+            values[each.name] = tuple(
+                part for text in texts for part in (text.split(",") if several else [text]) if part or not several
+            )
+    return Options(**values)
 
 
 def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:

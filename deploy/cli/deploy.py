@@ -12,8 +12,8 @@ from ..config.script import once_a_node
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE
 from ..core.program import FAB
 from ..hosts import deploy as hosts_deploy
-from ..job.load import load_cluster, refuse_open_secrets
-from ..job.options import Options, refuse_without_slurm
+from ..job.load import load_cluster, refuse_open_secrets, refuse_without_slurm
+from ..job.options import Options
 from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..run import environment

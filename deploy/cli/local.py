@@ -61,37 +61,27 @@ def up(context: Connection, options: Options) -> None:
         DONE: "nothing of the runs is left running",
         USAGE: "nothing was changed: with --delete, the run still runs",
     },
-    help={
-        "hosts": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here; "
-        "--delete takes none by itself)",
-        "cluster": "clean up the hosts of this cluster.toml (default: this machine)",
-        **ALLOW,
-        "run": "this run only (default: all of yours)",
-        "delete": "with --run: also remove all that this run wrote there; it must have ended",
-        "json": "write one JSON object a host; without --hosts, of what was deleted",
-    },
+    takes="down",
+    help={"delete": "with --run: also remove all that this run wrote there; it must have ended", **ALLOW},
 )
-def down(
-    context: Connection, hosts: str = "", cluster: str = "", run: str = "", delete: bool = False, json: bool = False
-) -> None:
+def down(context: Connection, options: Options, delete: bool = False) -> None:
     """Stop every run of this checkout, or on some hosts, and clean up.
 
     What runs wrote stays, unless --delete is given.
     """
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
-        if delete and not run:
+        if delete and not options.run:
             raise UsageError("--delete: no run is named; nothing was deleted", f"{FAB} down ... --run ID --delete")
         # Without --run it is about this machine, and what --delete removes must be named.
-        options = recorded.or_here(Options(hosts, cluster, run), console) if run and not delete else None
-        options = options or Options(hosts, cluster, run)
-        if options.hosts or options.cluster:
-            return deploy_tasks.down_hosts(options.hosts, options.cluster, options.run, delete, console)
+        asked = recorded.or_here(options, console) if options.run and not delete else options
+        if asked.hosts or asked.cluster:
+            return deploy_tasks.down_hosts(asked, delete, console)
         if delete:
-            local_delete.delete(run, console)
+            local_delete.delete(options.run, console)
         else:
-            launch.stop_all(console, asked_run("--run", run))
+            launch.stop_all(console, asked_run("--run", options.run))
         return DONE
 
     _end(console, work)
@@ -100,20 +90,16 @@ def down(
 @command(
     example=(f"{FAB} runs", f"{FAB} runs --hosts gpu-a,gpu-b"),
     codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
-    help={
-        "hosts": "list the runs on these hosts instead: user@a:port,b (default: this checkout's)",
-        "cluster": "list the runs on the hosts of this cluster.toml (default: this checkout's)",
-        **ALLOW,
-        "json": "write one JSON object a run",
-    },
+    takes="runs",
+    help={**ALLOW},
 )
-def runs(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
+def runs(context: Connection, options: Options) -> None:
     """List the runs of this checkout, or those on some hosts, newest last."""
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
-        if hosts or cluster:
-            return look.runs_on_hosts(hosts, cluster, console)
+        if options.hosts or options.cluster:
+            return look.runs_on_hosts(options, console)
         launch.list_all(console)
         return DONE
 

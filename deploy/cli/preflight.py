@@ -25,7 +25,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from . import exit, renamed
-from .command import HOSTS, Command, command
+from .command import ALLOW, Command, command
 
 COLLECTIVES = ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
@@ -54,7 +54,6 @@ class _OneObject(Command):
         REFUSED: "training would not start: the output names the one cause and its fix",
     },
     help={
-        **HOSTS,
         "backend": f"look at this machine, for `{FAB} up`: auto, docker or processes (default: look at real hosts)",
         "workers": "with --backend: nodes beside the master (default: 2)",
         "image": f"look from inside this image (default: the one {FAB} deploy would take)",
@@ -73,6 +72,7 @@ class _OneObject(Command):
         "keep": "also write all answers to this file (default: none)",
         "html": "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
         **help_of("preflight"),
+        **ALLOW,
     },
     hidden=("ground",),
 )

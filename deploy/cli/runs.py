@@ -20,7 +20,7 @@ from ..report.console import Console
 from ..run import folders
 from ..slurm import runs as slurm_runs
 from . import slurm as on_slurm
-from .command import ALLOW, JSON, RECORDED, command
+from .command import ALLOW, command
 from .exit import end
 
 
@@ -55,22 +55,15 @@ def attach(context: Connection, options: Options) -> None:
 @command(
     example=f"{FAB} stop --hosts gpu-a,gpu-b",
     codes={DONE: "the run has ended, whatever its end"},
-    help={
-        **RECORDED,
-        **JSON,
-        "run": "the run's id, or latest (default: the only run on these hosts; without hosts, the only one here that "
-        "has no end yet)",
-        "now": "kill it at once, without a checkpoint",
-    },
+    takes="stop",
+    help={"now": "kill it at once, without a checkpoint", **ALLOW},
 )
-def stop(
-    context: Connection, hosts: str = "", cluster: str = "", run: str = "", now: bool = False, json: bool = False
-) -> None:
+def stop(context: Connection, options: Options, now: bool = False) -> None:
     """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
-    console, options = Console(json), Options(hosts, cluster, run)
+    console = Console(options.json)
 
     def work() -> int:
-        if known := on_slurm.of_run(hosts, cluster, run):
+        if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
             return slurm_runs.stop(known, now, console)
         return hosts_stop.stop(recorded.to_stop(options, console), now, console)
 
@@ -84,46 +77,36 @@ def stop(
         FAILED: "a host failed: the error names it; what the other hosts sent is here",
     },
     iterable=["only"],
+    takes="fetch",
     help={
-        **RECORDED,
-        **JSON,
-        "run": "the run's id, or latest (default: the only run on these hosts; without hosts, the latest on hosts)",
         "only": "copy only what matches: 'work/outputs/*'; repeatable (default: all but downloads and unchanged sent "
         "files)",
         "state": "afterwards join the newest checkpoint, whose parts several hosts have, into one file: state.pt, or "
         "model.safetensors for the weights alone (default: none)",
+        **ALLOW,
     },
 )
-def fetch(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    run: str = "",
-    only: Sequence[str] | None = None,
-    state: str = "",
-    json: bool = False,
-) -> None:
+def fetch(context: Connection, options: Options, only: Sequence[str] | None = None, state: str = "") -> None:
     """Copy what a run wrote to this machine, and build its report.
 
     It does not copy again what is here already.
     """
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
         if state:
             one_file.refuse(state)
-        if known := on_slurm.of_run(hosts, cluster, run):
+        if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
             folder = slurm_runs.fetch(known, tuple(only or ()), console)
         else:
-            options = recorded.filled(Options(hosts, cluster, run), console)
-            folder = hosts_fetch.fetch(load_cluster(options), options.run, tuple(only or ()), console)
+            asked = recorded.filled(options, console)
+            folder = hosts_fetch.fetch(load_cluster(asked), asked.run, tuple(only or ()), console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return one_file.gather(folder, state, console.note) if state else DONE
 
     end(context, console, work)
 
 
-def down_hosts(hosts: str, cluster: str, run: str, delete: bool, console: Console) -> int:
+def down_hosts(options: Options, delete: bool, console: Console) -> int:
     """`fab down --hosts`: remove the containers of all runs from these hosts; with `delete`, a run and its files."""
-    options = Options(hosts, cluster, run)
     return hosts_delete.delete(options, console) if delete else hosts_attach.down(options, console)

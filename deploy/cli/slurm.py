@@ -15,8 +15,16 @@ from ..hosts import push as deploy_push
 from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
 from ..job.again import pairs_of, read_again, words_again
-from ..job.load import environment_of, folder_to_send, read_command, refuse_open_secrets, script_words, value_of
-from ..job.options import Options, refuse_on_slurm
+from ..job.load import (
+    environment_of,
+    folder_to_send,
+    read_command,
+    refuse_on_slurm,
+    refuse_open_secrets,
+    script_words,
+    value_of,
+)
+from ..job.options import Options
 from ..report.console import Console
 from ..report.script_lines import shown_ranks
 from ..run import environment, resumable, sbatch_options

@@ -20,6 +20,7 @@ from ..config.script import ScriptCommand
 from ..config.values import Mount
 from ..core.errors import UsageError
 from ..core.near import near_file, near_path
+from ..core.program import COMMAND, FAB
 from .options import Options, flag_of, row_of
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
 
@@ -187,7 +188,7 @@ def read_text(name: str, text: str) -> Any:
     row = row_of(next(each for each in fields(Options) if each.name == name))
     value = row.read(text) if row.read else text
     if value is None:
-        raise UsageError(f"{flag_of(name)} {text}: {row.refusal}", row.hint)
+        raise UsageError(f"{flag_of(name)} {text}: {row.refusal}", row.hint.format(command=f"{FAB} {COMMAND}"))
     return value
 
 
@@ -264,3 +265,18 @@ def _words(option: str, text: str) -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError as fault:
         raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault
+
+
+def refuse_on_slurm(options: Options) -> None:
+    """Raise UsageError for an option that a run on Slurm does not have, with what does the same there."""
+    for each in fields(Options):
+        if getattr(options, each.name) and row_of(each).slurm:
+            raise UsageError(f"{flag_of(each.name)}: not with --slurm", row_of(each).slurm)
+
+
+def refuse_without_slurm(options: Options) -> None:
+    """Raise UsageError for an option that only a run on Slurm has."""
+    for each in fields(Options):
+        if getattr(options, each.name) and row_of(each).slurm_alone:
+            flag = flag_of(each.name)
+            raise UsageError(f"{flag}: it is for a run on Slurm", f"--slurm LOGIN {flag} ...; or leave it out")

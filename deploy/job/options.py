@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from inspect import Parameter
 from typing import Any
 
 from ..config import values
-from ..core.errors import UsageError
-from ..core.program import COMMAND, FAB
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,8 @@ class Row:
     slurm_alone: bool = False
     # A resume repeats it.
     again: bool = True
-    # Makes what the program uses of one text, or None of a text that is refused: how, and with which hint.
+    # Makes what the program uses of one text; None of one that is refused. Then the error ends with `refusal`, and in
+    # the hint {command} is the command that was typed.
     read: Callable[[str], Any] | None = None
     refusal: str = ""
     hint: str = ""
@@ -40,11 +38,13 @@ class Row:
 
 
 def option(help: str, on: str, start: Any = "", *, of: Mapping[str, str] | None = None, **more: Any) -> Any:
-    """A row. `on`: the commands that take it, with blanks between; `of`: those for which it means another thing.
+    """A row. `on`: the commands that take it, with blanks between; `of`: what it means to others, which stand likewise.
 
     `start`: what it holds if it is not given, which says what it is: a text (""), several (()), a switch (False).
     """
-    helps = {**dict.fromkeys(on.split(), help), **(of or {})}
+    helps = dict.fromkeys(on.split(), help)
+    for commands, other in (of or {}).items():
+        helps |= dict.fromkeys(commands.split(), other)
     return field(default=start, metadata={"row": Row(helps, **more)})
 
 
@@ -53,6 +53,8 @@ _SECRET_FILE = (
     "a file of this machine that the ranks find as /run/secrets/NAME, in memory: NAME=FILE; repeatable (default: none)"
 )
 _WAITED = "how long the run waits for a host that is lost, or a link that is cut, before it ends: 90s, 10m, 1h "
+_RECORDED = "where: user@a:port,b (default: the hosts of cluster.toml, else those of the run's record here)"
+_BESIDE = "beside this rank"
 _SLURMS_REQUEUE = "Slurm requeues a job that lost a node: leave it out"
 
 
@@ -62,23 +64,52 @@ class Options:
 
     hosts: str = option(
         "where: user@a:port,b (default: the hosts of cluster.toml)",
-        "deploy push drill",
+        "deploy push drill bootstrap clean gpus login preflight trust unlock",
         slurm="Slurm chooses the nodes: --sbatch=--nodelist=n1,n2 names them",
         again=False,
-        of={"attach": "where: user@a:port,b (default: the hosts of cluster.toml, else those of the run's record here)"},
+        of={
+            "leave": "the hosts to take out: user@a:port,b (required)",
+            "join": "the hosts to bring in: user@a:port,b (required)",
+            "why": "where the run is: user@a:port,b (default: what the run's record here says)",
+            "tensorboard": "where the run is: user@a:port,b (default: what the run's record here says; once it "
+            "has ended, here)",
+            "runs": "list the runs on these hosts instead: user@a:port,b (default: this checkout's)",
+            "down": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here; "
+            "--delete takes none by itself)",
+            "attach exec fetch logs port shell status stop": _RECORDED,
+        },
     )
     cluster: str = option(
         "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
-        "deploy attach push drill",
+        "deploy attach push drill bootstrap clean gpus login preflight trust unlock exec fetch logs port shell status "
+        "stop join leave",
         slurm="it lists hosts, and Slurm chooses its own: leave it out",
         again=False,
+        of={
+            "why": "where the run is: a file like cluster.toml (default: this machine)",
+            "tensorboard": "where the run is: a file like cluster.toml (default: as for --hosts)",
+            "runs": "list the runs on the hosts of this cluster.toml (default: this checkout's)",
+            "down": "clean up the hosts of this cluster.toml (default: this machine)",
+        },
     )
     run: str = option(
         "the run's id (default: date, time and the script's name)",
         "deploy up",
         again=False,
         of={
-            "attach": "the run's id, or latest (default: the only run that is going on; without hosts, the latest on "
+            "status": "show this run only, or the latest (default: all runs)",
+            "stop": "the run's id, or latest (default: the only run on these hosts; without hosts, the only one "
+            "here that has "
+            "no end yet)",
+            "fetch": "the run's id, or latest (default: the only run on these hosts; without hosts, the latest "
+            "on hosts)",
+            "join leave": "the run's id, or latest (default: the only run that is going on there)",
+            "why": "the run's id, or latest (default: on named hosts the only run, else the latest)",
+            "tensorboard": "the run's id, or latest (default: on named hosts the only run that is going on, else "
+            "the latest)",
+            "down": "this run only (default: all of yours)",
+            "attach exec logs port shell": "the run's id, or latest (default: the only run that is going on; "
+            "without hosts, the latest on "
             "hosts)",
             "agent": "the run folder's name in runs/ (default: slurm-JOB below Slurm)",
             "export": "the run's name (default: the script's, or muster-trainer)",
@@ -205,7 +236,7 @@ class Options:
         "deploy up agent export",
         read=values.hours_flag,
         refusal="not a number of hours above 0",
-        hint=f"{FAB} {COMMAND} ... --max-hours 2.5",
+        hint="{command} ... --max-hours 2.5",
     )
     wait_lost: str = option(
         _WAITED + "(default: 10m)",
@@ -331,6 +362,12 @@ class Options:
         "whose output to show: a rank's number, several with commas, or all (default: 0)",
         "deploy up attach",
         again=False,
+        of={
+            "logs": "only this rank's lines, from its own log if it has one (default: all ranks)",
+            "exec": f"{_BESIDE} alone (default: on every host of the run)",
+            "port shell": f"{_BESIDE} (default: 0)",
+            "tensorboard": f"{_BESIDE}: its host's event files (default: 0)",
+        },
     )
     resume: str = option(
         "continue a run: latest (the newest of this script in this folder), or an id (default: a new run)",
@@ -344,10 +381,10 @@ class Options:
     detach: bool = option("return once the run has started", "deploy", False, again=False)
     dry_run: bool = option(
         "print what each host would do, and do nothing",
-        "deploy drill",
+        "deploy drill join leave",
         False,
         again=False,
-        of={"push": "say what would be sent, and send nothing"},
+        of={"bootstrap": "print the commands, and do nothing", "push": "say what would be sent, and send nothing"},
     )
     force: bool = option(
         "start although preflight refuses; the run's record says what was ignored",
@@ -370,10 +407,15 @@ class Options:
     to: str = option("what will start it: sbatch or compose (default: sbatch)", "export", again=False)
     json: bool = option(
         "write JSON lines to standard output",
-        "deploy attach push drill",
+        "deploy attach push drill bootstrap clean gpus login trust unlock exec fetch logs port status stop join "
+        "leave tensorboard why",
         False,
         again=False,
-        of={"up": "write events and the result as JSON lines to standard output"},
+        of={
+            "down": "write one JSON object a host; without --hosts, of what was deleted",
+            "runs": "write one JSON object a run",
+            "up": "write events and the result as JSON lines to standard output",
+        },
     )
     name: str = option("refused: --run names the run", "deploy", again=False, hidden=True)
     ground: str = option("refused: --backend says where the nodes run", "up preflight", again=False, hidden=True)
@@ -390,49 +432,11 @@ def options_of(command: str) -> list[Field[Any]]:
     return [each for each in fields(Options) if command in row_of(each).helps]
 
 
-def parameters_of(command: str) -> list[Parameter]:
-    """The options of a command as parameters of a function, from which invoke makes the command line."""
-    return [
-        Parameter(each.name, Parameter.KEYWORD_ONLY, default=None if each.default == () else each.default)
-        for each in options_of(command)
-    ]
-
-
 def help_of(command: str) -> dict[str, str]:
     """What each option of a command means, by its name."""
     return {each.name: row_of(each).helps[command] for each in options_of(command)}
 
 
-def read_typed(given: Mapping[str, Any]) -> Options:
-    """The options of a command line, as invoke gives them: lists, or None where nothing was typed."""
-    values = {each.name: given[each.name] for each in fields(Options) if each.name in given}
-    for each in fields(Options):
-        if each.default == () and each.name in values:
-            texts = values[each.name] or ()
-            values[each.name] = tuple(part for text in texts for part in _parts(each, text))
-    return Options(**values)
-
-
-def _parts(each: Field[Any], text: str) -> list[str]:
-    """The texts that one typed text is."""
-    return [part for part in text.split(",") if part] if row_of(each).commas else [text]
-
-
 def flag_of(name: str) -> str:
     """The option as it is typed: `--max-hours`."""
     return f"--{name.replace('_', '-')}"
-
-
-def refuse_on_slurm(options: Options) -> None:
-    """Raise UsageError for an option that a run on Slurm does not have, with what does the same there."""
-    for each in fields(Options):
-        if getattr(options, each.name) and row_of(each).slurm:
-            raise UsageError(f"{flag_of(each.name)}: not with --slurm", row_of(each).slurm)
-
-
-def refuse_without_slurm(options: Options) -> None:
-    """Raise UsageError for an option that only a run on Slurm has."""
-    for each in fields(Options):
-        if getattr(options, each.name) and row_of(each).slurm_alone:
-            flag = flag_of(each.name)
-            raise UsageError(f"{flag}: it is for a run on Slurm", f"--slurm LOGIN {flag} ...; or leave it out")

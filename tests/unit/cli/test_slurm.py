@@ -7,7 +7,8 @@ import pytest
 
 from deploy.cli import slurm
 from deploy.core.errors import UsageError
-from deploy.job.options import Options, refuse_without_slurm
+from deploy.job.load import refuse_without_slurm
+from deploy.job.options import Options
 from deploy.run import folders, record
 from deploy.slurm import known
 

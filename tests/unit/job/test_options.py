@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from deploy.cli import command
 from deploy.core.errors import UsageError
 from deploy.job.again import read_again, words_again
-from deploy.job.options import Options, flag_of, read_typed, refuse_on_slurm, row_of
+from deploy.job.load import refuse_on_slurm
+from deploy.job.options import Options, flag_of, row_of
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 ROWS = [pytest.param(each, id=each.name) for each in fields(Options)]
@@ -45,7 +47,7 @@ def test_an_option_that_a_job_does_not_have_is_refused_by_name_with_what_does_th
 
 
 def test_texts_are_kept_whole_but_where_commas_separate_them():
-    read = read_typed({"include": ["a,b", "c"], "env": ["A=1,B=2"], "keep": None, "run": "", "wait": False})
+    read = command._read({"include": ["a,b", "c"], "env": ["A=1,B=2"], "keep": None, "run": "", "wait": False})
     assert read == Options(include=("a", "b", "c"), env=("A=1,B=2",))
 
 
