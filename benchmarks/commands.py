@@ -29,7 +29,8 @@ from benchmarks.figure import Row, alone, result, say
 from benchmarks.venv import HOME
 from deploy.config.inventory import from_flag
 from deploy.core.errors import USAGE, DeployError
-from deploy.hosts.options import Options
+from deploy.job.load import folder_to_send, read_command
+from deploy.job.options import Options
 
 TRAIN = """
 import os, sys
@@ -229,8 +230,8 @@ def _plans(form: str, project: Path) -> bool:
     A command that names its number of nodes is for as many hosts.
     """
     try:
-        options, _ = Options("a,b", script=form, folder=str(project)).plain()
-        options.code(from_flag("a,b"))
+        options, _ = read_command(Options("a,b", script=form, folder=str(project)))
+        folder_to_send(options, from_flag("a,b"))
     except DeployError as refusal:
         instead = _form_of(refusal.hint)
         return refusal.code == USAGE and bool(instead) and instead != form and _plans(instead, project)

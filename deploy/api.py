@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from .core.names import RunId, asked_run
 from .core.text import in_seconds
 from .hosts import attach, delete, deploy, fetch, logs, preflight, status, stop
 from .hosts.logs import Choice
-from .hosts.options import Options, environment_of
+from .job.load import environment_of
+from .job.options import Options, options_of, row_of
 from .preflight.request import PreflightRequest
 from .report.console import Console
 from .report.recorder import Recorder
@@ -35,8 +36,10 @@ from .slurm.known import Known
 
 __all__ = ["Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError"]
 Event = dict[str, Any]
-# Of `Options`: what the methods below give, some under the name that the command line has for it.
-_OURS = {"hosts", "cluster", "detach", "dry_run", "environment", "processes"}
+# What the methods below give themselves; and what `Cluster` or a parameter says on hosts.
+_OURS = {"slurm", "json", "detach", "dry_run"}
+_NOT_ON_HOSTS = {"hosts", "cluster", "env", "nproc", "each", "style"}
+_ALSO_CALLED = {"arguments": "args", "env_files": "env_file", "secret_files": "secret_file"}
 
 
 @dataclass(frozen=True)
@@ -117,29 +120,23 @@ class Cluster:
         On Slurm the options are those of `fab deploy --slurm`: `nodes=2`, `sbatch="--partition=a"`, `setup=[...]`.
         Raises UsageError, Refused (preflight), DeployError with every host that failed; nothing runs then.
         """
-        if self._slurm:
-            given: dict[str, Any] = {
-                "script": script if isinstance(script, str) else shlex.join(script),
-                "folder": str(folder),
-            }
-            given |= {"image": image, "env": _environment(env or {}), "secret": tuple(secrets), "mount": tuple(mounts)}
-            given |= {"nproc": str(nproc), "run": run, "restarts": str(restarts), "resume": resume, "force": force}
-            return Run(self, self._submitted({**given, **more}, show))
         options = replace(
-            self._options(more),
+            self._deploy_options(more),
             script=script if isinstance(script, str) else shlex.join(script),
             folder=str(folder),
             image=image,
-            environment=_environment(env or {}),
-            secrets=tuple(secrets),
-            mounts=tuple(mounts),
-            processes=str(nproc),
+            env=_environment(env or {}),
+            secret=tuple(secrets),
+            mount=tuple(mounts),
+            nproc=str(nproc),
             run=run,
             restarts=str(restarts),
             resume=resume,
             force=force,
             detach=True,
         )
+        if self._slurm:
+            return Run(self, self._submitted(options, show))
         events = self._recorded(lambda console: deploy.deploy(options, console), show)
         started = next(event for event in events if event.get("kind") == "started")
         return Run(self, started["run"])
@@ -164,14 +161,13 @@ class Cluster:
 
     def down(self, run: str = "") -> None:
         """Remove the containers of our runs, or of one. Files stay. Raises DeployError."""
-        self._recorded(lambda console: attach.down(self._options({"run": run}), console))
+        self._recorded(lambda console: attach.down(self._options(run), console))
 
-    def _submitted(self, given: Mapping[str, Any], show: bool) -> str:
+    def _submitted(self, options: Options, show: bool) -> str:
         # Imported here: the command line's modules load fabric, which nothing else of this API needs.
         from .cli import slurm
 
-        asked = slurm.given(self._slurm, given)
-        events = self._recorded(lambda console: slurm.deploy(asked, console), show)
+        events = self._recorded(lambda console: slurm.deploy(replace(options, slurm=self._slurm), console), show)
         return str(next(event for event in events if event.get("kind") == "submitted")["run"])
 
     def _inventory(self) -> inventory.Cluster:
@@ -188,14 +184,22 @@ class Cluster:
             work(Recorder(events.append, show))
         return events
 
-    def _options(self, more: Mapping[str, Any]) -> Options:
+    def _options(self, run: str = "") -> Options:
         if self._slurm:
             raise UsageError("not for a run on Slurm", "Run has wait, follow, stop and fetch there")
-        known = {entry.name for entry in fields(Options)} - _OURS
-        if strange := sorted(more.keys() - known):
-            raise UsageError(f"deploy() has no option {strange[0]}", f"there are: {', '.join(sorted(known))}")
-        given = {name: _as_option(name, value) for name, value in more.items()}
-        return replace(Options(self._hosts, self._file), **given)
+        return Options(self._hosts, self._file, run)
+
+    def _deploy_options(self, more: Mapping[str, Any]) -> Options:
+        """Options of `fab deploy` by their names. Raises UsageError for one that there is not."""
+        table = {each.name: each for each in options_of("deploy") if not row_of(each).hidden}
+        known = table.keys() - (_OURS if self._slurm else _OURS | _NOT_ON_HOSTS)
+        known -= set() if self._slurm else {name for name in known if row_of(table[name]).slurm_alone}
+        given = {_ALSO_CALLED.get(name, name): value for name, value in more.items()}
+        if strange := sorted(given.keys() - known):
+            where = " on Slurm" if self._slurm else ""
+            raise UsageError(f"deploy() has no option {strange[0]}{where}", f"there are: {', '.join(sorted(known))}")
+        read = {name: _as_option(table[name].default, value) for name, value in given.items()}
+        return replace(Options() if self._slurm else self._options(), **read)
 
 
 class Run:
@@ -293,7 +297,7 @@ class Run:
 
     @property
     def _options(self) -> Options:
-        return self.cluster._options({"run": self.id})
+        return self.cluster._options(self.id)
 
     def _follow(self, tell: Callable[[Event], None], over: Callable[[], bool], show: bool = False) -> None:
         """Follow until the end, or until `over`. Keeps the outcome."""
@@ -325,9 +329,8 @@ class Run:
         )
 
 
-def _as_option(name: str, value: Any) -> Any:
-    """A value as `Options` has it: text, several texts, or a switch."""
-    usual = getattr(Options(), name)
+def _as_option(usual: Any, value: Any) -> Any:
+    """A value as `Options` has it: text, several texts, or a switch, as what it `usual`ly has is."""
     if isinstance(usual, tuple):
         return (str(value),) if isinstance(value, str | Path) else tuple(map(str, value))
     return bool(value) if isinstance(usual, bool) else str(value)
@@ -337,7 +340,7 @@ def _environment(variables: Mapping[str, str | int | float]) -> tuple[str, ...]:
     """The variables as --env takes them. Raises UsageError for a value that --env would read as two variables."""
     texts = tuple(f"{name}={value}" for name, value in variables.items())
     due = {name: str(value) for name, value in variables.items()}
-    for name, value in environment_of(Options(environment=texts)).items():
+    for name, value in environment_of(Options(env=texts)).items():
         if due.get(name) != value:
             raise UsageError(f"env {name}: it contains `,NAME=`, which --env takes for another variable", "use a file")
     return texts

@@ -8,13 +8,13 @@ from importlib.util import find_spec
 
 from fabric import Connection
 
-from ..config.script import once_a_node
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
 from ..core.program import FAB
 from ..image import commands
+from ..job.options import Options
 from ..report.console import Console
 from ..run import folders
-from .command import EACH, MAX_HOURS, NPROC, RESTARTS, SCRIPT, command
+from .command import command
 from .exit import end
 from .planned import planned
 
@@ -27,26 +27,9 @@ from .planned import planned
         USAGE: "an option, or what the launcher says of the nodes, was refused",
         STOPPED: "stopped by SIGTERM; Muster's own trainer, and a script with `import muster`, left a checkpoint",
     },
-    help={
-        "script": SCRIPT,
-        "each": EACH,
-        "args": "options of Muster's own trainer, where there is no --script (default: none)",
-        "nproc": NPROC,
-        "restarts": RESTARTS,
-        "max-hours": MAX_HOURS,
-        "run": "the run folder's name in runs/ (default: slurm-JOB below Slurm)",
-    },
+    takes="agent",
 )
-def agent(
-    context: Connection,
-    script: str = "",
-    each: str = "",
-    args: str = "",
-    nproc: str = "",
-    restarts: str = "",
-    max_hours: str = "",
-    run: str = "",
-) -> None:
+def agent(context: Connection, options: Options) -> None:
     """Be one node of a run that srun, or another launcher, starts.
 
     Below Slurm: srun --ntasks-per-node=1 muster agent -- train.py
@@ -55,7 +38,7 @@ def agent(
     """
 
     def work() -> int:
-        words, own = planned(once_a_node(each, script), args, nproc, restarts, max_hours, run)
+        words, own = planned(options)
         if find_spec("torch") is None:
             raise UsageError(
                 f"{sys.executable} has no torch", "install Muster in the environment that has it: its pip install"

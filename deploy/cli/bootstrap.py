@@ -9,9 +9,10 @@ from fabric import Connection
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..core.program import FAB
 from ..hosts import bootstrap_run
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
-from .command import HOSTS, JSON, command
+from .command import ALLOW, command
 from .exit import end
 
 
@@ -22,28 +23,22 @@ from .exit import end
         FAILED: "a host failed, or needs something that its owner must do",
         STOPPED: "the answer was no, or Ctrl-C",
     },
-    help={**HOSTS, **JSON, "yes": "do not ask", "dry-run": "print the commands, and do nothing"},
+    takes="bootstrap",
+    help={"yes": "do not ask", **ALLOW},
 )
-def bootstrap(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    yes: bool = False,
-    dry_run: bool = False,
-    json: bool = False,
-) -> None:
+def bootstrap(context: Connection, options: Options, yes: bool = False) -> None:
     """Install Docker on Debian and Ubuntu hosts, with NVIDIA's toolkit for GPUs.
 
     Shows every command first, and asks.
     """
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
-        if not yes and not dry_run and not sys.stdin.isatty():
+        if not yes and not options.dry_run and not sys.stdin.isatty():
             raise UsageError(
                 "no terminal to ask on whether to install",
                 "--yes installs without asking, --dry-run only shows the commands",
             )
-        return bootstrap_run.run(Options(hosts, cluster).load().hosts, None if yes else console.ask, dry_run, console)
+        return bootstrap_run.run(load_cluster(options).hosts, None if yes else console.ask, options.dry_run, console)
 
     end(context, console, work)

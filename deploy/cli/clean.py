@@ -12,9 +12,9 @@ from ..core.program import FAB
 from ..host import leftovers
 from ..host.leftovers import Selection
 from ..hosts import clean as hosts_clean
-from ..hosts.options import Options
+from ..job.options import Options
 from ..report.console import Console
-from .command import HOSTS, JSON, command
+from .command import ALLOW, command
 from .exit import end
 
 
@@ -31,9 +31,8 @@ from .exit import end
         STOPPED: "the answer was no, or Ctrl-C",
     },
     iterable=["runs"],
+    takes="clean",
     help={
-        **HOSTS,
-        **JSON,
         "runs": "remove this run with all that it wrote, or all runs that have ended; repeatable (default: none)",
         "images": "remove the images that your pushes brought",
         "folders": "remove the large folders that your pushes brought",
@@ -41,12 +40,12 @@ from .exit import end
         "caches": "remove what scripts and installations have downloaded and compiled",
         "older": "remove only items that have not changed for this long: 30d, 12h (default: any age)",
         "yes": "do not ask",
+        **ALLOW,
     },
 )
 def clean(
     context: Connection,
-    hosts: str = "",
-    cluster: str = "",
+    options: Options,
     runs: Sequence[str] | None = None,
     images: bool = False,
     folders: bool = False,
@@ -54,19 +53,18 @@ def clean(
     caches: bool = False,
     older: str = "",
     yes: bool = False,
-    json: bool = False,
 ) -> None:
     """Show what Muster keeps on hosts, with age and size; remove what is named.
 
     Nothing that a run uses is removed, and nothing of another user.
     """
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
         kinds = {"images": images, "folders": folders, "packages": packages, "caches": caches}
         named = frozenset(kind for kind, asked in kinds.items() if asked)
         wanted = Selection(tuple(runs or ()), named, leftovers.age(older) if older else 0)
         ask = console.ask if sys.stdin.isatty() else None
-        return hosts_clean.clean(Options(hosts, cluster), wanted, yes, ask, console)
+        return hosts_clean.clean(options, wanted, yes, ask, console)
 
     end(context, console, work)

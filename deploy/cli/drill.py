@@ -7,9 +7,9 @@ from fabric import Connection
 from ..core.errors import DONE, FAILED, REFUSED, STOPPED, USAGE
 from ..core.program import FAB
 from ..hosts import drill as deploy_drill
-from ..hosts.options import Options
+from ..job.options import Options
 from ..report.console import Console
-from .command import GPUS, HOSTS, JSON, command
+from .command import ALLOW, command
 from .exit import end
 
 
@@ -23,28 +23,14 @@ from .exit import end
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
         STOPPED: "Ctrl-C: nothing of the drill is left on the hosts",
     },
-    help={
-        **HOSTS,
-        **JSON,
-        "image": "the image to run in (default: cluster.toml's, or muster-trainer:cpu, or :gpu where there are GPUs)",
-        "gpus": GPUS,
-        "dry-run": "print what each host would do, and do nothing",
-    },
+    takes="drill",
+    help=ALLOW,
 )
-def drill_task(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    image: str = "",
-    gpus: str = "",
-    dry_run: bool = False,
-    json: bool = False,
-) -> None:
+def drill_task(context: Connection, options: Options) -> None:
     """Break a short run on purpose, and show that it comes back.
 
     It kills a rank, pauses a node for ten seconds, and kills a node's
     agent. The run is Muster's own; nothing of it stays on the hosts.
     """
-    console = Console(json)
-    options = Options(hosts, cluster, image=image, gpus=gpus, dry_run=dry_run)
+    console = Console(options.json)
     end(context, console, lambda: deploy_drill.drill(options, console))

@@ -7,29 +7,31 @@ from fabric import Connection
 from ..core.errors import DONE, FAILED
 from ..core.program import FAB
 from ..core.results import all_faults
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..ssh import login as ssh_login
 from . import exit
-from .command import HOSTS, JSON, command
+from .command import ALLOW, command
 
 
 @command(
     name="login",
     example=(f"{FAB} login --hosts gpu-a,gpu-b", f"{FAB} login --hosts gpu-a,gpu-b --end"),
     codes={DONE: "a connection to every host is open; with --end, none is", FAILED: "ssh could not log in to a host"},
-    help={**HOSTS, **JSON, "end": "close the connections"},
+    takes="login",
+    help={"end": "close the connections", **ALLOW},
 )
-def login_task(context: Connection, hosts: str = "", cluster: str = "", end: bool = False, json: bool = False) -> None:
+def login_task(context: Connection, options: Options, end: bool = False) -> None:
     """Log in to hosts with your own ssh, and keep the connections.
 
     For hosts that want a second factor, a key on a token, or Kerberos:
     ssh asks once, and the other commands use these connections.
     """
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
-        asked = Options(hosts, cluster).load().hosts
+        asked = load_cluster(options).hosts
         opened = None if end else ssh_login.login(asked, console.note)
         for host, words in (opened.values if opened else ssh_login.logout(asked)).items():
             console.line(f"{host}  {words}", {"kind": "login", "host": host, "message": words})

@@ -9,13 +9,10 @@ from ..core.program import FAB
 from ..hosts import join as deploy_join
 from ..hosts import leave as deploy_leave
 from ..hosts import recorded
-from ..hosts.options import Options
+from ..job.options import Options
 from ..report.console import Console
-from .command import HOSTS, JSON, command
+from .command import ALLOW, command
 from .exit import end
-
-_RUN = "the run's id, or latest (default: the only run that is going on there)"
-_DRY = "print what each host would do, and do nothing"
 
 
 @command(
@@ -26,23 +23,17 @@ _DRY = "print what each host would do, and do nothing"
         USAGE: "a host must stay, because too few would be left: it continues; the hosts named before it have left",
         STOPPED: "Ctrl-C: a node that was already asked still leaves",
     },
-    help={**HOSTS, **JSON, "hosts": "the hosts to take out: user@a:port,b (required)", "run": _RUN, "dry-run": _DRY},
+    takes="leave",
+    help={**ALLOW},
 )
-def leave(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    run: str = "",
-    dry_run: bool = False,
-    json: bool = False,
-) -> None:
+def leave(context: Connection, options: Options) -> None:
     """Take hosts out of a run with --min-nodes, which goes on.
 
     The others agree at once, and train on from the newest checkpoint;
     a spare takes the place. The host's GPUs are free then, its files
     stay, and it does not come back by itself.
     """
-    console, options = Console(json), Options(hosts, cluster, run, dry_run=dry_run)
+    console = Console(options.json)
 
     def work() -> int:
         deploy_leave.refuse_unnamed(options, "leave")
@@ -59,22 +50,16 @@ def leave(
         USAGE: "a host cannot join: nothing was changed there; the hosts named before it have joined",
         STOPPED: "Ctrl-C: a node that has already started still joins",
     },
-    help={**HOSTS, **JSON, "hosts": "the hosts to bring in: user@a:port,b (required)", "run": _RUN, "dry-run": _DRY},
+    takes="join",
+    help={**ALLOW},
 )
-def join(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    run: str = "",
-    dry_run: bool = False,
-    json: bool = False,
-) -> None:
+def join(context: Connection, options: Options) -> None:
     """Bring hosts back into a run with --min-nodes, which goes on.
 
     A host that has left it, or whose node was lost, takes a free place
     after the next checkpoint; where none is free, it waits as a spare.
     """
-    console, options = Console(json), Options(hosts, cluster, run, dry_run=dry_run)
+    console = Console(options.json)
 
     def work() -> int:
         deploy_leave.refuse_unnamed(options, "join")

@@ -18,6 +18,7 @@ from ..core.near import near
 from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
+from ..job.options import help_of
 from ..preflight import PreflightRequest
 from ..preflight.probe.rehearsal import LONG
 from ..preflight.request import MUSTER, STYLES
@@ -25,7 +26,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from . import exit, renamed
-from .command import HOSTS, Command, command
+from .command import ALLOW, Command, command
 
 COLLECTIVES = ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
@@ -54,7 +55,6 @@ class _OneObject(Command):
         REFUSED: "training would not start: the output names the one cause and its fix",
     },
     help={
-        **HOSTS,
         "backend": f"look at this machine, for `{FAB} up`: auto, docker or processes (default: look at real hosts)",
         "workers": "with --backend: nodes beside the master (default: 2)",
         "image": f"look from inside this image (default: the one {FAB} deploy would take)",
@@ -72,7 +72,8 @@ class _OneObject(Command):
         "json": "write the verdict as one JSON object to standard output",
         "keep": "also write all answers to this file (default: none)",
         "html": "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
-        "ground": "refused: --backend says where the nodes run",
+        **help_of("preflight"),
+        **ALLOW,
     },
     hidden=("ground",),
 )

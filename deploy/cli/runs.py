@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fabric import Connection
 
@@ -14,13 +13,14 @@ from ..hosts import delete as hosts_delete
 from ..hosts import fetch as hosts_fetch
 from ..hosts import recorded
 from ..hosts import stop as hosts_stop
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..local import one_file
 from ..report.console import Console
 from ..run import folders
 from ..slurm import runs as slurm_runs
 from . import slurm as on_slurm
-from .command import ENV_FILE, JSON, RECORDED, SECRET, SECRET_FILE, SHOWN, WAIT_LOST, command
+from .command import ALLOW, command
 from .exit import end
 
 
@@ -32,42 +32,21 @@ from .exit import end
         STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
         DETACHED: "Ctrl-C left the run, which continues",
     },
-    iterable=["secret", "env_file", "secret_file"],
-    help={
-        **RECORDED,
-        **JSON,
-        "secret": SECRET,
-        "env-file": ENV_FILE,
-        "secret-file": SECRET_FILE,
-        "rank": SHOWN,
-        "wait-lost": f"{WAIT_LOST[: WAIT_LOST.index(' (')]} (default: as the run was started)",
-    },
+    takes="attach",
+    help=ALLOW,
 )
-def attach(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    run: str = "",
-    secret: Sequence[str] | None = None,
-    env_file: Sequence[str] | None = None,
-    secret_file: Sequence[str] | None = None,
-    rank: str = "",
-    wait_lost: str = "",
-    json: bool = False,
-) -> None:
+def attach(context: Connection, options: Options) -> None:
     """Follow a run to its end, and show what it prints.
 
     Ctrl-C leaves the run, which continues. If nodes wait for their
     secrets, attach hands them in again. If the run has
     ended, attach shows how, and exits with the run's own code.
     """
-    console, options = Console(json), Options(hosts, cluster, run, secrets=tuple(secret or ()), rank=rank)
-    options = replace(options, env_files=tuple(env_file or ()), secret_files=tuple(secret_file or ()))
-    options = replace(options, wait_lost=wait_lost)
+    console = Console(options.json)
 
     def work() -> int:
-        if known := on_slurm.of_run(hosts, cluster, run):
-            return slurm_runs.attach(known, rank, console)
+        if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+            return slurm_runs.attach(known, options.rank, console)
         return hosts_attach.attach(recorded.filled(options, console), console)
 
     end(context, console, work)
@@ -76,22 +55,15 @@ def attach(
 @command(
     example=f"{FAB} stop --hosts gpu-a,gpu-b",
     codes={DONE: "the run has ended, whatever its end"},
-    help={
-        **RECORDED,
-        **JSON,
-        "run": "the run's id, or latest (default: the only run on these hosts; without hosts, the only one here that "
-        "has no end yet)",
-        "now": "kill it at once, without a checkpoint",
-    },
+    takes="stop",
+    help={"now": "kill it at once, without a checkpoint", **ALLOW},
 )
-def stop(
-    context: Connection, hosts: str = "", cluster: str = "", run: str = "", now: bool = False, json: bool = False
-) -> None:
+def stop(context: Connection, options: Options, now: bool = False) -> None:
     """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
-    console, options = Console(json), Options(hosts, cluster, run)
+    console = Console(options.json)
 
     def work() -> int:
-        if known := on_slurm.of_run(hosts, cluster, run):
+        if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
             return slurm_runs.stop(known, now, console)
         return hosts_stop.stop(recorded.to_stop(options, console), now, console)
 
@@ -105,46 +77,36 @@ def stop(
         FAILED: "a host failed: the error names it; what the other hosts sent is here",
     },
     iterable=["only"],
+    takes="fetch",
     help={
-        **RECORDED,
-        **JSON,
-        "run": "the run's id, or latest (default: the only run on these hosts; without hosts, the latest on hosts)",
         "only": "copy only what matches: 'work/outputs/*'; repeatable (default: all but downloads and unchanged sent "
         "files)",
         "state": "afterwards join the newest checkpoint, whose parts several hosts have, into one file: state.pt, or "
         "model.safetensors for the weights alone (default: none)",
+        **ALLOW,
     },
 )
-def fetch(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    run: str = "",
-    only: Sequence[str] | None = None,
-    state: str = "",
-    json: bool = False,
-) -> None:
+def fetch(context: Connection, options: Options, only: Sequence[str] | None = None, state: str = "") -> None:
     """Copy what a run wrote to this machine, and build its report.
 
     It does not copy again what is here already.
     """
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
         if state:
             one_file.refuse(state)
-        if known := on_slurm.of_run(hosts, cluster, run):
+        if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
             folder = slurm_runs.fetch(known, tuple(only or ()), console)
         else:
-            options = recorded.filled(Options(hosts, cluster, run), console)
-            folder = hosts_fetch.fetch(options.load(), options.run, tuple(only or ()), console)
+            asked = recorded.filled(options, console)
+            folder = hosts_fetch.fetch(load_cluster(asked), asked.run, tuple(only or ()), console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
         return one_file.gather(folder, state, console.note) if state else DONE
 
     end(context, console, work)
 
 
-def down_hosts(hosts: str, cluster: str, run: str, delete: bool, console: Console) -> int:
+def down_hosts(options: Options, delete: bool, console: Console) -> int:
     """`fab down --hosts`: remove the containers of all runs from these hosts; with `delete`, a run and its files."""
-    options = Options(hosts, cluster, run)
     return hosts_delete.delete(options, console) if delete else hosts_attach.down(options, console)

@@ -8,10 +8,11 @@ from fabric import Connection
 
 from ..core.errors import DONE, FAILED, UsageError
 from ..core.program import FAB
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..ssh import session
-from .command import HOSTS, JSON, command
+from .command import ALLOW, command
 from .exit import end
 
 
@@ -21,11 +22,12 @@ from .exit import end
         DONE: "each host's keys were known already, or you have answered the question with yes or no",
         FAILED: "a host does not answer, or shows another key than the known one",
     },
-    help={**HOSTS, **JSON},
+    takes="trust",
+    help={**ALLOW},
 )
-def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = False) -> None:
+def trust(context: Connection, options: Options) -> None:
     """Show the SSH keys of unknown hosts, and ask whether to trust them."""
-    console = Console(json)
+    console = Console(options.json)
 
     def ask(question: str) -> bool:
         if not sys.stdin.isatty():
@@ -33,7 +35,7 @@ def trust(context: Connection, hosts: str = "", cluster: str = "", json: bool = 
         return console.ask(question)
 
     def work() -> int:
-        for host, words in session.trust(Options(hosts, cluster).load().hosts, ask, console.note).all().items():
+        for host, words in session.trust(load_cluster(options).hosts, ask, console.note).all().items():
             console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
         return DONE
 

@@ -9,24 +9,26 @@ from fabric import Connection
 from ..core.errors import DONE, STOPPED, UsageError
 from ..core.program import FAB
 from ..host import lock as host_lock
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..ssh import session
-from .command import HOSTS, JSON, command
+from .command import ALLOW, command
 from .exit import end
 
 
 @command(
     example=f"{FAB} unlock --hosts gpu-a,gpu-b",
     codes={DONE: "no host is locked", STOPPED: "the answer was no, or Ctrl-C: the locks stay"},
-    help={**HOSTS, **JSON, "yes": "do not ask, even where the deploy that holds the lock is alive"},
+    takes="unlock",
+    help={"yes": "do not ask, even where the deploy that holds the lock is alive", **ALLOW},
 )
-def unlock(context: Connection, hosts: str = "", cluster: str = "", yes: bool = False, json: bool = False) -> None:
+def unlock(context: Connection, options: Options, yes: bool = False) -> None:
     """Remove a deploy's lock from hosts. Asks first if that deploy is alive."""
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
-        with session.open_all(Options(hosts, cluster).load().hosts) as opened:
+        with session.open_all(load_cluster(options).hosts) as opened:
             sessions = opened.all()
             seen = host_lock.look(sessions.values()).all()
             held = {host: lock for host, lock in seen.items() if lock}

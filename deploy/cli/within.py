@@ -10,14 +10,13 @@ from ..core.errors import DONE, FAILED, STOPPED
 from ..core.program import FAB
 from ..hosts import port as deploy_port
 from ..hosts import recorded, within
-from ..hosts.options import Options
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..local import within as local_within
 from ..report.console import Console
 from ..run import folders, record
-from .command import ALLOW, JSON, RECORDED, command
+from .command import ALLOW, command
 from .exit import end, names_hosts
-
-_RANK = "beside this rank"
 
 
 @command(
@@ -28,23 +27,22 @@ _RANK = "beside this rank"
         FAILED: "a host did not answer; the others are shown",
         STOPPED: "Ctrl-C: the command was ended on every host",
     },
-    help={**RECORDED, **JSON, "rank": f"{_RANK} alone (default: on every host of the run)"},
+    takes="exec",
+    help={**ALLOW},
 )
-def exec_task(
-    context: Connection, hosts: str = "", cluster: str = "", run: str = "", rank: str = "", json: bool = False
-) -> None:
+def exec_task(context: Connection, options: Options) -> None:
     """Run the command after -- in a run's container on every host.
 
     It runs as the run's user, in the folder where the script works.
     For a run on this machine: once, beside a rank.
     """
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
-        options = recorded.or_here(Options(hosts, cluster, run), console)
-        if names_hosts(options.hosts, options.cluster):
-            return within.exec_on_hosts(options.load(), options.run, rank, _words(), console)
-        return local_within.exec_here(run, rank, _words(), console)
+        asked = recorded.or_here(options, console)
+        if names_hosts(asked.hosts, asked.cluster):
+            return within.exec_on_hosts(load_cluster(asked), asked.run, options.rank, _words(), console)
+        return local_within.exec_here(options.run, options.rank, _words(), console)
 
     end(context, console, work)
 
@@ -52,9 +50,10 @@ def exec_task(
 @command(
     example=f"{FAB} shell --hosts gpu-a,gpu-b --rank 3",
     codes={DONE: "the shell has ended, with this code or another one of its own"},
-    help={**RECORDED, "rank": f"{_RANK} (default: 0)"},
+    takes="shell",
+    help={**ALLOW},
 )
-def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = "", rank: str = "") -> None:
+def shell(context: Connection, options: Options) -> None:
     """Open a shell in a run's container. The run is not disturbed.
 
     It runs as the run's user, in the folder where the script works.
@@ -64,10 +63,10 @@ def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
     console = Console(False)
 
     def work() -> int:
-        options = recorded.or_here(Options(hosts, cluster, run), console)
-        if names_hosts(options.hosts, options.cluster):
-            return within.shell(options.load(), options.run, rank, _words())
-        return local_within.shell_here(run, rank, _words())
+        asked = recorded.or_here(options, console)
+        if names_hosts(asked.hosts, asked.cluster):
+            return within.shell(load_cluster(asked), asked.run, options.rank, _words())
+        return local_within.shell_here(options.run, options.rank, _words())
 
     end(context, console, work)
 
@@ -79,31 +78,19 @@ def shell(context: Connection, hosts: str = "", cluster: str = "", run: str = ""
         STOPPED: "Ctrl-C before the port was open",
     },
     positional=["number"],
-    help={
-        **RECORDED,
-        **JSON,
-        "number": "the port in the container, or HERE:THERE if it should be another one here (required)",
-        "rank": f"{_RANK} (default: 0)",
-    },
+    takes="port",
+    help={"number": "the port in the container, or HERE:THERE if it should be another one here (required)", **ALLOW},
 )
-def port(
-    context: Connection,
-    number: str,
-    hosts: str = "",
-    cluster: str = "",
-    run: str = "",
-    rank: str = "",
-    json: bool = False,
-) -> None:
+def port(context: Connection, options: Options, number: str) -> None:
     """Make a port of a run's container a port of this machine.
 
     It listens on 127.0.0.1 alone, and ends with this command.
     """
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
-        options = recorded.filled(Options(hosts, cluster, run), console)
-        return deploy_port.port(options.load(), options.run, rank, number, console)
+        asked = recorded.filled(options, console)
+        return deploy_port.port(load_cluster(asked), asked.run, options.rank, number, console)
 
     end(context, console, work)
 
@@ -115,39 +102,23 @@ def port(
         FAILED: "there are no event files, or no TensorBoard",
         STOPPED: "Ctrl-C before TensorBoard was open",
     },
-    help={
-        "hosts": "where the run is: user@a:port,b (default: what the run's record here says; once it has ended, here)",
-        "cluster": "where the run is: a file like cluster.toml (default: as for --hosts)",
-        **ALLOW,
-        "run": "the run's id, or latest (default: on named hosts the only run that is going on, else the latest)",
-        "rank": f"{_RANK}: its host's event files (default: 0)",
-        "port": "the port here (default: 6006)",
-        **JSON,
-    },
+    takes="tensorboard",
+    help={"port": "the port here (default: 6006)", **ALLOW},
 )
-def tensorboard(
-    context: Connection,
-    hosts: str = "",
-    cluster: str = "",
-    run: str = "",
-    rank: str = "",
-    port: str = "",
-    json: bool = False,
-) -> None:
+def tensorboard(context: Connection, options: Options, port: str = "") -> None:
     """Open TensorBoard on a run's event files.
 
     On hosts it runs in the run's container, and this machine gets its
     port; else it runs here, on the run's folder.
     """
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
-        asked = Options(hosts, cluster, run)
         # If somebody followed or fetched an ended run, what it wrote is on this machine.
-        options = asked if recorded.ended_here(asked) else recorded.or_here(asked, console)
-        if options.hosts or options.cluster:
-            return deploy_port.tensorboard(options.load(), options.run, rank, port, console)
-        folder = record.find(folders.RUNS, run or "latest")
+        asked = options if recorded.ended_here(options) else recorded.or_here(options, console)
+        if asked.hosts or asked.cluster:
+            return deploy_port.tensorboard(load_cluster(asked), asked.run, options.rank, port, console)
+        folder = record.find(folders.RUNS, options.run or "latest")
         return deploy_port.tensorboard_here(str(folder), port)
 
     end(context, console, work)

@@ -21,7 +21,6 @@ from . import values as values
 from .toml import Table
 from .values import Gpus, Mount, Secret
 
-MOUNT = '"/source:/target", with ":ro" or ":create" behind it, absolute paths both, the target not / nor in /muster'
 GPUS = '"auto", how many, or a list of which: [0, 1]'
 KEEP = "an absolute path in the container, not / nor in /muster"
 _SECRET = '"NAME" or { name = "NAME", file = "path" }, with as_file = true for a file; a value never stands here'
@@ -184,7 +183,7 @@ def _host(table: Table) -> Host:
         gpus=table.get("gpus", "auto", values.gpus, GPUS),
         image=table.get("image", None, values.word, "the name of an image"),
         environment=_environment(table),
-        mounts=table.items("mounts", values.mount, MOUNT),
+        mounts=table.items("mounts", values.mount, values.MOUNT),
     )
     table.done()
     if not name:
@@ -202,7 +201,7 @@ def _job(table: Table) -> Job:
         requirements=table.get("requirements", "", values.requirements, 'a path in the folder, or "no"'),
         environment=_environment(table),
         secrets=table.items("secrets", values.secret_from(here), _SECRET, secret=True),
-        mounts=table.items("mounts", values.mount, MOUNT),
+        mounts=table.items("mounts", values.mount, values.MOUNT),
         keep=table.items("keep", values.keep, KEEP),
         processes=table.get("processes", "auto", values.processes, '"auto" or a number from 1'),
         user=table.get("user", None, values.whole(1, (1 << 31) - 2), "a user's number, from 1"),

@@ -31,6 +31,9 @@ _PATH = re.compile(r"/[^\x00-\x1f\ud800-\udfff]*")
 _TAKEN = re.compile(r"/|/muster(/.*)?")
 
 
+MOUNT = '"/source:/target", with ":ro" or ":create" behind it, absolute paths both, the target not / nor in /muster'
+
+
 class Mount(NamedTuple):
     """A folder of the host that the containers see; both paths are absolute. `create`: it is made if it is missing."""
 
@@ -116,6 +119,16 @@ def gpus_flag(text: str) -> Gpus | None:
 def processes(value: Any) -> Literal["auto"] | int | None:
     """auto, or the number of ranks of a node."""
     return "auto" if value == "auto" else whole(1, 1024)(value)
+
+
+def processes_flag(text: str) -> Literal["auto"] | int | None:
+    """auto, or the number of ranks of a node, as it is typed."""
+    return processes(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
+
+
+def hours_flag(text: str) -> str | None:
+    """A number of hours above 0, as it is typed and as a node reads it."""
+    return text if re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,6})?", text) and float(text) else None
 
 
 def hours(value: Any) -> str | None:

@@ -24,6 +24,9 @@ from ..host import lock as host_lock
 from ..host.facts import Container
 from ..image import named_paths
 from ..image.credentials import Choice
+from ..job.load import load_cluster
+from ..job.options import Options
+from ..job.secrets import secrets_of
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
@@ -37,16 +40,14 @@ from ..run.story import Happening
 from ..ssh.session import Session, open_all
 from . import ended, observe, plan, recorded, resume
 from . import nodes as host_nodes
-from . import options as deploy_options
 from .backend import HostsBackend, RunHandle
-from .options import Options
 
 _OF_A_RANK = re.compile(r"logs/rank-(\d+)\.log has")
 
 
 def attach(options: Options, console: Console) -> int:
     """Follow a run, and give its secrets to nodes that wait for them. Returns its exit code, also if it has ended."""
-    cluster, ranks = options.load(), shown_ranks(options.rank)
+    cluster, ranks = load_cluster(options), shown_ranks(options.rank)
     with (
         Interrupts(console, "looking for the run", CONTINUES) as interrupts,
         open_all(cluster.hosts) as opened,
@@ -67,7 +68,7 @@ def attach(options: Options, console: Console) -> int:
         if away:
             names = {host.name: node_of(host.name) for host in cluster.hosts if host.name in {*names, *away}}
         due = frozenset(name for node in nodes.values() for name in node.secrets)
-        secrets = partial(deploy_options.secrets_of, cluster, due) if due else None
+        secrets = partial(secrets_of, cluster, due) if due else None
         run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=span.started(known))
         recorded = None if options.wait_lost else known.get("wait_lost_s")
         run_handle = replace(run_handle, wait_lost_s=recorded or cluster.job.wait_lost_s or WAIT_LOST_S)
@@ -92,7 +93,7 @@ def down(options: Options, console: Console) -> int:
     Run folders stay. Runs of other users of the hosts are named and left alone.
     """
     run = asked_run("--run", options.run)
-    with open_all(options.load().hosts) as opened:
+    with open_all(load_cluster(options).hosts) as opened:
         sessions = list(opened.values.values())
         removed = host_nodes.remove(sessions, run)
         swept = host_lock.sweep(sessions)

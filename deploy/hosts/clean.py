@@ -14,9 +14,10 @@ from ..core.text import amount, duration, several
 from ..host import audit, commands, leftovers
 from ..host import lock as host_lock
 from ..host.leftovers import KINDS, Leftover, Selection
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
-from .options import Options
 
 _LOOK_S, _REMOVE_S = 600.0, 3600.0
 _AT_ONCE = 500
@@ -27,7 +28,7 @@ def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], b
 
     Raises UsageError if the user would have to be asked, DeployError with every host that failed.
     """
-    with open_all(options.load().hosts) as opened:
+    with open_all(load_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
         by_host = on_all(sessions, look).all()
         if not wanted.anything:

@@ -14,10 +14,11 @@ from ..core.program import FAB
 from ..core.text import amount, several
 from ..host import audit, commands
 from ..host import lock as host_lock
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
 from . import nodes, observe
-from .options import Options
 
 _DELETE_S = 3600.0
 _MOST = 1 << 40
@@ -37,7 +38,7 @@ def delete(options: Options, console: Console) -> int:
     with every host that failed.
     """
     run = asked("--run", options.run, run_id)
-    with open_all(options.load().hosts) as opened:
+    with open_all(load_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
         # A deploy holds the same locks until its nodes run.
         with host_lock.take(sessions, run):

@@ -25,8 +25,24 @@ from ..host import run_user
 from ..host.facts import HostFacts
 from ..image import push as transfer
 from ..image import repository
+from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
+from ..image.model import tag_of
 from ..image.push import Pushed
+from ..job.load import (
+    containers_alone,
+    environment_of,
+    fill_from_file,
+    folder_to_send,
+    load_cluster,
+    read_command,
+    refuse_open_secrets,
+    script_words,
+    trainer_words,
+    value_of,
+)
+from ..job.options import Options
+from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
@@ -36,12 +52,10 @@ from ..run.progress import WAIT_LOST_S
 from ..run.span import CLOCKS_DIFFER_S
 from ..ssh.session import open_all
 from . import attach, container, group, large_folder, meeting, observe, overlay, overlay_plan, packages, plan, resume
-from . import options as deploy_options
 from . import push as deploy_push
 from .backend import RunHandle
 from .container import Work
 from .new_run import DeployRequest, NewRun
-from .options import Options
 from .places import Places, foreseen, uses_gpus, with_choice
 
 _OWN_FILES = (
@@ -50,18 +64,21 @@ _OWN_FILES = (
 )
 
 
-def deploy(options: Options, console: Console) -> int:
-    """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
+def deploy(options: Options, console: Console, own: bool = False) -> int:
+    """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed.
+
+    `own`: a run of Muster's own, with the hosts and containers of cluster.toml, and nothing else that it says.
+    """
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
         resumes = bool(options.resume)
-        options, command, script_run = _what_to_run(options, console)
-        cluster, ranks = options.load(), shown_ranks(options.rank)
+        options, command, script_run = _what_to_run(options if own else fill_from_file(options), console)
+        cluster, ranks = (containers_alone if own else load_cluster)(options), shown_ranks(options.rank)
         command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
-        work, folder = replace(_work(options, cluster), bare=command.bare), options.code(cluster)
+        work, folder = replace(_work(options, cluster), bare=command.bare), folder_to_send(options, cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
         name = asked_run("--run", options.run)
-        first, choice = next(iter(work.script), "-"), deploy_options.choice_of(cluster)
+        first, choice = next(iter(work.script), "-"), choice_of(cluster)
         look = FolderLook(folder, choice) if folder else None
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)
         needs = packages.asked(cluster, look, console) if work.script else None
@@ -77,7 +94,7 @@ def deploy(options: Options, console: Console) -> int:
             facts = observe.facts(sessions).all()
             observe.refuse_missing(sessions, cluster.job)
             base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
-            tag = deploy_options.tag_of(base, folder)
+            tag = tag_of(base, folder)
             resumption = None
             if script_run:
                 resumption = resume.continue_script(script_run, facts, resumes, console.warn)
@@ -116,8 +133,7 @@ def deploy(options: Options, console: Console) -> int:
                 console.note(f"follow it: {FAB} attach --hosts {options.hosts or ','.join(facts)} --run {run}")
                 console.line(run)
                 return DONE
-            sent = (folder, choice) if folder else None
-            return attach.follow_until_done(backend, console, interrupts, ranks, sent)
+            return attach.follow_until_done(backend, console, interrupts, ranks, (folder, choice) if folder else None)
 
 
 def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCommand, RunId | None]:
@@ -125,11 +141,10 @@ def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCom
 
     Raises UsageError, and says what is not used of the command, and what is another one than before.
     """
-    options = options.filled()
-    if not (options.script or options.arguments or options.resume):
+    if not (options.script or options.args or options.resume):
         script_file.refuse_no_script(options.folder)
     options, script_run = resume.script_run(options)
-    options, command = options.plain()
+    options, command = read_command(options)
     for note in command.notes:
         console.note(note)
     if script_run and (other := resumable.other_than(record.path_of(script_run), command.words, options.folder)):
@@ -258,15 +273,15 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
 
 def _work(options: Options, cluster: Cluster) -> Work:
     """The work, without its image and its run id, which are chosen later. Raises UsageError for wrong options."""
-    hidden = deploy_options.secrets_of(cluster)
-    deploy_options.refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
-    script = options.script_words()
+    hidden = secrets_of(cluster)
+    refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
+    script = script_words(options)
     if options.resume and (script or options.run):
         if script:
             raise UsageError(f"--resume {options.resume}: it names no run of a script", f"{FAB} runs lists them")
         raise UsageError("--resume continues a run of Muster's trainer and cannot take --run", "leave out --run")
-    arguments = () if script else options.trainer_arguments()
-    variables = deploy_options.environment_of(options)
+    arguments = () if script else trainer_words(options)
+    variables = environment_of(options)
     if twice := sorted(variables.keys() & hidden.keys()):
         raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
     restarts = environment.asked_restarts(options.restarts, bool(script))
@@ -274,7 +289,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
     work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
     work = replace(work, share_key=secrets.token_hex(16))
-    hours = environment.asked_hours(options.max_hours) or cluster.job.max_hours
+    hours = value_of(options, "max_hours") or cluster.job.max_hours
     on_end = options.on_end or cluster.job.on_end
     if "\n" in on_end:
         raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")

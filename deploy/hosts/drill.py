@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..config.inventory import Cluster, Job
 from ..core.errors import DONE, FAILED, DeployError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.text import duration, in_seconds
 from ..host import audit, commands
 from ..host.facts import Container
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import RANK_0, ShownRanks
@@ -35,26 +36,10 @@ from ..run.progress import State
 from ..ssh.session import Session, on_all, open_all
 from . import delete, deploy, nodes, observe
 from .container import container_name
-from .options import Options
 
 # Of an ordinary run, but without an end: the drill ends it, and the nodes themselves do where the drill cannot.
 _STEPS, _MAX_HOURS, _WAIT_LOST = "--steps 100000000 --checkpoint-every 200 --eval-every 0 --keep 1", "0.5", "3m"
 _ACT_S = 30.0
-
-
-class OwnRun(Options):
-    """The options of the drill's run: Muster's trainer, with the hosts and the containers of the user's own run."""
-
-    def load(self) -> Cluster:
-        """The hosts as a deploy has them; of the job what its containers are made of, and no command or secret."""
-        hosts, job = (cluster := super().load()).hosts, cluster.job
-        spec = Job(job.image, job.dockerfile, environment=job.environment, processes=job.processes, gpus=job.gpus)
-        spec = replace(spec, shm_size=job.shm_size, user=job.user, memory=job.memory, pids=job.pids)
-        return Cluster(hosts, replace(spec, wait_lost_s=job.wait_lost_s))
-
-    def filled(self) -> Options:
-        """These options: a script of cluster.toml is not the drill's."""
-        return self
 
 
 def drill(options: Options, console: Console) -> int:
@@ -63,12 +48,12 @@ def drill(options: Options, console: Console) -> int:
     `options`: hosts, image and GPUs; with `dry_run` it prints the commands and changes nothing.
     """
     run = RunId(f"drill-{secrets.token_hex(4)}")
-    own = OwnRun(options.hosts, options.cluster, run, arguments=_STEPS, image=options.image, gpus=options.gpus)
+    own = Options(options.hosts, options.cluster, run, args=_STEPS, image=options.image, gpus=options.gpus)
     own = replace(own, max_hours=_MAX_HOURS, wait_lost=_WAIT_LOST, dry_run=options.dry_run)
-    hosts = [host.name for host in own.load().hosts]
+    hosts = [host.name for host in load_cluster(own).hosts]
     planned = judge.assign(hosts)
     if options.dry_run:
-        deploy.deploy(own, console)
+        deploy.deploy(own, console, own=True)
         for fault, host in planned:
             argv = _command(fault, container_name("RUN"), pid=None)
             console.text(f"{host}: {fault.name}\n    {shlex.join(argv)}")
@@ -76,7 +61,7 @@ def drill(options: Options, console: Console) -> int:
         return DONE
     with (
         Interrupts(console, "looking at the hosts", "nothing was changed") as interrupts,
-        open_all(own.load().hosts) as opened,
+        open_all(load_cluster(own).hosts) as opened,
     ):
         sessions = opened.all()
         refuse_busy(observe.containers(sessions.values()).all())
@@ -85,7 +70,7 @@ def drill(options: Options, console: Console) -> int:
         scene = _Scene(run, sessions, planned, console)
         ear = _Ear(console.as_json, scene)
         try:
-            deploy.deploy(own, ear)
+            deploy.deploy(own, ear, own=True)
         finally:
             if ear.started:
                 _remove(own, run, sessions, scene.broken, console)

@@ -20,13 +20,14 @@ from ..core.text import in_seconds
 from ..host import audit, commands
 from ..host.facts import Container
 from ..host.gpus import parse_claims
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..run import record as record_of_run
 from ..ssh.session import Session, open_all
 from . import ended, newcomer, nodes, observe, plan
 from .container import container_name
 from .leave import refuse_unnamed
-from .options import Options
 
 # A node ends itself where it has seen too few of the others for 30 s.
 _HEARS_S, _LOOK_EVERY_S = 45.0, 0.5
@@ -39,7 +40,7 @@ def join(options: Options, console: Console) -> int:
     Raises UsageError for a host that cannot join, DeployError if one fails; those before it have joined then.
     """
     refuse_unnamed(options, "join")
-    with open_all(options.load().hosts) as opened:
+    with open_all(load_cluster(options).hosts) as opened:
         sessions = opened.all()
         run, containers = _chosen(options.run, list(sessions.values()))
         for host, session in sessions.items():

@@ -19,11 +19,12 @@ from ..core.program import FAB
 from ..core.text import in_seconds
 from ..host import audit, commands
 from ..host.facts import Container
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..ssh.session import Session, open_all
 from . import ended, observe, plan, recorded
 from .container import container_name
-from .options import Options
 
 # A node that cannot agree with the others gives up after 15 s; then its ranks end within moments.
 _ANSWER_S, _END_S, _LOOK_EVERY_S = 40.0, 60.0, 0.3
@@ -44,7 +45,7 @@ def leave(options: Options, console: Console) -> int:
     Raises UsageError where a node must stay; those before it have left then. Raises DeployError if a host fails.
     """
     refuse_unnamed(options, "leave")
-    with open_all(options.load().hosts) as opened:
+    with open_all(load_cluster(options).hosts) as opened:
         sessions = opened.all()
         run, nodes = chosen(options.run, list(sessions.values()))
         for host, session in sessions.items():

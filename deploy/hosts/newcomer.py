@@ -20,13 +20,16 @@ from ..core.program import FAB
 from ..core.results import Results
 from ..host import audit, lock, run_user
 from ..host.facts import Container, HostFacts
+from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
+from ..image.model import tag_of
+from ..job.load import environment_of, folder_to_send, load_cluster, script_words
+from ..job.options import Options
 from ..report.console import Console
 from ..run import record as record_of_run
 from ..run.environment import PACKAGES, SENT_DIGEST, asked_restarts
 from ..ssh.session import Session, open_all
 from . import container, group, large_folder, nodes, observe, packages, plan, preflight, waits
-from . import options as deploy_options
 from . import push as deploy_push
 from .container import Meeting, NodeContainer, Work
 from .newcomer_plan import (
@@ -38,7 +41,6 @@ from .newcomer_plan import (
     refuse_other_image,
     template_of,
 )
-from .options import Options
 from .places import Places
 from .preflight import ReachedHosts
 
@@ -53,14 +55,15 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> Container:
         hint = f"run it on the machine where `{FAB} deploy` was typed"
         raise UsageError(f"{host.name} is new to {run}, and no record of that run is here", hint)
     others = [each for each in known["hosts"] if each != host.destination]
-    options = Options(",".join([*others, host.destination]), known.get("cluster", ""), **again(known.get("again", "")))
+    hosts, cluster = ",".join([*others, host.destination]), known.get("cluster", "")
+    options = replace(again(known.get("again", "")), hosts=hosts, cluster=cluster)
     words = known.get("arguments")
     if known.get("script") and words:
         options, words = replace(options, script=shlex.join(words)), [_SCRIPT, *words]
-    with open_all(options.load().hosts) as opened:
+    with open_all(load_cluster(options).hosts) as opened:
         reached = list(opened.values.values())
         facts = observe.facts(reached)
-        return _join(run, options, _present(options.load(), reached, facts), console, dry_run, words)
+        return _join(run, options, _present(load_cluster(options), reached, facts), console, dry_run, words)
 
 
 def _present(cluster: Cluster, reached: Sequence[Session], facts: Results[HostFacts]) -> ReachedHosts:
@@ -138,8 +141,8 @@ def _equipped(
 ) -> tuple[NodeContainer, str]:
     """The newcomer's container once its host has all that it needs; and the digest of its packages."""
     new, cluster, facts = hosts.sessions[-1], hosts.cluster, hosts.facts
-    folder = options.code(cluster)
-    code = FolderLook(folder, deploy_options.choice_of(cluster)) if folder else None
+    folder = folder_to_send(options, cluster)
+    code = FolderLook(folder, choice_of(cluster)) if folder else None
     needs = packages.asked(cluster, code, console) if options.script else None
     base = deploy_push.base_of(options, cluster, facts, console, hosts.sessions, not options.script)
     pushed = deploy_push.bring([new], base, code, made.image, console)
@@ -192,17 +195,19 @@ def _container(
     for peer_address, _, theirs in peers.values():
         observe.refuse_unreached([new], {host.name: [peer_address]}, theirs)
     observe.refuse_unreached(hosts.sessions[:-1], {peer: [way.source] for peer in peers}, port)
-    tag = deploy_options.tag_of(
+    tag = tag_of(
         deploy_push.base_of(
             replace(options, dry_run=True), cluster, hosts.facts, Console(True), hosts.sessions, not options.script
         ),
-        options.code(cluster),
+        folder_to_send(options, cluster),
     )
     work = Work(run, tag, token=template.token, least=template.plan["least"])
-    work = replace(work, environment=deploy_options.environment_of(options))
+    work = replace(work, environment=environment_of(options))
     if options.script:
         restarts = asked_restarts(options.restarts, True)
-        work = replace(work, script=options.script_words(), sent=options.code(cluster) is not None, restarts=restarts)
+        work = replace(
+            work, script=script_words(options), sent=folder_to_send(options, cluster) is not None, restarts=restarts
+        )
     else:
         work = replace(work, arguments=template.words)
     met = Meeting(str(next(iter(at.values()))[0]), 29500, (host.interface or way.interface,))

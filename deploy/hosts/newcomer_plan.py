@@ -9,20 +9,21 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import BadAnswer, UsageError
 from ..core.fields import address, array, flag, json_object, record, row, table, text, whole
 from ..core.names import node_name
 from ..core.program import FAB
+from ..job.again import read_again
+from ..job.options import Options, flag_of
 from ..run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END, SENT
 from .container import NodeContainer
-from .options import Options
 
-# What a run gives each node that cannot be read from the record, or that a newcomer would not have.
-_REFUSED = ("secret", "secret-file", "env-file", "mount", "keep", "overlay", "on-end")
-_FIELDS = {"nproc": "processes", "env": "environment"}
+# Options whose effect on a node cannot be read from the record, or that a newcomer would not have.
+_REFUSED = ("secret", "secret_file", "env_file", "mount", "keep", "overlay", "on_end")
+_REPEATED = ("image", "folder", "nproc", "gpus", "include", "folder_limit", "env", "restarts", "requirements")
 _HOSTS_OWN = (
     "PET_NODE_RANK",
     "PET_NPROC_PER_NODE",
@@ -83,31 +84,14 @@ def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[s
         )
 
 
-def again(text: str) -> dict[str, Any]:
+def again(text: str) -> Options:
     """The options of the deploy, as its record repeats them. Raises UsageError for one that a newcomer cannot have."""
-    words, options = shlex.split(text), dict[str, Any]()
-    for option, value in zip(words[::2], words[1::2], strict=False):
-        name = option.removeprefix("--")
-        if name in _REFUSED:
-            raise UsageError(f"a run with --{name} cannot take a new host yet", "hosts of the run may leave and join")
-        field = _FIELDS.get(name, name.replace("-", "_"))
-        is_list = isinstance({each.name: each.default for each in fields(Options)}.get(field), tuple)
-        options[field] = (*options.get(field, ()), value) if is_list else value
-    return {
-        name: options[name]
-        for name in (
-            "image",
-            "folder",
-            "processes",
-            "gpus",
-            "include",
-            "folder_limit",
-            "environment",
-            "restarts",
-            "requirements",
+    options = read_again(shlex.split(text))
+    if name := next((name for name in _REFUSED if getattr(options, name)), ""):
+        raise UsageError(
+            f"a run with {flag_of(name)} cannot take a new host yet", "hosts of the run may leave and join"
         )
-        if name in options
-    }
+    return Options(**{name: getattr(options, name) for name in _REPEATED})
 
 
 def template_of(answer: str) -> Template:

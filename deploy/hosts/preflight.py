@@ -18,6 +18,7 @@ from ..core.text import in_seconds
 from ..host import commands as host_commands
 from ..host import run_user
 from ..host.facts import HostFacts
+from ..image.model import tag_of
 from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, doubts, judge, refusals
 from ..preflight.checks import software
 from ..preflight.findings import UNKNOWN, WARNING
@@ -29,7 +30,6 @@ from ..report.console import Console
 from ..run.environment import MASTER_PORT
 from ..ssh.session import Session, SshFault, open_all
 from . import burn, container, host_findings, limits, meeting, observe, plan, probes, rehearsal, unattached
-from . import options as deploy_options
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of
 
@@ -390,7 +390,7 @@ def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, 
 
 def _names(image: str, folder: Path) -> list[str]:
     """The names that an image may have on the hosts: those of a push, with the folder and without, and its own."""
-    return [*(deploy_options.tag_of(image, pushed_folder) for pushed_folder in (folder, None)), image]
+    return [*(tag_of(image, pushed_folder) for pushed_folder in (folder, None)), image]
 
 
 def _completed(request: PreflightRequest, hosts: ReachedHosts, where: str) -> PreflightRequest:

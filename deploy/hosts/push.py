@@ -17,15 +17,17 @@ from ..host import lock, run_user
 from ..host.facts import HostFacts
 from ..image import code_layer, official
 from ..image import push as transfer
+from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
+from ..image.model import slug, tag_of
 from ..image.push import Pushed
+from ..job.load import folder_to_send, load_cluster
+from ..job.options import Options
 from ..report import folder_notes
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..ssh.session import Session, open_all
 from . import observe, packages, plan
-from . import options as deploy_options
-from .options import Options
 
 LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the next push"
 
@@ -33,9 +35,9 @@ LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the
 def push(options: Options, console: Console) -> int:
     """Push the image and the folder to every host; start nothing. Raises DeployError with every host that failed."""
     with Interrupts(console, "connecting", "nothing was sent") as interrupts:
-        cluster = options.load()
+        cluster = load_cluster(options)
         refuse_mixed(cluster)
-        folder, choice = options.code(cluster), deploy_options.choice_of(cluster)
+        folder, choice = folder_to_send(options, cluster), choice_of(cluster)
         code = FolderLook(folder, choice) if folder else None
         with open_all(cluster.hosts) as opened:
             look_through(code, "", console)
@@ -43,7 +45,7 @@ def push(options: Options, console: Console) -> int:
             sessions = list(opened.all().values())
             facts = observe.facts(sessions).all()
             base = base_of(options, cluster, facts, console, sessions)
-            tag = deploy_options.tag_of(base, folder)
+            tag = tag_of(base, folder)
             if needs:
                 cluster, _ = run_user.choose(cluster, sessions, facts)
             target = packages.Target(cluster, sessions, facts, tag, folder)
@@ -126,12 +128,12 @@ def base_of(
         own = plan.choose_image(list(facts.values()))
         named = options.image or cluster.job.image
         return named or (own if trainer or transfer.is_anywhere(sessions, own) else _official(own, facts, console))
-    if credentials := code_layer.build_context(dockerfile, deploy_options.choice_of(cluster)):
+    if credentials := code_layer.build_context(dockerfile, choice_of(cluster)):
         names = ", ".join(credential.path for credential in credentials)
         console.warn(
             f"{dockerfile}: COPY may put credentials into the image on all hosts: {names} not in .dockerignore"
         )
-    tag = f"muster-{deploy_options.slug(dockerfile.resolve().parent.name)}-base:latest"
+    tag = f"muster-{slug(dockerfile.resolve().parent.name)}-base:latest"
     command = engine_images.build_command(dockerfile, tag, platform)
     if not options.dry_run:
         console.note(f"building {tag} from {dockerfile}{f' for {platform}' if platform in command else ''}")

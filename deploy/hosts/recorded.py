@@ -12,9 +12,9 @@ from pathlib import Path
 from ..core.errors import UsageError
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
+from ..job.options import Options
 from ..report.console import Console
 from ..run import folders, record
-from .options import Options
 
 _MOST_NAMES = 5
 

@@ -23,12 +23,13 @@ from ..core.program import FAB, SCRIPT
 from ..host import commands
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
+from ..job.again import read_again, words_again
+from ..job.options import Options
 from ..run import folders, onward, record, resumable
 from ..run.causes import Cause
 from ..run.outcome import Result
 from ..ssh.session import Session, on_all
 from . import plan
-from .options import Options
 
 # What the trainer says behind the command in its hint (trainer/verdict.py).
 _OF_THE_TRAINER = "goes on from here"
@@ -144,8 +145,8 @@ def _latest_recorded(options: Options) -> Path | None:
     The script of cluster.toml says which script is meant, as in a deploy; what it was given is as it was recorded.
     """
     job = cluster_file.load(options.hosts, options.cluster).job
-    script = options.script or job.script * (not options.arguments)
-    if not script and (options.arguments or job.args):
+    script = options.script or job.script * (not options.args)
+    if not script and (options.args or job.args):
         return None
     words = typed.read(script, Path(options.folder or ".")).words
     wanted = resumable.Asked(words, options.folder)
@@ -239,30 +240,7 @@ def arguments_of(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 def resume_fields(options: Options) -> dict[str, str]:
     """For record.json: the options of a deploy that its resume must repeat."""
-    words = [("--folder", options.folder), ("--image", options.image), ("--nproc", options.processes)]
-    words += [("--requirements", options.requirements)]
-    words += [
-        ("--restarts", options.restarts),
-        ("--gpus", options.gpus),
-        ("--max-hours", options.max_hours),
-        ("--wait-lost", options.wait_lost),
-        ("--min-nodes", options.min_nodes),
-        ("--spare", options.spare),
-        ("--arbiter", options.arbiter),
-        ("--on-end", options.on_end),
-    ]
-    words += [("--folder-limit", options.folder_limit)]
-    several = {
-        "--env": options.environment,
-        "--secret": options.secrets,
-        "--mount": options.mounts,
-        "--keep": options.keep,
-    }
-    several |= {"--include": options.include, "--env-file": options.env_files, "--secret-file": options.secret_files}
-    words += [(option, text) for option, texts in several.items() for text in texts]
-    repeated = shlex.join(word for option, value in words if value for word in (option, value))
-    repeated = " ".join(filter(None, [repeated, "--overlay" * options.overlay]))
-    return {"again": repeated, "cluster": options.cluster}
+    return {"again": shlex.join(words_again(options)), "cluster": options.cluster}
 
 
 def known_ahead(options: Options, cluster: Cluster) -> tuple[str, str]:
@@ -280,11 +258,9 @@ def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
     own = record.own(run_dir)
     if not own.get("script") or not own.get("starts"):
         return None
-    words = shlex.split(own.get("again", ""))
-    given = list(zip(words[::2], words[1::2], strict=False))
-    folder = next((Path(value) for option, value in given if option == "--folder"), job.folder or Path())
-    include = {value for option, value in given if option == "--include"}
-    return folder, Choice(frozenset({*job.include, *include}))
+    given = read_again(shlex.split(own.get("again", "")))
+    folder = Path(given.folder) if given.folder else job.folder or Path()
+    return folder, Choice(frozenset({*job.include, *given.include}))
 
 
 def with_resume_hint(

@@ -20,6 +20,8 @@ from ..core.results import Results
 from ..core.text import in_seconds
 from ..host import commands
 from ..host.facts import Container
+from ..job.load import load_cluster
+from ..job.options import Options
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.page import run as page
@@ -32,7 +34,6 @@ from ..ssh.session import Session, on_all, open_all
 from . import ended as known_end
 from . import nodes as host_nodes
 from . import observe, plan, recorded, resume
-from .options import Options
 
 # Writing a checkpoint may take a while. After this time we report the nodes that still run, and do not kill them.
 PATIENCE_S = 120.0
@@ -50,7 +51,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
     wanted = asked_run("--run", options.run)
     with (
         Interrupts(console, "looking for the run", "the run continues") as interrupts,
-        open_all(options.load().hosts) as opened,
+        open_all(load_cluster(options).hosts) as opened,
     ):
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)

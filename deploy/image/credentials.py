@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
+
+from ..config import secrets
+from ..config.inventory import Cluster
+from ..core.errors import UsageError
+from ..job.secrets import secrets_of
 
 MOST = (
     256 << 20
@@ -83,3 +89,13 @@ def kind_of(path: str, content: bytes) -> str:
     if _NEEDS.match(f"/{path.lower()}") and _ADDRESS.search(content):
         return IN_AN_ADDRESS
     return ""
+
+
+def choice_of(cluster: Cluster) -> Choice:
+    """Which files of the folder may be sent. A secret that has no value here cannot be in a file here either."""
+    job, known = cluster.job, dict[str, str]()
+    for secret in job.secrets:
+        with suppress(UsageError):
+            known |= secrets_of(cluster, {secret.name})
+    sources = {secret.name: secret.file for secret in job.secrets if secret.file}
+    return Choice(frozenset(job.include), sources, secrets.telling(job.secrets, known), job.folder_limit or MOST)

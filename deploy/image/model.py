@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
@@ -227,3 +228,15 @@ def _address(data: bytes) -> dict[str, Any]:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def slug(text: str) -> str:
+    """The text as a valid image name: `My Folder` becomes `my-folder`."""
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower()).strip("-")
+    # An image name may have at most 255 letters.
+    return "-".join(filter(None, name.split("-")))[:100].strip("-") or "run"
+
+
+def tag_of(base: str, folder: Path | None) -> str:
+    """The name of a run's image on the hosts."""
+    return f"muster-{slug(folder.resolve().name if folder else base)}:latest"

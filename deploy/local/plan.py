@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from ..core.errors import DeployError, UsageError
 from ..core.facts import EngineFacts, MachineFacts
 from ..core.near import near
 from ..core.program import MAKE, option
+from ..job.load import read_text
 
 PORTS_TO_TRY = 100
 MOST_WORKERS = 255
@@ -72,19 +72,13 @@ def check_workers(given: str) -> int:
 
 def ranks_of(given: str) -> int | None:
     """--nproc as a number; None where it is not given, or is auto. Raises UsageError for other text."""
-    count = values.processes(int(given) if re.fullmatch(r"[0-9]{1,4}", given) else given or "auto")
-    if count is None:
-        raise UsageError(f"--nproc {given}: neither auto nor a number from 1 to 1024", "--nproc auto")
+    count = read_text("nproc", given or "auto")
     return None if count == "auto" else count
 
 
 def check_gpus(given: str, script: bool, backend: str) -> values.Gpus:
     """--gpus, read. Raises UsageError for other text, and where no GPU can be given."""
-    asked = values.gpus_flag(given) if given else "auto"
-    if asked is None:
-        raise UsageError(
-            f"--gpus {given}: neither auto, how many, nor which", "--gpus 2 (any two), or --gpus 0,3 (these two)"
-        )
+    asked: values.Gpus = read_text("gpus", given or "auto")
     if given and not script:
         raise UsageError(f"--gpus {given}: there is no script", "Muster's own trainer trains on the CPU here")
     if asked not in ("auto", 0) and backend == "docker":

@@ -19,6 +19,7 @@ from ..image import code_layer, commands
 from ..image.code_layer import Look
 from ..image.credentials import Choice
 from ..image.model import WORKSPACE
+from ..job.load import read_text
 from ..report import folder_notes
 from ..report.console import Console
 from ..run import folders, own_files
@@ -42,14 +43,10 @@ def choice_of(
     include: Sequence[str], folder_limit: str, named: Sequence[Secret] = (), known: Mapping[str, str] | None = None
 ) -> Choice:
     """Which files of the folder may be sent. Raises UsageError."""
-    paths = {text: values.inside(text) for text in include}
-    for text, path in paths.items():
-        if path is None:
-            raise UsageError(f"--include {text}: not a path in the folder", "leave it out, or copy it into the folder")
-    if (most := values.size(folder_limit or "256m")) is None:
-        raise UsageError(f"--folder-limit {folder_limit}: not a size", "--folder-limit 4g")
+    paths = frozenset(read_text("include", text) for text in include)
+    most = read_text("folder_limit", folder_limit or "256m")
     sources = {secret.name: secret.file for secret in named if secret.file}
-    return Choice(frozenset(filter(None, paths.values())), sources, secrets.telling(named, known or {}), most)
+    return Choice(paths, sources, secrets.telling(named, known or {}), most)
 
 
 def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console) -> tuple[Path, Look]:

@@ -26,6 +26,9 @@ from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..image import repository
 from ..image.credentials import Choice
+from ..job.again import words_again
+from ..job.load import value_of
+from ..job.options import Options
 from ..report import ending
 from ..report import packages as packages_shown
 from ..report.console import Console
@@ -44,37 +47,6 @@ from . import machine as observe
 DEFAULT_WORKERS = 2
 # A disk with less room than this counts as full: each node frees a little at its end.
 _FULL = 4 << 20
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the user asked for, as text; empty means not given."""
-
-    workers: str = ""
-    backend: str = ""
-    resume: str = ""
-    arguments: str = ""
-    script: str = ""
-    folder: str = ""
-    run: str = ""
-    rank: str = ""
-    no_observe: bool = False
-    restarts: str = ""
-    keep: tuple[str, ...] = ()
-    processes: str = ""
-    gpus: str = ""
-    include: tuple[str, ...] = ()
-    folder_limit: str = ""
-    secrets: tuple[str, ...] = ()
-    env_files: tuple[str, ...] = ()
-    secret_files: tuple[str, ...] = ()
-    no_cache: bool = False
-    requirements: str = ""
-    max_hours: str = ""
-    on_end: str = ""
-    style: str = ""
-    min_nodes: str = ""
-    separate: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,7 +185,7 @@ def _spec(
     run = environment.local_spec(
         run_dir, choice.start, asked.workers, choice.arguments, port, machine.cores, machine.system, own
     )
-    run = run.limited(environment.asked_hours(options.max_hours))
+    run = run.limited(value_of(options, "max_hours") or "")
     return run.grouped(asked.least, observe.doors(nodes), token_hex(16)) if asked.least else run
 
 
@@ -228,7 +200,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
     """The options as numbers and paths, and with the folder of a recorded script. Raises UsageError."""
     command = typed.read(options.script, Path(options.folder or "."))
     # In the checkout, `make up` alone shows Muster's own trainer.
-    if not (options.script or options.arguments or options.resume or (folders.IN_CHECKOUT and not options.folder)):
+    if not (options.script or options.args or options.resume or (folders.IN_CHECKOUT and not options.folder)):
         script_file.refuse_no_script(options.folder)
     choice = _choice(options, command)
     if choice.run_dir and choice.script and not options.script and not options.folder:
@@ -244,7 +216,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
     command.refuse_nodes(1 + workers, f"give one of the two: {option('WORKERS', workers)} is {1 + workers} nodes")
-    ranks = command.asked_ranks(options.processes)
+    ranks = command.asked_ranks(options.nproc)
     if ranks and not choice.script:
         raise UsageError(f"--nproc {ranks}: there is no script", "a node of Muster's own trainer has one rank here")
     number = plan.ranks_of(ranks)
@@ -269,7 +241,7 @@ def _engine(wanted: str) -> EngineFacts:
 
 def _hidden(options: Options, has_script: bool) -> tuple[tuple[str, ...], dict[str, str], Choice]:
     """The secrets that are files, the values of all by name, and what of the folder may be sent. Raises UsageError."""
-    named = script.secrets_named(options.secrets, options.env_files, options.secret_files)
+    named = script.secrets_named(options.secret, options.env_file, options.secret_file)
     hidden = secrets.read(named)
     if hidden and not has_script:
         raise UsageError(f"secret {next(iter(hidden))}: there is no script", "Muster's own trainer needs none")
@@ -279,31 +251,15 @@ def _hidden(options: Options, has_script: bool) -> tuple[tuple[str, ...], dict[s
 
 def _again(options: Options, asked: _Request) -> str:
     """The options that a command repeats to do the same again, beside its script, nodes and backend."""
-    named = [
-        ("--folder", options.folder),
-        ("--nproc", str(asked.ranks or "")),
-        ("--restarts", str(asked.restarts or "")),
-        ("--requirements", options.requirements),
-        ("--gpus", options.gpus),
-        ("--folder-limit", options.folder_limit),
-        *(("--include", path) for path in options.include),
-        ("--max-hours", options.max_hours),
-        ("--min-nodes", options.min_nodes),
-        ("--on-end", options.on_end),
-        *(("--secret", text) for text in options.secrets),
-        *(("--env-file", text) for text in options.env_files),
-        *(("--secret-file", text) for text in options.secret_files),
-        *(("--keep", path) for path in options.keep),
-    ]
-    words = [word for option, value in named if value for word in (option, value)]
-    return shlex.join([*words, *["--no-cache"] * options.no_cache, *["--separate"] * options.separate])
+    ranks, restarts = str(asked.ranks or ""), str(asked.restarts or "")
+    return shlex.join(words_again(replace(options, nproc=ranks, restarts=restarts)))
 
 
 def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     """What to run. --run names a new run, or one of this script that continues."""
     resume = options.resume
-    wanted = resumable.Asked(command.words, options.folder, tuple(_split(options.arguments)))
-    if options.script and options.arguments:
+    wanted = resumable.Asked(command.words, options.folder, tuple(_split(options.args)))
+    if options.script and options.args:
         raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
     name = asked_run("--run", options.run)
     if name and record.path_of(RunId(name)).exists():

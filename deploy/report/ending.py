@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ..core.program import option
 from ..explain import libraries
 from ..image import missed, named_paths, official
 from ..image.credentials import Choice
+from ..job.again import read_again
 from ..packages import requirements
 from ..run import record
 from ..run.causes import Cause
@@ -98,13 +98,12 @@ def _with_library(library: str, backend: str, again: object) -> str:
         where = {"processes": "here", "docker": f"for {option('BACKEND', 'processes')}, here", "slurm": "on its nodes"}
         how = f"{where[backend]}: sudo {libraries.install(library).replace('&& ', '&& sudo ')}"
     else:
-        words = shlex.split(str(again or ""))
-        given = dict(pairwise(words))
+        given = read_again(shlex.split(str(again or "")))
         run = f"RUN {libraries.install(library)}"
-        if "--dockerfile" in given:
-            how = f"in {given['--dockerfile']}: {run}"
+        if given.dockerfile:
+            how = f"in {given.dockerfile}: {run}"
         else:
-            image = given.get("--image", f"pytorch/pytorch:{official.USUAL.tag}")
+            image = given.image or f"pytorch/pytorch:{official.USUAL.tag}"
             how = f"printf 'FROM {image}\\nUSER root\\n{run}\\n' > Dockerfile; then: --dockerfile Dockerfile"
     return "; ".join(filter(None, (of_system, headless, how)))
 

@@ -360,13 +360,6 @@ def asked_least(
     return int(text)
 
 
-def asked_hours(text: str) -> str:
-    """--max-hours as a node reads it; empty where it is not given. Raises UsageError for other text."""
-    if text and (not re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,6})?", text) or not float(text)):
-        raise UsageError(f"--max-hours {text}: not a number of hours above 0", f"{FAB} {COMMAND} ... --max-hours 2.5")
-    return text
-
-
 def memory_limit(total: int) -> int:
     """The bytes that a container may use of a machine's `total`: all but a twentieth, at least 1 GiB, at most 16 GiB.
 

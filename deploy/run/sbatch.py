@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.errors import STOPPED
+from ..core.errors import STOPPED, UsageError
 from . import sbatch_options
 from .environment import RUN_DIR, RUN_ID
 
@@ -115,3 +115,12 @@ def _container(job: SlurmJob) -> Sequence[str]:
         binds = ['--bind "$PWD"', *(f"--bind {shlex.quote(mount)}" for mount in job.mounts)]
         return ["apptainer", "exec", *gpus, *binds, '--pwd "$PWD"', shlex.quote(job.image)]
     return []
+
+
+def refuse_container(container: str, image: str) -> None:
+    """Raise UsageError for a way to run an image that Slurm lacks, and for one of the two without the other."""
+    if (container and container not in CONTAINERS) or bool(container) != bool(image):
+        raise UsageError(
+            "--container and --image belong together: pyxis or apptainer, and its image",
+            "--container pyxis --image registry#team/muster-trainer:gpu",
+        )

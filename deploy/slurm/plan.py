@@ -12,28 +12,8 @@ from ..core.names import RunId
 from ..core.program import FAB
 from ..run import sbatch_options
 from ..run.environment import RUN_DIR, RUN_ID
-from ..run.sbatch import CONTAINERS, SlurmJob, batch_script
+from ..run.sbatch import SlurmJob, batch_script, refuse_container
 
-# What deploy has for hosts, and how the same is done on Slurm.
-_REFUSED = {
-    "hosts": "Slurm chooses the nodes: --sbatch=--nodelist=n1,n2 names them",
-    "cluster": "it lists hosts, and Slurm chooses its own: leave it out",
-    "wait": "a job waits in Slurm's queue anyway: leave it out",
-    "wait-lost": "Slurm itself ends and requeues a job that lost a node: leave it out",
-    "secret": "put it into a file on the cluster that you alone can read: --setup 'source ~/.secrets'",
-    "env-file": "put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env && set +a'",
-    "secret-file": "put it on the cluster, for you alone to read; a job reads your home",
-    "keep": "a job writes to the cluster's disks, which stay: leave it out",
-    "dockerfile": "build the image first: --container apptainer --image train.sif",
-    "requirements": "install them once on the cluster: --setup 'source venv/bin/activate'",
-    "on-end": "Slurm sends mail: --sbatch='--mail-type=END,FAIL'",
-    "force": "no preflight runs before a job: leave it out",
-    "no-cache": "Muster keeps no caches there: leave it out",
-    "min-nodes": "Slurm requeues a job that lost a node: leave it out",
-    "arbiter": "Slurm requeues a job that lost a node: leave it out",
-    "overlay": "Slurm's nodes share a network: leave it out",
-    "spare": "Slurm requeues a job that lost a node: leave it out",
-}
 # Options of sbatch that the plan sets beside those of any batch script, or with another remedy.
 _OWN = {
     **dict.fromkeys(("--chdir", "-D"), "--shared says where the run's folder lies"),
@@ -67,25 +47,9 @@ class JobRequest:
     again: str = ""
 
 
-def refused() -> frozenset[str]:
-    """The options of deploy that a run on Slurm does not have, as a program names them."""
-    return frozenset(name.replace("-", "_") for name in _REFUSED)
-
-
-def refuse(given: Mapping[str, object]) -> None:
-    """Raise UsageError for an option of deploy that a run on Slurm does not have, with what does the same there."""
-    for name, instead in _REFUSED.items():
-        if given.get(name.replace("-", "_")):
-            raise UsageError(f"--{name}: not with --slurm", instead)
-
-
 def check(asked: JobRequest) -> None:
     """Raise UsageError for what does not fit together, and for words of --sbatch that a run cannot have."""
-    if (asked.container and asked.container not in CONTAINERS) or bool(asked.container) != bool(asked.image):
-        raise UsageError(
-            "--container and --image belong together: pyxis or apptainer, and its image",
-            "--container pyxis --image registry#team/muster-trainer:gpu",
-        )
+    refuse_container(asked.container, asked.image)
     if asked.mounts and not asked.container:
         raise UsageError("--mount: without --container, a job sees the cluster's disks as they are", "leave it out")
     if not _SHARED.fullmatch(asked.shared):

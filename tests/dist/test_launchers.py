@@ -21,7 +21,7 @@ if sys.argv[1:] == ["fail"] and get_rank() == 1:
     raise ValueError("rank 1 has had enough")
 number = torch.tensor([1.0 + get_rank()])
 all_reduce(number)
-print(f"rank {get_rank()} of {get_world_size()} sum {number.item()} node {os.environ.get('NODE_RANK')}\n", end="")
+print(f"rank {get_rank()} of {get_world_size()} sum {number.item()} node {os.environ.get('NODE_RANK')}\\n", end="")
 """
 
 STYLED = """
@@ -30,7 +30,7 @@ rank, world = (int(os.environ[name]) for name in sys.argv[1:])
 dist.init_process_group("gloo", rank=rank, world_size=world)
 number = torch.tensor([1.0 + rank])
 dist.all_reduce(number)
-print(f"rank {rank} of {world} sum {number.item()}\n", end="")
+print(f"rank {rank} of {world} sum {number.item()}\\n", end="")
 """
 
 SPAWN = """

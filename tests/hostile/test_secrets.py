@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.hosts import options as deploy_options
-from deploy.hosts.options import Options
 from deploy.image import code_layer, credentials, left_out
-from deploy.image.credentials import Choice
+from deploy.image.credentials import Choice, choice_of
+from deploy.job.load import load_cluster
+from deploy.job.options import Options
 
 BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n"
 KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{BODY}-----END OPENSSH PRIVATE KEY-----\n"
@@ -165,8 +165,8 @@ def test_the_choice_is_read_from_cluster_toml_and_flags(allowed, folder, tmp_pat
     )
     monkeypatch.delenv("ABSENT", raising=False)
     options = Options(cluster=str(cluster), include=(".env",))
-    loaded = options.load()
-    choice = deploy_options.choice_of(loaded)
+    loaded = load_cluster(options)
+    choice = choice_of(loaded)
     assert choice.include == {".env", "id_rsa"}
     assert {name: Path(path).name for name, path in choice.sources.items()} == {"TOKEN": "token.txt"}
     assert choice.values == {"TOKEN": PLANTED}
@@ -175,7 +175,7 @@ def test_the_choice_is_read_from_cluster_toml_and_flags(allowed, folder, tmp_pat
     assert {".env", "id_rsa"} < set(files)
     assert "token.txt" not in files
     with pytest.raises(UsageError, match="--include"):
-        Options(cluster=str(cluster), include=("../x",)).load()
+        load_cluster(Options(cluster=str(cluster), include=("../x",)))
 
 
 def test_the_whole_list_stands_on_the_page():

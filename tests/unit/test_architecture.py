@@ -19,6 +19,7 @@ HOME = Path(__file__).resolve().parents[2]
 DEPLOY = [
     "core",
     "config",
+    "job",
     "engine",
     "run",
     "ssh",

@@ -11,7 +11,7 @@ import pytest
 
 from deploy import api
 from deploy.core.errors import USAGE
-from deploy.hosts.options import Options
+from deploy.job.options import Options
 from deploy.report.interrupts import Interrupts
 from deploy.report.recorder import Recorder
 
@@ -101,10 +101,13 @@ def test_hosts_come_as_text_or_list_or_from_the_file(tmp_path):
 
 def test_every_option_of_a_deploy_can_be_given_and_none_that_is_the_apis_own():
     cluster = api.Cluster("a")
-    assert cluster._options({"keep": ["/data"], "no_observe": True}) == Options("a", keep=("/data",), no_observe=True)
-    assert cluster._options({"keep": "/data", "gpus": 2}) == Options("a", keep=("/data",), gpus="2")
-    with pytest.raises(api.UsageError, match="dry_run"):
-        cluster._options({"dry_run": True})
+    read = cluster._deploy_options
+    assert read({"keep": ["/data"], "no_observe": True}) == Options("a", keep=("/data",), no_observe=True)
+    assert read({"keep": "/data", "gpus": 2}) == Options("a", keep=("/data",), gpus="2")
+    assert read({"env_files": ".env"}) == read({"env_file": [".env"]}), "as it was called before"
+    for name in ("dry_run", "nodes", "name", "no_such"):
+        with pytest.raises(api.UsageError, match=f"deploy\\(\\) has no option {name}"):
+            read({name: True})
 
 
 def test_whoever_stops_reading_a_stream_ends_its_work():

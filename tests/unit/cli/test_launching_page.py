@@ -10,6 +10,7 @@ from deploy.cli import main
 from deploy.cli.planned import planned
 from deploy.config.script import once_a_node, read
 from deploy.core.errors import UsageError
+from deploy.job.options import Options
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/launching.md").read_text()
 ROWS = [
@@ -62,7 +63,7 @@ def test_what_the_page_offers_is_a_command_of_muster_and_its_script_is_taken(tex
     pairs = dict(word.removeprefix("--").split("=", 1) if "=" in word else (word.removeprefix("--"), after)
                  for word, after in zip(words[1:], [*words[2:], ""], strict=True) if word.startswith("--"))  # fmt: skip
     script = once_a_node(pairs.get("each", ""), pairs.get("script", ""))
-    assert planned(script, "", "", "", "", "")[0][0] == "--script"
+    assert planned(Options(script=script))[0][0] == "--script"
 
 
 def test_every_section_that_a_row_names_is_there():

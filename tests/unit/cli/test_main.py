@@ -8,7 +8,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from deploy.cli import command, deploy, main, renamed
+from deploy.cli import deploy, main, renamed
 from deploy.core.errors import UsageError
 
 
@@ -117,8 +117,3 @@ def _options(words):
         name, equals, value = option.partition("=")
         given[name.removeprefix("--")] = value if equals else next(options)
     return given
-
-
-def test_several_paths_to_include_may_stand_in_one_option():
-    assert command.split(["a.bin,b.bin", "c"]) == ("a.bin", "b.bin", "c")
-    assert command.split(None) == ()

@@ -1,15 +1,18 @@
 """The options of `fab deploy --slurm`, and which run a command without hosts means."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
 from deploy.cli import slurm
 from deploy.core.errors import UsageError
+from deploy.job.load import refuse_without_slurm
+from deploy.job.options import Options
 from deploy.run import folders, record
 from deploy.slurm import known
 
-GIVEN = {"slurm": "me@login:22", "nodes": "2", "sbatch": "--partition=a --time=1:00:00", "setup": ["module load cuda"]}
+GIVEN = Options(slurm="me@login:22", nodes="2", sbatch="--partition=a --time=1:00:00", setup=("module load cuda",))
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +31,7 @@ def deployed(name, login="me@login:22", shared="/home/me", again="deploy --slurm
 
 
 def test_the_command_that_deploys_the_same_again_is_one_that_a_shell_reads_as_it_was():
-    words = shlex.split(slurm.again({**GIVEN, "script": "train.py --name 'a b'", "separate": True}))
+    words = shlex.split(slurm.again(replace(GIVEN, script="train.py --name 'a b'", separate=True)))
     assert words[:3] == ["deploy", "--slurm", "me@login:22"]
     assert "--sbatch=--partition=a --time=1:00:00" in words
     assert words[words.index("--setup") + 1] == "module load cuda"
@@ -36,18 +39,16 @@ def test_the_command_that_deploys_the_same_again_is_one_that_a_shell_reads_as_it
 
 
 def test_a_resume_repeats_the_options_of_the_last_start_and_what_is_typed_comes_before_them():
-    none = dict.fromkeys((*slurm._AGAIN, "run", "shared"), "")
-    first = {**none, **GIVEN, "script": "train.py --name 'a b'", "separate": True, "env": ["A=1", "B=--x y"]}
+    first = replace(GIVEN, script="train.py --name 'a b'", separate=True, env=("A=1", "B=--x y"))
     folder = deployed("r1", again=slurm.again(first))
-    given, found = slurm.continued({**none, "slurm": "other:22", "nodes": "4", "resume": "latest"})
+    given, found = slurm.continued(Options(slurm="other:22", nodes="4", resume="latest"))
     assert found.run_dir == folder
-    assert {**first, "slurm": "other:22", "nodes": "4", "shared": "/home/me", "resume": "latest"} == given
-    again, _ = slurm.continued({**none, "slurm": "other:22", "args": "--steps 9", "resume": "r1"})
-    assert (again["script"], again["args"]) == ("", "--steps 9")
+    assert replace(first, slurm="other:22", nodes="4", shared="/home/me", resume="latest") == given
+    again, _ = slurm.continued(Options(slurm="other:22", args="--steps 9", resume="r1"))
+    assert (again.script, again.args) == ("", "--steps 9")
 
 
 def test_a_resume_of_what_this_folder_does_not_know_or_of_a_renamed_run_is_refused():
-    none = dict.fromkeys((*slurm._AGAIN, "run", "shared"), "")
     for given, words in (
         ({"resume": "latest"}, "no run that could go on"),
         ({"resume": "r9"}, "no such run"),
@@ -55,13 +56,13 @@ def test_a_resume_of_what_this_folder_does_not_know_or_of_a_renamed_run_is_refus
         ({"resume": "r1", "shared": "/data"}, "--shared"),
     ):
         with pytest.raises(UsageError, match=words):
-            slurm.continued({**none, "slurm": "login", **given})
+            slurm.continued(Options(slurm="login", **given))
 
 
-@pytest.mark.parametrize("name", slurm.ONLY)
+@pytest.mark.parametrize("name", ["nodes", "sbatch", "setup", "shared", "container"])
 def test_what_is_for_slurm_alone_is_refused_without_it(name):
     with pytest.raises(UsageError, match=f"--{name}: it is for a run on Slurm"):
-        slurm.refuse_alone({name: "x"})
+        refuse_without_slurm(replace(Options(), **{name: ("x",) if name == "setup" else "x"}))
 
 
 def test_a_run_is_known_by_its_id_with_login_node_folder_and_job():

@@ -6,6 +6,8 @@ from deploy.core.errors import DeployError
 from deploy.core.names import RunId
 from deploy.host.facts import Container
 from deploy.hosts import drill
+from deploy.job.load import containers_alone, folder_to_send
+from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run import drill as judge
 from deploy.run.progress import State
@@ -33,14 +35,13 @@ def test_the_drill_takes_the_hosts_of_the_file_and_neither_script_nor_secret_nor
         '[[hosts]]\nname = "a"\ninterface = "eth1"\n\n[job]\nscript = "train.py"\nfolder = "."\non_end = "mail me"\n'
         'secrets = ["HF_TOKEN"]\nmounts = ["/data:/data"]\nmemory = "4g"\nenvironment = { NCCL_DEBUG = "INFO" }\n'
     )
-    own = drill.OwnRun(cluster=str(path), arguments="--steps 5")
-    cluster, filled = own.load(), own.filled()
+    own = Options(cluster=str(path), args="--steps 5")
+    cluster = containers_alone(own)
     assert cluster.hosts[0].interface == "eth1"
     assert (cluster.job.memory, cluster.job.environment) == ("4g", {"NCCL_DEBUG": "INFO"})
     job = cluster.job
     assert (job.script, job.folder, job.on_end, job.secrets, job.mounts) == ("", None, "", (), ())
-    assert (filled.script, filled.folder, filled.arguments) == ("", "", "--steps 5")
-    assert filled.code(cluster) is None
+    assert folder_to_send(own, cluster) is None
 
 
 class Hosts:

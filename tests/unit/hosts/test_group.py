@@ -9,8 +9,9 @@ from deploy.config.inventory import Job, from_flag
 from deploy.core.errors import DeployError, UsageError
 from deploy.hosts import container, group
 from deploy.hosts.container import Meeting, Work
-from deploy.hosts.options import Options
 from deploy.hosts.resume import resume_fields
+from deploy.job.load import load_cluster
+from deploy.job.options import Options
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.answers import Link
 from deploy.run.environment import GROUP
@@ -56,22 +57,22 @@ def test_spares_come_last_and_are_marked_wherever_they_were_named(tmp_path):
     (tmp_path / "cluster.toml").write_text("".join(f'[[hosts]]\nname = "{name}"\n' for name in "dabc"))
     in_file = Options(cluster=str(tmp_path / "cluster.toml"), spare="d")
     for options in (Options(hosts="a,b,c", spare="d"), Options(hosts="d,a,b,c", spare="d"), in_file):
-        cluster = options.load()
+        cluster = load_cluster(options)
         assert ([host.name for host in cluster.hosts], cluster.job.spares) == ([*"abcd"], ("d",))
     with pytest.raises(UsageError, match="no such host"):
-        Options(cluster=str(tmp_path / "cluster.toml"), spare="e").load()
+        load_cluster(Options(cluster=str(tmp_path / "cluster.toml"), spare="e"))
     assert "--spare d" in resume_fields(Options(spare="d"))["again"]
 
 
 def test_an_arbiter_comes_last_and_needs_no_gpus():
-    cluster = Options(hosts="d,a,b", spare="c", arbiter="d", gpus="2").load()
+    cluster = load_cluster(Options(hosts="d,a,b", spare="c", arbiter="d", gpus="2"))
     assert [host.name for host in cluster.hosts] == [*"abcd"]
     assert ([host.gpus for host in cluster.hosts], cluster.job.arbiter) == ([2, 2, 2, 0], "d")
     nodes = made(gpus=(4, 4, 1), arbiter="c")
     plan = json.loads(nodes[0].environment[GROUP])
     assert (plan["arbiter"], agents.variables(plan, "a")["PET_NNODES"]) == ("c", "2:2")
     with pytest.raises(UsageError, match="one host is enough"):
-        Options(hosts="a,b", arbiter="c,d").load()
+        load_cluster(Options(hosts="a,b", arbiter="c,d"))
 
 
 def test_hosts_with_different_numbers_of_ranks_are_named():
@@ -97,8 +98,8 @@ def test_what_cannot_be_had_together_is_refused_by_name(on_end, waits, option):
 def test_the_file_says_it_the_flag_overrides_it_and_a_resume_repeats_it(tmp_path):
     (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nmin_nodes = 3\n')
     file = str(tmp_path / "cluster.toml")
-    assert Options(cluster=file).load().job.min_nodes == "3"
-    assert Options(cluster=file, min_nodes="2").load().job.min_nodes == "2"
+    assert load_cluster(Options(cluster=file)).job.min_nodes == "3"
+    assert load_cluster(Options(cluster=file, min_nodes="2")).job.min_nodes == "2"
     assert "--min-nodes 2" in resume_fields(Options(min_nodes="2"))["again"]
 
 

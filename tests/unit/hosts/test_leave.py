@@ -6,7 +6,7 @@ from deploy.core.errors import BadAnswer, UsageError
 from deploy.host.facts import Container
 from deploy.hosts import leave
 from deploy.hosts.leave import Answer
-from deploy.hosts.options import Options
+from deploy.job.options import Options
 
 
 def container(least=2, code=None):

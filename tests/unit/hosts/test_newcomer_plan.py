@@ -9,6 +9,7 @@ from deploy.core.errors import BadAnswer, UsageError
 from deploy.hosts import container, newcomer_plan
 from deploy.hosts.container import Meeting, Work
 from deploy.image.model import WORKSPACE
+from deploy.job.options import Options
 from deploy.run.environment import GROUP
 from tests.hosts import FACTS
 from trainer.node import group as agents
@@ -62,14 +63,7 @@ def test_the_options_of_the_deploy_are_repeated_and_those_that_a_newcomer_cannot
     found = newcomer_plan.again(
         "--folder 'my code' --image app --nproc 2 --env A=1 --min-nodes 2 --include a --restarts 3 --include b"
     )
-    assert found == {
-        "folder": "my code",
-        "image": "app",
-        "processes": "2",
-        "include": ("a", "b"),
-        "environment": ("A=1",),
-        "restarts": "3",
-    }
+    assert found == Options(folder="my code", image="app", nproc="2", include=("a", "b"), env=("A=1",), restarts="3")
     with pytest.raises(UsageError, match="--secret cannot take a new host yet"):
         newcomer_plan.again("--image app --secret TOKEN")
 

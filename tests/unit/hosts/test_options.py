@@ -7,8 +7,19 @@ import pytest
 from deploy.config import secrets
 from deploy.config.values import Mount
 from deploy.core.errors import UsageError
-from deploy.hosts.options import Options, environment_of, refuse_open_secrets, secrets_of, tag_of
 from deploy.hosts.resume import resume_fields
+from deploy.image.model import tag_of
+from deploy.job.load import (
+    environment_of,
+    fill_from_file,
+    folder_to_send,
+    load_cluster,
+    read_command,
+    refuse_open_secrets,
+    script_words,
+)
+from deploy.job.options import Options
+from deploy.job.secrets import secrets_of
 
 pytestmark = pytest.mark.usefixtures("allowed")
 
@@ -16,7 +27,7 @@ VALUE = "sesame-4711"
 
 
 def environment(*given):
-    return environment_of(Options(environment=given))
+    return environment_of(Options(env=given))
 
 
 def modules(folder):
@@ -53,7 +64,7 @@ def test_nor_in_the_file(tmp_path, table):
     path = tmp_path / "cluster.toml"
     path.write_text(f"[[hosts]]\nname = 'a'\n{table}\nenvironment = {{ PET_NNODES = 3 }}\n")
     with pytest.raises(UsageError, match="PET_NNODES"):
-        Options(cluster=str(path)).load()
+        load_cluster(Options(cluster=str(path)))
 
 
 def test_what_torchrun_leaves_to_the_user_may_be_set():
@@ -63,8 +74,8 @@ def test_what_torchrun_leaves_to_the_user_may_be_set():
 def test_a_secret_comes_from_this_shell_or_from_a_file(monkeypatch, tmp_path):
     (tmp_path / "key").write_text(f"{VALUE}\n")
     monkeypatch.setenv("HUSH", "from-the-shell")
-    options = asked(secrets=("HUSH", f"KEY={tmp_path / 'key'}"))
-    assert secrets_of(options.load()) == {"HUSH": "from-the-shell", "KEY": VALUE}
+    options = asked(secret=("HUSH", f"KEY={tmp_path / 'key'}"))
+    assert secrets_of(load_cluster(options)) == {"HUSH": "from-the-shell", "KEY": VALUE}
 
 
 @pytest.mark.parametrize(
@@ -86,24 +97,24 @@ def test_a_secret_that_cannot_be_had_is_named_and_never_shown(monkeypatch, given
     if value is not None:
         monkeypatch.setenv("HUSH", value)
     with pytest.raises(UsageError, match="secret") as refused:
-        secrets_of(asked(secrets=(given,)).load())
+        secrets_of(load_cluster(asked(secret=(given,))))
     assert VALUE not in refused.value.message + refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "password", "AWS_SECRET_ACCESS_KEY"])
 def test_a_variable_that_is_called_a_secret_is_refused_with_what_works(name, tmp_path):
     with pytest.raises(UsageError, match=name) as refused:
-        refuse_open_secrets(asked(environment=(f"{name}=sesame-4711",)), {})
+        refuse_open_secrets(asked(env=(f"{name}=sesame-4711",)), {})
     assert "sesame" not in str(refused.value)
     assert f"--secret {name}" in refused.value.hint
     cluster = tmp_path / "cluster.toml"
     cluster.write_text(f'[[hosts]]\nname = "a"\n[hosts.environment]\n{name} = "sesame-4711"\n')
     with pytest.raises(UsageError, match=name):
-        Options(cluster=str(cluster)).load()
-    refuse_open_secrets(asked(environment=("TOKENIZERS_PARALLELISM=disabled-here", "MAX_TOKENS=10000000000")), {})
+        load_cluster(Options(cluster=str(cluster)))
+    refuse_open_secrets(asked(env=("TOKENIZERS_PARALLELISM=disabled-here", "MAX_TOKENS=10000000000")), {})
 
 
-@pytest.mark.parametrize("option", ["script", "run", "arguments", "environment"])
+@pytest.mark.parametrize("option", ["script", "run", "args", "env"])
 @pytest.mark.parametrize("known", ["as a secret of the job", "by its name in this shell"])
 def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, known):
     secrets = {"MINE": VALUE} if "job" in known else {}
@@ -111,14 +122,14 @@ def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, k
         monkeypatch.setenv("HF_TOKEN", VALUE)
     text = f"train.py --token {VALUE}"
     with pytest.raises(UsageError, match="contains the value of") as refused:
-        refuse_open_secrets(asked(**{option: (f"A={VALUE}",) if option == "environment" else text}), secrets)
+        refuse_open_secrets(asked(**{option: (f"A={VALUE}",) if option == "env" else text}), secrets)
     assert VALUE not in refused.value.message + refused.value.hint
     assert "--secret" in refused.value.hint
 
 
 def test_an_ordinary_command_is_not_taken_for_a_secret(monkeypatch):
     monkeypatch.setenv("SSH_KEY_TOKEN", "1")
-    refuse_open_secrets(asked(script="train.py --lr 1", environment=("A=1",)), {})
+    refuse_open_secrets(asked(script="train.py --lr 1", env=("A=1",)), {})
 
 
 @pytest.mark.parametrize(
@@ -126,7 +137,7 @@ def test_an_ordinary_command_is_not_taken_for_a_secret(monkeypatch):
 )
 def test_what_is_no_mount_is_refused_with_an_example(text):
     with pytest.raises(UsageError, match=f"--mount {re.escape(text)}: not ") as refused:
-        asked(mounts=(text,)).load()
+        load_cluster(asked(mount=(text,)))
     assert "--mount /data:/data:ro" in refused.value.hint
 
 
@@ -134,7 +145,7 @@ def test_a_mount_goes_before_those_of_the_file_at_the_same_place(tmp_path):
     path = tmp_path / "cluster.toml"
     job = '[job]\nmounts = ["/old:/data", "/kept:/kept"]\n'
     path.write_text(f'{job}[[hosts]]\nname = "a"\nmounts = ["/own:/data", "/scratch:/scratch"]\n')
-    made = Options(cluster=str(path), mounts=("/new:/data:ro",)).load()
+    made = load_cluster(Options(cluster=str(path), mount=("/new:/data:ro",)))
     assert made.job.mounts == (Mount("/kept", "/kept", False), Mount("/new", "/data", True))
     assert made.hosts[0].mounts == (Mount("/scratch", "/scratch", False),)
 
@@ -142,14 +153,14 @@ def test_a_mount_goes_before_those_of_the_file_at_the_same_place(tmp_path):
 @pytest.mark.parametrize("text", ["zero", "0", "-1", "1025", "1.5", "²", "9" * 5000])
 def test_a_number_of_processes_that_makes_no_sense_is_refused(text):
     with pytest.raises(UsageError, match="--nproc"):
-        asked(processes=text).load()
+        load_cluster(asked(nproc=text))
 
 
 def test_a_flag_goes_before_the_file(tmp_path):
     path = tmp_path / "cluster.toml"
     path.write_text('[[hosts]]\nname = "a"\n[job]\nprocesses = 2\nsecrets = ["HUSH", "OTHER"]\n')
     (tmp_path / "hush").write_text(VALUE)
-    job = Options(cluster=str(path), processes="auto", secrets=(f"HUSH={tmp_path / 'hush'}",)).load().job
+    job = load_cluster(Options(cluster=str(path), nproc="auto", secret=(f"HUSH={tmp_path / 'hush'}",))).job
     assert job.processes == "auto"
     assert {secret.name: bool(secret.file) for secret in job.secrets} == {"OTHER": False, "HUSH": True}
 
@@ -158,7 +169,7 @@ def test_one_typo_among_400_hosts_is_named_alone():
     hosts = [f"gpu-{number}" for number in range(400)]
     hosts[217] = "gpu 217"
     with pytest.raises(UsageError) as refused:
-        Options(hosts=",".join(hosts)).load()
+        load_cluster(Options(hosts=",".join(hosts)))
     assert "gpu 217" in refused.value.message
     assert len(refused.value.message) < 200
 
@@ -166,33 +177,33 @@ def test_one_typo_among_400_hosts_is_named_alone():
 def test_a_host_that_is_named_twice_among_400_is_named_alone():
     hosts = [f"gpu-{number}" for number in range(400)]
     with pytest.raises(UsageError) as refused:
-        Options(hosts=",".join([*hosts, "gpu-31"])).load()
+        load_cluster(Options(hosts=",".join([*hosts, "gpu-31"])))
     assert "gpu-31 " in refused.value.message
     assert len(refused.value.message) < 200
 
 
 def test_the_script_must_be_in_the_folder(tmp_path):
     (tmp_path / "train.py").write_text("")
-    assert asked(script="train.py --lr 1", folder=str(tmp_path)).code(asked().load()) == tmp_path
+    assert folder_to_send(asked(script="train.py --lr 1", folder=str(tmp_path)), load_cluster(asked())) == tmp_path
     with pytest.raises(UsageError, match=r"trian\.py"):
-        asked(script="trian.py", folder=str(tmp_path)).code(asked().load())
+        folder_to_send(asked(script="trian.py", folder=str(tmp_path)), load_cluster(asked()))
     with pytest.raises(UsageError, match="no such folder"):
-        asked(script="train.py", folder=str(tmp_path / "none")).code(asked().load())
+        folder_to_send(asked(script="train.py", folder=str(tmp_path / "none")), load_cluster(asked()))
     with pytest.raises(UsageError, match="no such folder"):
-        asked(script="train.py", folder="x" * 300).code(asked().load())
+        folder_to_send(asked(script="train.py", folder="x" * 300), load_cluster(asked()))
 
 
 @pytest.mark.parametrize("name", ["pkg.train", "pkg", "alone", "of_the_image.train"])
 def test_a_module_is_in_the_folder_or_the_images_own(tmp_path, name):
     modules(tmp_path)
-    assert asked(script=f"-m {name} --lr 1", folder=str(tmp_path)).code(asked().load()) == tmp_path
+    assert folder_to_send(asked(script=f"-m {name} --lr 1", folder=str(tmp_path)), load_cluster(asked())) == tmp_path
 
 
 @pytest.mark.parametrize("name", ["pkg.trian", "pkg.train.more", "bare", "alone.more", "..", "/etc", ""])
 def test_a_module_that_is_not_in_its_package_is_refused(tmp_path, name):
     modules(tmp_path)
     with pytest.raises(UsageError, match=rf"^-m ?{name}: no "):
-        asked(script=f"-m {name}", folder=str(tmp_path)).code(asked().load())
+        folder_to_send(asked(script=f"-m {name}", folder=str(tmp_path)), load_cluster(asked()))
 
 
 @pytest.mark.parametrize(
@@ -204,28 +215,32 @@ def test_any_folder_name_gives_an_image_name(tmp_path, name, tag):
 
 
 def test_the_ranks_of_a_typed_torchrun_are_those_of_nproc():
-    plain, command = asked(script="torchrun --nproc-per-node 2 train.py --name 'two words'").plain()
-    assert plain.script_words() == command.words == ("train.py", "--name", "two words")
-    assert plain.processes == "2"
+    plain, command = read_command(asked(script="torchrun --nproc-per-node 2 train.py --name 'two words'"))
+    assert script_words(plain) == command.words == ("train.py", "--name", "two words")
+    assert plain.nproc == "2"
     with pytest.raises(UsageError, match="the script's command says 2"):
-        asked(script="torchrun --nproc-per-node 2 train.py", processes="3").plain()
+        read_command(asked(script="torchrun --nproc-per-node 2 train.py", nproc="3"))
 
 
 @pytest.mark.parametrize("path", ["data", "/", "/muster/run/x", "/a/../muster", "//a", "/a\nb", ""])
 def test_a_path_that_cannot_be_kept_is_refused(path):
     with pytest.raises(UsageError, match="--keep"):
-        Options(hosts="a", keep=(path,)).load()
+        load_cluster(Options(hosts="a", keep=(path,)))
 
 
-@pytest.mark.parametrize("more", [{"keep": ("/data", "/data/out")}, {"keep": ("/data/out",), "mounts": ("/x:/data",)}])
+@pytest.mark.parametrize("more", [{"keep": ("/data", "/data/out")}, {"keep": ("/data/out",), "mount": ("/x:/data",)}])
 def test_a_kept_path_in_another_mounted_one_is_refused(more):
     with pytest.raises(UsageError, match="/data is mounted too"):
-        Options(hosts="a", **more).load()
+        load_cluster(Options(hosts="a", **more))
 
 
 def test_kept_paths_of_the_file_and_of_the_flag_are_both_kept(tmp_path):
     (tmp_path / "cluster.toml").write_text('[job]\nkeep = ["/a", "/data/"]\n[[hosts]]\nname = "a"\n')
-    assert Options(cluster=str(tmp_path / "cluster.toml"), keep=("/b", "/a")).load().job.keep == ("/a", "/data", "/b")
+    assert load_cluster(Options(cluster=str(tmp_path / "cluster.toml"), keep=("/b", "/a"))).job.keep == (
+        "/a",
+        "/data",
+        "/b",
+    )
 
 
 def test_fab_deploy_alone_does_what_the_file_says_and_a_flag_overrides_it(tmp_path, monkeypatch):
@@ -237,17 +252,17 @@ def test_fab_deploy_alone_does_what_the_file_says_and_a_flag_overrides_it(tmp_pa
         'observe = false\nenv_file = ".env"\ncache = false\nfolder_limit = "4g"\nmounts = ["/data:/data:create"]\n'
         'environment = { SHOWN = "2" }\n'
     )
-    filled = Options().filled()
+    filled = fill_from_file(Options())
     assert (filled.script, filled.folder, filled.restarts) == ("train.py --lr 3e-4", "code", "2")
     assert (filled.rank, filled.no_observe) == ("all", True)
-    job = filled.load().job
+    job = load_cluster(filled).job
     assert (job.cache, job.folder_limit) == (False, 4 << 30)
     assert job.mounts[0].create
-    assert secrets_of(filled.load()) == {"TOKEN": "sesame-4711"}, "an open variable of the same name holds"
-    other = Options(script="other.py", restarts="0", rank="1", folder="x").filled()
+    assert secrets_of(load_cluster(filled)) == {"TOKEN": "sesame-4711"}, "an open variable of the same name holds"
+    other = fill_from_file(Options(script="other.py", restarts="0", rank="1", folder="x"))
     assert (other.script, other.restarts, other.rank, other.folder) == ("other.py", "0", "1", "x")
-    assert Options(arguments="--steps 5").filled().script == ""
-    assert Options(resume="latest").filled().script == ""
+    assert fill_from_file(Options(args="--steps 5")).script == ""
+    assert fill_from_file(Options(resume="latest")).script == ""
 
 
 @pytest.mark.parametrize(
@@ -264,24 +279,24 @@ def test_fab_deploy_alone_does_what_the_file_says_and_a_flag_overrides_it(tmp_pa
 def test_a_wrong_setting_of_the_job_is_named(tmp_path, line):
     (tmp_path / "cluster.toml").write_text(f'[[hosts]]\nname = "a"\n[job]\n{line}\n')
     with pytest.raises(UsageError, match=r"job\."):
-        Options(cluster=str(tmp_path / "cluster.toml")).filled()
+        fill_from_file(Options(cluster=str(tmp_path / "cluster.toml")))
 
 
 def test_how_long_a_lost_host_is_waited_for_has_a_unit_and_the_flag_overrides_the_file(tmp_path):
     (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nwait_lost = "30m"\n')
     file = str(tmp_path / "cluster.toml")
-    assert Options(cluster=file).load().job.wait_lost_s == 1800
-    assert Options(cluster=file, wait_lost="90s").load().job.wait_lost_s == 90
+    assert load_cluster(Options(cluster=file)).job.wait_lost_s == 1800
+    assert load_cluster(Options(cluster=file, wait_lost="90s")).job.wait_lost_s == 90
     assert "--wait-lost 90s" in resume_fields(Options(wait_lost="90s"))["again"]
     for text in ("600", "0s", "-5m", "10 m", "1d"):
         with pytest.raises(UsageError, match="--wait-lost"):
-            Options(hosts="a", wait_lost=text).load()
+            load_cluster(Options(hosts="a", wait_lost=text))
 
 
 def test_a_setting_of_an_env_file_may_also_be_an_argument_and_a_token_may_not(tmp_path):
     (tmp_path / ".env").write_text("MODEL=llama-7b-chat\nHF_TOKEN=hf_sesame_4711\nDB=postgres://me:word@db/x\n")
-    options = asked(env_files=(str(tmp_path / ".env"),))
-    cluster = options.load()
+    options = asked(env_file=(str(tmp_path / ".env"),))
+    cluster = load_cluster(options)
     telling = secrets.telling(cluster.job.secrets, secrets_of(cluster))
     assert set(telling) == {"HF_TOKEN", "DB"}
     refuse_open_secrets(asked(script="train.py --model llama-7b-chat"), telling)

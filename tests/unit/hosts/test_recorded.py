@@ -6,7 +6,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.hosts import recorded
-from deploy.hosts.options import Options
+from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run import folders, record
 

@@ -9,7 +9,6 @@ from deploy.config.script import read
 from deploy.core.errors import USAGE, DeployError, UsageError
 from deploy.core.program import FAB
 from deploy.hosts import container, resume
-from deploy.hosts.options import Options
 from deploy.hosts.resume import (
     Checkpoint,
     arguments_of,
@@ -18,6 +17,8 @@ from deploy.hosts.resume import (
     with_host_paths,
     with_resume_hint,
 )
+from deploy.job.load import fill_from_file, load_cluster
+from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.report.page.data import Run
 from deploy.report.page.head import onward
@@ -59,8 +60,8 @@ def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
     ("options", "lost", "command"),
     [
         (Options(), [], "fab deploy --hosts a,b,c --resume r"),
-        (Options(image="my:1", environment=("A=x y",)), [], "--resume r --image my:1 --env 'A=x y'"),
-        (Options(mounts=("/a:/b", "/c:/d:ro")), [], "--resume r --mount /a:/b --mount /c:/d:ro"),
+        (Options(image="my:1", env=("A=x y",)), [], "--resume r --image my:1 --env 'A=x y'"),
+        (Options(mount=("/a:/b", "/c:/d:ro")), [], "--resume r --mount /a:/b --mount /c:/d:ro"),
         (Options(cluster="lab.toml"), [], "fab deploy --cluster lab.toml --resume r"),
         (Options(), ["b"], "fab deploy --hosts a,c --resume r"),
         (Options(), ["a"], "fab deploy --hosts a,b,c --resume r"),
@@ -126,7 +127,7 @@ def test_a_checkpoint_is_placed_on_the_first_host_and_a_log_on_its_ranks_own():
 
 def test_the_node_knows_the_whole_command_as_far_as_it_is_known_at_the_start():
     options = Options(hosts="gpu-a,gpu-b", folder="proj", script="train.py", restarts="3", on_end="sh end.sh")
-    where, again = resume.known_ahead(options, options.load())
+    where, again = resume.known_ahead(options, load_cluster(options))
     command = container.resume_command("r1", where, again)
     assert command == (
         "fab deploy --hosts gpu-a,gpu-b --resume r1 --folder proj --restarts 3 --on-end 'sh end.sh'"
@@ -163,7 +164,7 @@ def test_latest_on_hosts_is_the_newest_run_of_the_script_that_the_command_or_the
         assert (run, found.script) == ("r0", options.script)
     (runs.parent / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nscript = "train.py --lr 9"\n')
     with consent.asking(consent.Door(Console, True, "")):
-        found, run = resume.script_run(Options(cluster="cluster.toml", resume="latest").filled())
+        found, run = resume.script_run(fill_from_file(Options(cluster="cluster.toml", resume="latest")))
     assert (run, found.script) == ("r0", "python train.py --lr 1"), "what it was given is as it was recorded"
     (runs.parent / "cluster.toml").unlink()
     found, run = resume.script_run(Options("a", resume="latest"))

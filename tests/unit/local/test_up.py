@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
+from deploy.job.options import Options
 from deploy.local import up
 from deploy.run import environment
 
 
 def test_ranks_of_a_script_train_alone_only_if_asked_for(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    options = up.Options(script="train.py", folder=str(tmp_path))
+    options = Options(script="train.py", folder=str(tmp_path))
     assert environment.SEPARATE not in up._read(options)[1].own
     separate = up.replace(options, separate=True)
     _, asked = up._read(separate)
     assert asked.own[environment.SEPARATE] == "1"
     assert "--separate" in up._again(separate, asked)
     with pytest.raises(UsageError, match="--separate"):
-        up._read(up.Options(separate=True))
+        up._read(Options(separate=True))

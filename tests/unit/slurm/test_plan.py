@@ -35,13 +35,6 @@ def test_a_container_sees_the_runs_folder():
     assert words[-3:] == list(ASKED.agent)
 
 
-@pytest.mark.parametrize("option", plan._REFUSED)
-def test_an_option_that_a_job_does_not_have_is_refused_by_name_with_what_does_the_same(option):
-    with pytest.raises(UsageError, match=f"--{option}: ") as refused:
-        plan.refuse({option.replace("-", "_"): "x"})
-    assert refused.value.hint
-
-
 @pytest.mark.parametrize("word", ["--array=1-3", "-a1-3", "--chdir=/tmp", "-D", "--output=x", "--nodes=3", "-N3", ":"])
 def test_an_option_of_sbatch_that_is_the_plans_own_is_refused(word):
     with pytest.raises(UsageError):

@@ -1,0 +1,45 @@
+"""The words that ask for the same again, as a record keeps them, and the options in such words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from typing import Any
+
+from .options import Options, flag_of, row_of
+
+
+def pairs_of(options: Options, names: Collection[str]) -> list[tuple[str, str]]:
+    """The flag and the text of each of these options that is given, in the table's order; a switch has no text."""
+    pairs = []
+    for each in fields(Options):
+        value = getattr(options, each.name) if each.name in names else ""
+        texts = value if isinstance(value, tuple) else (value,)
+        pairs += [(flag_of(each.name), "" if text is True else text) for text in texts if text]
+    return pairs
+
+
+def words_again(options: Options, more: Collection[str] = ()) -> list[str]:
+    """The words with which a resume asks for the same again; `more`: options that it repeats besides."""
+    names = {each.name for each in fields(Options) if row_of(each).again} | {*more}
+    words: list[str] = []
+    for flag, text in pairs_of(options, names):
+        # A value that begins with a dash would be taken for an option.
+        words += [f"{flag}={text}"] if text.startswith("-") else [flag, text] if text else [flag]
+    return words
+
+
+def read_again(words: Sequence[str]) -> Options:
+    """The options in the words that `words_again` made, or an earlier version of it."""
+    left, known = list(words), {flag_of(each.name): each for each in fields(Options)}
+    given: dict[str, Any] = {}
+    while left:
+        flag, _, text = left.pop(0).partition("=")
+        if (each := known.get(flag)) is None:
+            continue
+        if each.default is False:
+            given[each.name] = True
+        elif text or left:
+            text = text or left.pop(0)
+            given[each.name] = (*given.get(each.name, ()), text) if each.default == () else text
+    return Options(**given)
