@@ -98,6 +98,28 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
     return (0.0 if met and not nobody else max(0.0, now - begun)), nobody and not met
 
 
+def launch_of(words: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
+    """What a torchrun with these words would note of where it meets; nothing where that is the run's own place."""
+    own = f"{variables.get('PET_MASTER_ADDR', '')}:{variables.get('PET_MASTER_PORT', '')}"
+    nodes = _value(words, "--nnodes") or variables.get("PET_NNODES", "1")
+    at = "localhost:0" if "--standalone" in words else _value(words, "--rdzv-endpoint")
+    if not at and (address := _value(words, "--master-addr")):
+        at = f"{address}:{_value(words, '--master-port') or variables.get('PET_MASTER_PORT', '29500')}"
+    sizes = [int(each) for each in nodes.split(":") if each.isascii() and each.isdigit()]
+    if not at or at == own or not sizes or not is_launcher({"command": [*words]}):
+        return {}
+    return {"launch": [sizes[0], sizes[-1], 1], "meets": at, "given": own}
+
+
+def _value(words: Sequence[str], option: str) -> str:
+    """What a command's words give an option, in either spelling; empty if nothing."""
+    for word, behind in zip(words, [*words[1:], ""], strict=True):
+        name, _, value = word.partition("=")
+        if name.replace("_", "-") == option:
+            return value or behind
+    return ""
+
+
 def is_astray(words: Sequence[str], variables: Mapping[str, str]) -> bool:
     """Whether a Python with these words and variables has none of the run's, and none that lead it to others."""
     if not variables or "MUSTER_OUTCOME_DIR" in variables:

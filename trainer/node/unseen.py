@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ..watch import worlds
 from . import own_world, rank_pipe, training_alone
@@ -95,13 +96,15 @@ class Unseen:
         self._watched[pid] = watch
         watch.start()
 
-    def _world(self, words: Sequence[str], variables: Mapping[str, str]) -> dict[str, bool]:
+    def _world(self, words: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
         """Whether it has joined other nodes, or works where these do not come; nothing where more is noted."""
         own = [note for note in training_alone.notes(self._outcome) if self._slot.items() <= note.items()]
         if self._nodes < 2 or any("size" in note or "stepped" in note for note in own):
             return {}
         if nodes := variables.get("GROUP_WORLD_SIZE"):  # torchrun tells its ranks
             return {"unseen": True, "own": True} if nodes == "1" else {"joined": True}
+        if launch := own_world.launch_of(words, variables):
+            return launch
         return {"unseen": True} if own_world.is_astray(words, variables) else {}
 
     def _watch(self, about: dict[str, object], shell: list[str]) -> None:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from trainer.node.own_world import blame, is_local, waits
+from trainer.node.own_world import blame, is_local, launch_of, waits
 
 
 def said(tmp_path, script, *command, shell=("run.sh",), **note):
@@ -136,3 +136,14 @@ def test_who_meets_where_the_run_meets_or_has_met_or_needs_nobody_waits_for_none
     assert waiting(joins=1, meets="127.0.0.1:29511") == (0.0, False)
     assert waiting(joins=2, meets="127.0.0.1:29511", pid=1 << 30) == (0.0, False)
     assert waiting(joins=2, meets="127.0.0.1:29511") == (pytest.approx(50, abs=5), False)
+
+
+def test_a_torchrun_that_notes_nothing_itself_is_known_by_its_words():
+    run = {"PET_NNODES": "2", "PET_MASTER_ADDR": "10.0.0.1", "PET_MASTER_PORT": "29500"}
+    alone = {"launch": [2, 2, 1], "meets": "localhost:0", "given": "10.0.0.1:29500"}
+    assert launch_of([PYTHON, "/opt/bin/torchrun", "--standalone", "train.py"], run) == alone
+    words = [PYTHON, "-m", "torch.distributed.run", "--nnodes", "1:3", "--master_addr=127.0.0.1", "train.py"]
+    assert launch_of(words, run) == {**alone, "launch": [1, 3, 1], "meets": "127.0.0.1:29500"}
+    assert launch_of([PYTHON, "/opt/bin/torchrun", "--rdzv-endpoint", "10.0.0.1:29500", "train.py"], run) == {}
+    assert launch_of([PYTHON, "/opt/bin/torchrun", "train.py"], run) == {}
+    assert launch_of([PYTHON, "train.py", "--standalone"], run) == {}
