@@ -76,6 +76,11 @@ def rate_words(mbit: float) -> str:
     return f"{mbit / 1000:.1f} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
 
 
+def is_overlay(interface: str) -> bool:
+    """Whether an interface is that of a run's own network (--overlay)."""
+    return bool(_OF_A_RUN.fullmatch(interface))
+
+
 def candidates(answers: Answers) -> list[Network]:
     """The networks that at least two hosts have, the one that the routes lead to first; fewer than two: no choice.
 
@@ -107,7 +112,7 @@ def _of_host(answers: Answers, host: str) -> Iterator[tuple[str, str, str]]:
     """The networks of a host: name, interface, address. A tunnel's peers have no network in common but its name."""
     first = set[tuple[str, int]]()
     for interface, address, prefix in prediction.reachable(answers.facts[host]):
-        if _OF_A_RUN.fullmatch(interface):
+        if is_overlay(interface):
             continue  # another run's own network (--overlay) ends with that run
         parsed = ipaddress.ip_interface(f"{address}/{prefix}")
         if (interface, parsed.version) in first or (first and parsed.version == 6 and (interface, 4) in first):

@@ -18,6 +18,7 @@ from ..core.program import FAB
 from ..core.text import amount, in_seconds, several
 from . import alternatives, nccl_log, refusals
 from .findings import UNKNOWN, WARNING, Finding, listed
+from .networks import is_overlay
 
 # Words of a rank that lost another one, or waited for it.
 VICTIM = re.compile(
@@ -207,6 +208,9 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
     text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
     fix = f"{FAB} preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
     symptom = "each step takes so long, or a rank gives up waiting"
+    if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:  # asked for, where no network connects all
+        yield Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix, WARNING)
+        return
     yield alternatives.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
 
 

@@ -24,10 +24,14 @@ dist.destroy_process_group()
 _CHANGES = (
     (r"test-[0-9a-f]{8}", "RUN"),
     (r"sha256:[0-9a-f]{64}|\b[0-9a-f]{32,64}\b|\bcode-[0-9a-f]{12,}", "DIGEST"),
+    (r"\b[0-9a-f]{16}\b", "TOKEN"),
     (r"\b172\.\d+\.\d+\.\d+|\bfd00:[0-9a-f:]+", "ADDRESS"),
+    (r"\b\d{9,}b?\b", "NUMBER"),
     (r"\b(?:29|[3-6]\d)\d{3}\b", "PORT"),
     (r"\d+(?:\.\d+)? (?:ms|s|MB|kB|GB)\b", "SO-MUCH"),
-    (r"/tmp/pytest-[\w./-]*?/folder\d*", "FOLDER"),
+    (r"/(?:tmp|dev/shm)/[\w./-]*?/folder\d*", "FOLDER"),
+    (r"muster-folder\d+", "IMAGE"),
+    (r'"control": "[^"]*"', '"control": "HERE"'),
 )
 DRY = {
     "a script": ("--script", "train.py --lr 0.1"),

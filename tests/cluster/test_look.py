@@ -83,7 +83,7 @@ def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(c
         assert (row["word"], row["node"], row["steps"]) == ("running", host, 1000000)
         assert row["samples_per_s"] > 0
     shown = control.fab("status").stdout
-    assert f"{control.run}   up " in shown
+    assert re.search(rf"{control.run} +up ", shown)
     assert "samples/s" in shown
     # Not by `fab stop`, which would take the containers away.
     stop = f"docker kill --signal INT muster-{control.run}"

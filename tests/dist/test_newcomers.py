@@ -35,10 +35,10 @@ def test_newcomers_take_the_places_of_lost_nodes_and_those_without_the_key_take_
     trains(run)
     assert epochs(run) == []
     kill(run, "worker-1")
-    until(lambda: epochs(run) == [["master", "worker-2", "late-4"]], "the first newcomer to take the place", 30)
+    until(lambda: epochs(run) == [["master", "worker-2", "late-4"]], "the first newcomer to take the place", 120)
     trains(run)
     kill(run, "late-4")
-    until(lambda: epochs(run)[-1] == ["master", "worker-2", "late-5"], "the other newcomer to take it", 30)
+    until(lambda: epochs(run)[-1] == ["master", "worker-2", "late-5"], "the other newcomer to take it", 120)
     trains(run)
     assert events(run.run_dir, 0, "members")[-1]["spares"] == ["late-4", "late-5"]
     until(lambda: run.codes()["stranger"] == 1, "the one without the key to end itself", 60)

@@ -147,6 +147,14 @@ def test_a_sum_that_crawls_is_no_training_though_it_came(seconds, causes):
     assert [(each.cause, each.level) for each in told] == [(cause, "could not tell") for cause in causes]
 
 
+def test_a_sum_that_crawls_over_an_overlay_is_said_and_not_refused():
+    slow = answer(rank("all_reduce of 20 MB", right=True, seconds=31.0))
+    scene = dataclasses.replace(SCENE, interfaces=dict.fromkeys(HOSTS, "muster0a1b2c3d"))
+    assert [(each.cause, each.level) for each in findings(dict.fromkeys(HOSTS, slow), scene)] == [
+        ("link-slow", "warning")
+    ]
+
+
 def test_a_slow_engine_is_not_called_broken():
     assert found(b=Outcome({}, "b: `sh` sent nothing for 150 s", kind="slow"))[0].level == "could not tell"
 
