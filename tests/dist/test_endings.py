@@ -84,6 +84,11 @@ def up(tmp_path):
         ),
         ("python -I train.py kill; echo over", "train.py below it was killed by SIGKILL"),
         (
+            "if [ ${1:-1200} -gt 0 ]; then bash run.sh $((${1:-1200} - 1)); true; "
+            "else PYTHONPATH=. python train.py raise | tee out.log; fi",
+            "train.py below it ended with code 1: ValueError: bad sample 7",
+        ),
+        (
             "echo 'import os, torch; os.kill(os.getpid(), 9)' > load.py\npython load.py | cat",
             "nothing trained below it, and load.py was killed by SIGKILL",
         ),

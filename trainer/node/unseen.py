@@ -18,6 +18,7 @@ import signal
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any
 from ..watch import worlds
 from . import own_world, rank_pipe, training_alone
 
-_EVERY_SECONDS, _MOST_WATCHED = 0.3, 64
+_EVERY_SECONDS, _MOST_WATCHED, _MOST_LOOKED = 0.3, 64, 2000
 # An import of torch takes longer than the one, and gives its memory back for longer than the other.
 _LOOK_MS, _LOOK_SEEN_MS, _SETTLE_SECONDS = 4, 50, 2.0
 # linux/pidfd.h: PIDFD_GET_INFO for the first form of struct pidfd_info, whose last number is the exit code.
@@ -52,7 +53,10 @@ class Unseen:
         """Note those that are new; seldom enough to cost nothing."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_SECONDS
-            self._look(self._pid, True)
+            # A loop of a shell may start hundreds, one after another: those that ended leave room.
+            self._known = set(filter(own_world.lives, self._known))
+            self._watched = {pid: watch for pid, watch in self._watched.items() if watch.is_alive()}
+            self._look()
 
     def settle(self) -> None:
         """Wait until it is noted how those have ended that have."""
@@ -60,23 +64,30 @@ class Unseen:
             if not own_world.lives(pid):
                 thread.join(_SETTLE_SECONDS)
 
-    def _look(self, above: int, is_top: bool) -> None:
-        for pid in _children(above):
-            with suppress(OSError, ValueError):
-                words = _texts(pid, "cmdline")
-                if not _has_torch(pid, words):
-                    self._look(pid, is_top)
-                    continue
-                variables = dict(each.partition("=")[::2] for each in _texts(pid, "environ"))
-                seen = notes_itself(words, variables)
-                if pid not in self._known and len(self._watched) < _MOST_WATCHED:
-                    self._known.add(pid)
-                    if seen:
-                        self._hold(pid, "", worlds.command_of(pid)["shell"], _script(words))
-                    else:
-                        self._note_new(pid, words, variables, is_top)
-                if self._nodes > 1 and not seen:  # whether several are at work
-                    self._look(pid, False)
+    def _look(self) -> None:
+        """Walk down from the rank. Without recursion, and not for ever: a script decides how many there are."""
+        below = deque((pid, True) for pid in _children(self._pid))
+        for _ in range(_MOST_LOOKED):
+            if not below:
+                return
+            pid, is_top = below.popleft()
+            with suppress(OSError, ValueError, RuntimeError):  # it is gone; no thread can be started
+                below.extend((child, is_below) for is_below in self._look_at(pid, is_top) for child in _children(pid))
+
+    def _look_at(self, pid: int, is_top: bool) -> list[bool]:
+        """Note a process that is new. Gives whether those below it are the topmost ones; nothing: leave them."""
+        words = _texts(pid, "cmdline")
+        if not _has_torch(pid, words):
+            return [is_top]
+        variables = dict(each.partition("=")[::2] for each in _texts(pid, "environ"))
+        seen = notes_itself(words, variables)
+        if pid not in self._known and len(self._watched) < _MOST_WATCHED:
+            self._known.add(pid)
+            if seen:
+                self._hold(pid, "", worlds.command_of(pid)["shell"], _script(words))
+            else:
+                self._note_new(pid, words, variables, is_top)
+        return [False] if self._nodes > 1 and not seen else []  # whether several are at work
 
     def _note_new(self, pid: int, words: Sequence[str], variables: Mapping[str, str], is_top: bool) -> None:
         """Note a process; one below another such process is that one's to wait for."""
@@ -118,8 +129,8 @@ class Unseen:
         with suppress(OSError):
             if asked:
                 mark.touch()
-            elif killed and not asked:
-                self._note(**about, how=f"was killed by {_name(-(code or 0))}")
+            elif code is not None and killed:
+                self._note(**about, how=f"was killed by {_name(-code)}")
             elif name and code is None:
                 self._note(**about, how="")
             elif name and code is not None:
