@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 _BALLAST, _BALLAST_BYTES = ".ballast", 256 * 1024
-# The bytes of one document, and how deep its lists and objects may lie in each other.
-MOST_BYTES, MOST_DEPTH = 2 << 20, 50
+# The bytes of one document, how deep its lists and objects may lie in each other, and how many they may be: one takes
+# far more time and memory than its two letters.
+MOST_BYTES, MOST_DEPTH, MOST_LISTS = 2 << 20, 50, 100_000
 MOST_NUMBER = 1 << 53
 
 
@@ -60,7 +61,10 @@ def surely(write: Callable[[], object], folder: Path | None) -> bool:
 
 
 def parse(text: str | bytes) -> Any:
-    """The JSON value in `text`. Raises ValueError for one that is too deep as well."""
+    """The JSON value in `text`. Raises ValueError also for one that is too deep, or of too many lists and objects."""
+    signs = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
+    if sum(map(text.count, signs)) > MOST_LISTS:  # type: ignore[arg-type]
+        raise ValueError(f"the JSON has more than {MOST_LISTS:,} lists and objects")
     try:
         value = json.loads(text)
     except RecursionError as error:

@@ -147,7 +147,7 @@ def listed(folder: Path) -> list[tuple[float, Path]]:
     if _STEP_FOLDER.fullmatch(folder.name) or (folder / MANIFEST).exists():
         return [(_creation(folder)[0], folder)] if folder.is_dir() else []
     folder = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
-    return [(_creation(path)[0], path) for path in _newest_first(folder)]
+    return [(created, path) for (created, _), path in _dated(folder)]
 
 
 def _first_usable(paths: list[Path]) -> tuple[Checkpoint | None, list[Damaged]]:
@@ -260,13 +260,21 @@ def _size(path: Path) -> int | None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """Every checkpoint in `folder`. An `.old-` folder counts if its replacement was not yet renamed into place."""
+    """Every checkpoint in `folder`."""
+    return [path for _, path in _dated(folder)]
+
+
+def _dated(folder: Path) -> list[tuple[tuple[float, str], Path]]:
+    """Every checkpoint in `folder` and when it was written, the newest first.
+
+    An `.old-` folder counts if its replacement was not yet renamed into place.
+    """
     steps: dict[str, Path] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
         match = _STEP_FOLDER.fullmatch(path.name)
         if match and (path.name == match[1] or match[1] not in steps):
             steps[match[1]] = path
-    return sorted(steps.values(), key=_creation, reverse=True)
+    return sorted(((_creation(path), path) for path in steps.values()), reverse=True)
 
 
 def _creation(path: Path) -> tuple[float, str]:
