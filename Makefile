@@ -81,7 +81,7 @@ AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" -g
 SIDE_BY_SIDE := -n $(AT_ONCE) --dist loadscope --no-loadscope-reorder
 
 # Of the long tests, `make test` runs those of tests/tiers.py. The laboratory measures delays: it stands alone.
-test: $(VENV)/.ready-dev ## the same tests each day, in 25 minutes; and what was skipped, and left to test-all
+test: $(VENV)/.ready-dev ## the same tests each day, in about half an hour; and what was skipped, and left to test-all
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --daily --ignore tests/lab tests
 	@$(BIN)/python -m pytest tests/lab
 
