@@ -1,7 +1,7 @@
 """A script whose ranks each trained alone does not end in `done`, and one whose ranks trained together does."""
 
 import json
-import os
+import subprocess
 import sys
 import time
 import types
@@ -178,17 +178,21 @@ def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, tol
 STANDALONE = {"command": ["python", "/bin/torchrun", "--standalone", "train.py"], "given": "127.0.0.1:29500"}
 
 
-def launch(nodes, seconds, meets="localhost:0"):
-    return {
-        "rank": 0,
-        "launch": [nodes, nodes, 2],
-        "pid": os.getpid(),
-        "t": time.time() - seconds,
-        "meets": meets,
-    } | STANDALONE
+@pytest.fixture(scope="module")
+def launch():
+    """What a launcher notes that began to wait so many seconds ago, and has started no rank."""
+    with subprocess.Popen(["sleep", "infinity"]) as process:  # pytest itself may have children
+
+        def note(nodes, seconds, meets="localhost:0"):
+            began = time.time() - seconds
+            about = {"rank": 0, "launch": [nodes, nodes, 2], "pid": process.pid, "t": began, "meets": meets}
+            return about | STANDALONE
+
+        yield note
+        process.kill()
 
 
-def test_a_launcher_that_waits_for_nobody_is_told_soon_and_is_hopeless_later(tmp_path, told):
+def test_a_launcher_that_waits_for_nobody_is_told_soon_and_is_hopeless_later(tmp_path, told, launch):
     watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
     assert told(watch, launch(2, 1.0), of=of) == []
     ((rank, why, hint),) = told(watch, launch(2, 10.0), of=of)
@@ -202,7 +206,7 @@ def test_a_launcher_that_waits_for_nobody_is_told_soon_and_is_hopeless_later(tmp
 
 
 @pytest.mark.torch
-def test_a_second_node_that_looks_for_the_first_one_at_its_own_address_is_told(tmp_path, told, monkeypatch):
+def test_a_second_node_that_looks_for_the_first_one_at_its_own_address_is_told(tmp_path, told, monkeypatch, launch):
     """`torchrun --nnodes=1` in a script takes its node's place from the run's variables, and waits for the first."""
     from torch.distributed.run import config_from_args, parse_args
 
@@ -221,7 +225,7 @@ def test_a_helper_without_the_runs_variables_is_not_told_and_a_launcher_is(tmp_p
     assert "none of the run's variables" in why
 
 
-def test_ranks_that_ended_well_in_a_world_of_their_own_are_final_at_once(tmp_path, told):
+def test_ranks_that_ended_well_in_a_world_of_their_own_are_final_at_once(tmp_path, told, launch):
     world = [launch(1, 20.0), *(member(number, 2, "localhost:1") for number in range(2)), {"rank": 0, "stepped": True}]
     watch = training_alone.Watch(tmp_path)
     assert told(watch, *world, of=lives(0, world=2)) == []
@@ -231,7 +235,7 @@ def test_ranks_that_ended_well_in_a_world_of_their_own_are_final_at_once(tmp_pat
     assert watch.final is None
 
 
-def test_ranks_that_step_in_a_launchers_own_world_are_told_within_seconds(tmp_path, told):
+def test_ranks_that_step_in_a_launchers_own_world_are_told_within_seconds(tmp_path, told, launch):
     watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
     world = [launch(1, 20.0), *(member(number, 2, "localhost:1", t=time.time() - 15) for number in range(2))]
     assert told(watch, *world, of=of) == []  # it may evaluate
