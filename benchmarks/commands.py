@@ -27,8 +27,8 @@ from typing import Any
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say
 from benchmarks.venv import HOME
-from deploy.config.inventory import from_flag
 from deploy.core.errors import USAGE, DeployError
+from deploy.job.cluster import from_flag
 from deploy.job.load import folder_to_send, read_command
 from deploy.job.options import Options
 

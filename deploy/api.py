@@ -18,12 +18,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .config import cluster_file, consent, inventory
+from .config import consent
+from .config.inventory import hosts_of_flag
 from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
 from .core.names import RunId, asked_run
 from .core.text import in_seconds
 from .hosts import attach, delete, deploy, fetch, logs, preflight, status, stop
 from .hosts.logs import Choice
+from .job import cluster
 from .job.load import environment_of
 from .job.options import Options, options_of, row_of
 from .preflight.request import PreflightRequest
@@ -83,8 +85,8 @@ class Cluster:
         self._file, self._slurm = str(file), slurm
         if slurm and (self._hosts or self._file):
             raise UsageError("slurm= and hosts: Slurm chooses the nodes", 'Cluster(slurm="me@login")')
-        asked = inventory.from_flag(slurm) if slurm else self._inventory()
-        self.hosts: tuple[str, ...] = tuple(host.name for host in asked.hosts)
+        asked = hosts_of_flag(slurm) if slurm else self._inventory().hosts
+        self.hosts: tuple[str, ...] = tuple(host.name for host in asked)
 
     def preflight(self, image: str = "") -> Event:
         """Whether training would start: the verdict. Raises Refused with the one cause if it would not."""
@@ -170,12 +172,12 @@ class Cluster:
         events = self._recorded(lambda console: slurm.deploy(replace(options, slurm=self._slurm), console), show)
         return str(next(event for event in events if event.get("kind") == "submitted")["run"])
 
-    def _inventory(self) -> inventory.Cluster:
+    def _inventory(self) -> cluster.Cluster:
         """The hosts. Raises UsageError for a cluster of Slurm, whose nodes are Slurm's."""
         if self._slurm:
             raise UsageError("a cluster of Slurm has no hosts of ours", "squeue and sinfo, on the login node")
         with consent.asking(self._door):
-            return cluster_file.load(self._hosts, self._file)
+            return cluster.find_cluster(self._hosts, self._file)
 
     def _recorded(self, work: Callable[[Recorder], int], show: bool = False) -> list[Event]:
         """The events of a piece of work. Raises what it raises."""

@@ -12,12 +12,13 @@ from pathlib import Path
 from fabric import Connection
 from invoke.exceptions import Exit
 
-from ..config import cluster_file, values
+from ..config import values
 from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
 from ..core.near import near
 from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
+from ..job.cluster import find_cluster
 from ..job.options import help_of
 from ..preflight import PreflightRequest
 from ..preflight.probe.rehearsal import LONG
@@ -118,7 +119,7 @@ def preflight(
         if backend or workers:
             plain = "" if style == MUSTER else f"--style {style}"
             _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" * bandwidth, "--burn" * bool(burn))
-        cluster_asked = None if backend or workers else cluster_file.load(hosts, cluster)
+        cluster_asked = None if backend or workers else find_cluster(hosts, cluster)
         with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
             asked = PreflightOptions(request, not quick, bandwidth, long, python or "python3", say, burn=burnt_s)
             if cluster_asked is None:

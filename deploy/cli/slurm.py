@@ -7,7 +7,6 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from ..config.inventory import Cluster, Job
 from ..config.script import once_a_node, read
 from ..core.errors import UsageError
 from ..core.names import asked_run
@@ -15,6 +14,7 @@ from ..hosts import push as deploy_push
 from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
 from ..job.again import pairs_of, read_again, words_again
+from ..job.cluster import Cluster
 from ..job.load import (
     environment_of,
     folder_to_send,
@@ -24,7 +24,7 @@ from ..job.load import (
     script_words,
     value_of,
 )
-from ..job.options import Options
+from ..job.options import Job, Options
 from ..report.console import Console
 from ..report.script_lines import shown_ranks
 from ..run import environment, resumable, sbatch_options

@@ -1,6 +1,6 @@
 """Strict reading of a TOML file: every error names the path of its key, and the `name` of its table.
 
-inventory.py asks a table for the keys it knows; all other keys are errors. This module does not know what a key means.
+job/cluster.py asks a table for the keys it knows; all others are errors. This module does not know what a key means.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of values in cluster.toml: each returns the value as the program uses it, or None. Pure."""
+"""Checks of what options and cluster.toml say: each returns the value as the program uses it, or None. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The name of a file below /run/secrets.
 SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-LINE = re.compile(r"[^\x00\n\ud800-\udfff]*")
+_LINE = re.compile(r"[^\x00\n\ud800-\udfff]*")
 SIZE = re.compile(r"[1-9]\d*[bkmg]?")
 # The names of hosts and users that may reach ssh. They begin with no dash (it would be an option), and contain nothing
 # that a shell interprets, because `Match exec` and `ProxyCommand` of the user's SSH settings pass them to a shell. An
@@ -31,6 +31,8 @@ _PATH = re.compile(r"/[^\x00-\x1f\ud800-\udfff]*")
 _TAKEN = re.compile(r"/|/muster(/.*)?")
 
 
+GPUS = '"auto", how many, or a list of which: [0, 1]'
+KEEP = "an absolute path in the container, not / nor in /muster"
 MOUNT = '"/source:/target", with ":ro" or ":create" behind it, absolute paths both, the target not / nor in /muster'
 
 
@@ -71,8 +73,7 @@ def matching(pattern: re.Pattern[str]) -> Callable[[Any], str | None]:
 
 
 word = matching(_WORD)
-
-
+line = matching(_LINE)
 host = matching(HOST)
 user = matching(USER)
 
@@ -92,6 +93,12 @@ def destination(text: str) -> Destination | None:
 def whole(least: int, most: int) -> Callable[[Any], int | None]:
     """A whole number within bounds, not true or false."""
     return lambda value: value if type(value) is int and least <= value <= most else None
+
+
+def whole_text(least: int, most: int) -> Callable[[Any], str | None]:
+    """A whole number within bounds, as it would be typed."""
+    read = whole(least, most)
+    return lambda value: None if read(value) is None else str(value)
 
 
 def gateway(value: Any) -> str | None:

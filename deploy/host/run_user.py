@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..config.inventory import Cluster
 from ..core import fields
 from ..core.errors import DeployError, UsageError
 from ..core.fields import digits
 from ..core.scripts import Scripts
+from ..job.cluster import Cluster
 from ..ssh.session import Session, on_all
 from .facts import HostFacts
 

@@ -71,7 +71,7 @@ def attach(options: Options, console: Console) -> int:
         secrets = partial(secrets_of, cluster, due) if due else None
         run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=span.started(known))
         recorded = None if options.wait_lost else known.get("wait_lost_s")
-        run_handle = replace(run_handle, wait_lost_s=recorded or cluster.job.wait_lost_s or WAIT_LOST_S)
+        run_handle = replace(run_handle, wait_lost_s=recorded or cluster.job.wait_lost or WAIT_LOST_S)
         lacking = [host for host in cluster.hosts if host.name in away]
         run_handle = replace(run_handle, least=first.least, away=lacking)
         if not known:

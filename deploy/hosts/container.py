@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..config.inventory import Host, Job
+from ..config.inventory import Host
 from ..config.script import PER_NODE
 from ..config.values import Mount
 from ..core.errors import UsageError
@@ -23,6 +23,7 @@ from ..core.program import FAB
 from ..host import commands
 from ..host.facts import Gpu, HostFacts, Route
 from ..image.model import TRAINER_HOME, WORKSPACE
+from ..job.options import Job
 from ..run import environment
 from .docker_run import DockerRun
 

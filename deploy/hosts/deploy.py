@@ -15,7 +15,6 @@ from typing import Any
 
 from ..config import script_file
 from ..config import secrets as secret_settings
-from ..config.inventory import Cluster
 from ..config.script import ScriptCommand
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
@@ -29,6 +28,7 @@ from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
 from ..image.model import tag_of
 from ..image.push import Pushed
+from ..job.cluster import Cluster
 from ..job.load import (
     containers_alone,
     environment_of,
@@ -39,7 +39,6 @@ from ..job.load import (
     refuse_open_secrets,
     script_words,
     trainer_words,
-    value_of,
 )
 from ..job.options import Options
 from ..job.secrets import secrets_of
@@ -222,7 +221,7 @@ def _start(
         run_dir, names, bool(work.script), work.script or work.arguments, resumed_dir is not None, secrets
     )
     since = time.time() - CLOCKS_DIFFER_S if handle.resumed else 0.0
-    handle = replace(handle, wait_lost_s=request.cluster.job.wait_lost_s or WAIT_LOST_S, least=work.least, since=since)
+    handle = replace(handle, wait_lost_s=request.cluster.job.wait_lost or WAIT_LOST_S, least=work.least, since=since)
     backend = NewRun(request, handle, places, console, interrupts)
 
     def open_record() -> dict[str, bytes]:
@@ -267,7 +266,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         variables = {"kind": "variables", "host": node.host, "environment": dict(node.environment)}
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
-    patience = request.cluster.job.wait_lost_s or WAIT_LOST_S
+    patience = request.cluster.job.wait_lost or WAIT_LOST_S
     console.note(f"a host that is lost, or a link that is cut, is waited for {duration(patience)} (--wait-lost)")
 
 
@@ -289,8 +288,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
     work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
     work = replace(work, share_key=secrets.token_hex(16))
-    hours = value_of(options, "max_hours") or cluster.job.max_hours
-    on_end = options.on_end or cluster.job.on_end
+    hours, on_end = cluster.job.max_hours, cluster.job.on_end
     if "\n" in on_end:
         raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
     spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)

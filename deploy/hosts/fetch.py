@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..config.inventory import Cluster
 from ..core.errors import DeployError
 from ..core.names import RunId, asked_run
 from ..core.results import all_faults
 from ..host import gather
+from ..job.cluster import Cluster
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record

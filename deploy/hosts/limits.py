@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ..config.inventory import Job
 from ..core.errors import SIGNALLED, DeployError
 from ..core.text import binary
 from ..host import commands
 from ..host.facts import HostFacts
+from ..job.options import Job
 from ..preflight import Answers, refusals
 from ..preflight.checks import resources
 from ..ssh.session import Session

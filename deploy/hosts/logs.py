@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from ..config.inventory import Cluster
 from ..config.values import is_text
 from ..core import docker_faults
 from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
@@ -26,6 +25,7 @@ from ..core.printable import console_line, is_redrawn
 from ..host import commands
 from ..host import logs as host_logs
 from ..host.logs import ConsoleCount, HostLogs
+from ..job.cluster import Cluster
 from ..report.console import Console
 from ..ssh.session import Session, SshFault, on_all, open_all
 from . import recorded

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..config.inventory import Cluster
 from ..core.names import RunId
 from ..core.program import FAB
 from ..core.results import HostsFailed
@@ -22,6 +21,7 @@ from ..host.facts import HostFacts
 from ..image.credentials import Choice
 from ..image.folder_look import FolderLook
 from ..image.push import Pushed
+from ..job.cluster import Cluster
 from ..packages.requirements import Requirements
 from ..report.console import Console
 from ..report.interrupts import Interrupts

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..config.inventory import Job
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..host import commands
@@ -15,6 +14,7 @@ from ..host import facts as host_facts
 from ..host import gpus as host_gpus
 from ..host.facts import Container, HostFacts, Route
 from ..host.gpus import Gpus
+from ..job.options import Job
 from ..ssh.session import Session, SshFault, on_all
 from . import container
 

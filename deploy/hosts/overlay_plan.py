@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 
-from ..config.inventory import Cluster, Job
 from ..core.errors import DeployError, UsageError
 from ..core.formats import LABELS
 from ..core.results import Results
 from ..host.facts import Address, HostFacts
 from ..host.networks import Networks
+from ..job.cluster import Cluster
+from ..job.options import Job
 from ..preflight.findings import listed
 from . import container
 from .container import NodeContainer, Work

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..config.inventory import Cluster
 from ..core.results import Results
 from ..core.text import amount, several
 from ..host import audit
 from ..host.facts import HostFacts
 from ..image.folder_look import FolderLook
 from ..image.push import Pushed
+from ..job.cluster import Cluster
 from ..packages import commands, install
 from ..packages.places import DockerPlace, Place
 from ..packages.requirements import Requirements

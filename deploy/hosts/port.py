@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from ..config.inventory import Cluster
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.fields import array, document, flag, record, text
 from ..core.program import FAB
 from ..host import commands
+from ..job.cluster import Cluster
 from ..report.console import Console
 from ..ssh.session import Session
 from .within import Place, held_input, places, run_beside

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..config.inventory import Job
 from ..core import docker_faults, fields, printable
 from ..core.errors import DeployError
 from ..core.results import Results
@@ -20,6 +19,7 @@ from ..host import commands as host_commands
 from ..host.facts import HostFacts
 from ..image import commands
 from ..image.push_plan import HostImage, parse_image
+from ..job.options import Job
 from ..preflight.probe import text
 from ..ssh.session import Session, on_all
 from . import container

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..config.inventory import Cluster
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.text import amount
 from ..engine import images as engine_images
@@ -21,6 +20,7 @@ from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
 from ..image.model import slug, tag_of
 from ..image.push import Pushed
+from ..job.cluster import Cluster
 from ..job.load import folder_to_send, load_cluster
 from ..job.options import Options
 from ..report import folder_notes

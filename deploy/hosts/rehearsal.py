@@ -13,13 +13,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ..config.inventory import Job
 from ..config.values import Mount
 from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..host import commands
 from ..host.facts import HostFacts
+from ..job.options import Job
 from ..preflight import Answers, Finding, prediction
 from ..preflight.findings import UNKNOWN
 from ..preflight.probe import rehearsal

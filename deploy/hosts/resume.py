@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..config import cluster_file, inventory
 from ..config import script as typed
-from ..config.inventory import Cluster, Job
+from ..config.inventory import hosts_of_flag
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
 from ..core.names import RunId, asked, asked_run, run_id, run_ids
@@ -24,7 +23,8 @@ from ..host import commands
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
 from ..job.again import read_again, words_again
-from ..job.options import Options
+from ..job.cluster import Cluster, find_cluster
+from ..job.options import Job, Options
 from ..run import folders, onward, record, resumable
 from ..run.causes import Cause
 from ..run.outcome import Result
@@ -144,7 +144,7 @@ def _latest_recorded(options: Options) -> Path | None:
 
     The script of cluster.toml says which script is meant, as in a deploy; what it was given is as it was recorded.
     """
-    job = cluster_file.load(options.hosts, options.cluster).job
+    job = find_cluster(options.hosts, options.cluster).job
     script = options.script or job.script * (not options.args)
     if not script and (options.args or job.args):
         return None
@@ -184,7 +184,7 @@ def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, Hos
     hosts, new = [str(host) for host in own.get("hosts", ())], "leave out --resume to start a new run"
     if alike := resumable.alike(record.path_of(run), present):
         hint = f"they have {resumable.described(alike, _flag)}; or {new}"
-    elif hosts and not facts.keys() & {host.name for host in inventory.from_flag(",".join(hosts)).hosts}:
+    elif hosts and not facts.keys() & {host.name for host in hosts_of_flag(",".join(hosts))}:
         hint = f"it ran on {', '.join(hosts)}: {FAB} deploy --hosts {','.join(hosts)} --resume {run}; or {new}"
     else:
         hint = new

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from ..config.inventory import Cluster
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.names import asked_run
 from ..core.program import FAB
@@ -20,6 +19,7 @@ from ..host import gpus as gpu_facts
 from ..host import status as host_status
 from ..host.gpus import Gpus
 from ..host.status import HostStatus
+from ..job.cluster import Cluster
 from ..report import tables
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..config.inventory import Cluster
 from ..core.errors import DONE, FAILED, DeployError
 from ..core.facts import ended_how
 from ..core.fields import document
@@ -19,6 +18,7 @@ from ..core.results import Results
 from ..core.text import in_seconds
 from ..host import commands
 from ..host.facts import Container
+from ..job.cluster import Cluster
 from ..report.console import Console
 from ..run import folders, follow, hang, record, slow
 from ..run.evidence import Evidence

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..config.inventory import Cluster
 from ..core.errors import DONE, FAILED, NOT_EXECUTABLE, NOT_FOUND, STOPPED, DeployError, UsageError
 from ..core.names import asked_run
 from ..core.printable import console_line
 from ..core.program import FAB
 from ..host import commands
 from ..host import logs as host_logs
+from ..job.cluster import Cluster
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
 from . import ended, recorded

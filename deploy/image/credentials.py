@@ -13,8 +13,8 @@ from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
 from ..config import secrets
-from ..config.inventory import Cluster
 from ..core.errors import UsageError
+from ..job.cluster import Cluster
 from ..job.secrets import secrets_of
 
 MOST = (

@@ -8,22 +8,25 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import fields, replace
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..config import cluster_file, inventory, keep, script, script_file, secrets
+from ..config import script, script_file, secrets
 from ..config import values as values
-from ..config.inventory import Cluster, Host, Job
+from ..config.inventory import Host, hosts_of_flag
 from ..config.script import ScriptCommand
 from ..config.values import Mount
 from ..core.errors import UsageError
 from ..core.near import near_file, near_path
 from ..core.program import COMMAND, FAB
-from .options import Options, flag_of, row_of
+from .cluster import Cluster, find_cluster
+from .options import KEYS, ROWS, Job, Options, flag_of
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
 
+# What is typed of these is not simply added to what the file says: see `_job_of` and `load_cluster`.
+_OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
@@ -45,7 +48,7 @@ def load_cluster(options: Options) -> Cluster:
         replace(host, mounts=_without(targets, host.mounts), gpus=_own_gpus(host, job, gpus)) for host in cluster.hosts
     )
     job = replace(job, mounts=(*_without(targets, job.mounts), *mounts))
-    keep.refuse_nested(
+    refuse_nested_keeps(
         job.keep, {mount.target for mounts in (job.mounts, *(host.mounts for host in hosts)) for mount in mounts}
     )
     return Cluster(hosts, job)
@@ -60,27 +63,25 @@ def containers_alone(options: Options) -> Cluster:
     job = cluster.job
     spec = Job(job.image, job.dockerfile, environment=job.environment, processes=job.processes, gpus=job.gpus)
     spec = replace(spec, shm_size=job.shm_size, user=job.user, memory=job.memory, pids=job.pids)
-    return Cluster(cluster.hosts, replace(spec, wait_lost_s=job.wait_lost_s))
+    return Cluster(cluster.hosts, replace(spec, wait_lost=job.wait_lost))
 
 
 def fill_from_file(options: Options) -> Options:
-    """The options with what to run, and how to follow it, from cluster.toml where no flag says it.
+    """The options with those of cluster.toml that count as typed (`Key.typed`), where no flag says them.
 
     --script, --args and --resume each say what to run. Raises UsageError for an error in the file.
     """
-    job = cluster_file.load(options.hosts, options.cluster).job
-    named = bool(options.script or options.args or options.resume)
-    script = options.script or ("" if named else job.script)
-    restarts = "" if job.restarts is None or not (script or options.resume) else str(job.restarts)
-    return replace(
-        options,
-        script=script,
-        args=options.args or ("" if named else job.args),
-        folder=options.folder or (str(job.folder) if job.folder else ""),
-        restarts=options.restarts or restarts,
-        rank=options.rank or job.rank,
-        no_observe=options.no_observe or not job.observe,
-    )
+    job = find_cluster(options.hosts, options.cluster).job
+    if options.script or options.args or options.resume:
+        job = replace(job, script="", args="", restarts=job.restarts if options.script or options.resume else "")
+    elif not job.script:
+        job = replace(job, restarts="")
+    filled: dict[str, Any] = {}
+    for name, key in KEYS.items():
+        if key.typed and not getattr(options, name):
+            value = getattr(job, key.name)
+            filled[name] = not value if key.negates else str(value or "")
+    return replace(options, **filled)
 
 
 def read_command(options: Options) -> tuple[Options, ScriptCommand]:
@@ -121,14 +122,14 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
 def _cluster_of(options: Options) -> Cluster:
     """The hosts of --hosts or the file, then spares and arbiter: these may be among them or come in addition."""
     if not options.spare and not options.arbiter:
-        return cluster_file.load(options.hosts, options.cluster)
+        return find_cluster(options.hosts, options.cluster)
     asked = [part.strip() for part in f"{options.spare},{options.arbiter}".split(",") if part.strip()]
     others = [part for part in options.hosts.split(",") if part.strip() and part.strip() not in asked]
-    named = [host.name for host in inventory.from_flag(",".join(asked)).hosts]
+    named = [host.name for host in hosts_of_flag(",".join(asked))]
     spares, arbiters = (named[:-1], named[-1:]) if options.arbiter else (named, [])
     if "," in options.arbiter:
         raise UsageError(f"--arbiter {options.arbiter}: one host is enough", f"--arbiter {asked[-1]}")
-    cluster = cluster_file.load(",".join([*others, *asked]) if others else "", options.cluster)
+    cluster = find_cluster(",".join([*others, *asked]) if others else "", options.cluster)
     if lacking := sorted({*named} - {host.name for host in cluster.hosts}):
         option = "--arbiter" if lacking[0] in arbiters else "--spare"
         raise UsageError(f"{option} {lacking[0]}: the file has no such host", "name it there, or give --hosts too")
@@ -137,29 +138,22 @@ def _cluster_of(options: Options) -> Cluster:
 
 
 def _job_of(options: Options, job: Job) -> Job:
-    flags, lists = secrets.asked(options.secret, options.env_file, options.secret_file)
-    open_names = job.environment.keys() | environment_of(options).keys()
-    hidden = secrets.combined((*job.env_files, *lists), job.secrets, flags, open_names, refuse_ours)
-    separate, overlay = options.separate or job.separate, options.overlay or job.overlay
-    dockerfile = Path(options.dockerfile) if options.dockerfile else job.dockerfile
+    """The job of cluster.toml with what is typed: it is added where an option has several values, else it wins."""
     if options.dockerfile:
         _refuse_dockerfile(options.dockerfile, options.image)
-    keep_paths = tuple(dict.fromkeys((*job.keep, *keep.asked(options.keep))))
-    return replace(
-        job,
-        secrets=hidden,
-        processes=value_of(options, "nproc") or job.processes,
-        dockerfile=dockerfile,
-        include=(*job.include, *value_of(options, "include")),
-        requirements=options.requirements or job.requirements,
-        keep=keep_paths,
-        separate=separate,
-        overlay=overlay,
-        cache=job.cache and not options.no_cache,
-        folder_limit=value_of(options, "folder_limit") or job.folder_limit,
-        wait_lost_s=value_of(options, "wait_lost") or job.wait_lost_s,
-        min_nodes=options.min_nodes or job.min_nodes,
-    )
+        job = replace(job, image=None)
+    flags, lists = secrets.asked(options.secret, options.env_file, options.secret_file)
+    open_names = job.environment.keys() | environment_of(options).keys()
+    hidden = secrets.combined((*job.env_file, *lists), job.secrets, flags, open_names, refuse_ours)
+    typed: dict[str, Any] = {}
+    for name, key in KEYS.items():
+        if name in _OF_THEIR_OWN or not getattr(options, name):
+            continue
+        value, before = value_of(options, name), getattr(job, key.name)
+        if isinstance(getattr(options, name), tuple):
+            value = tuple(dict.fromkeys((*before, *value)))
+        typed[key.name] = not value if key.negates else value
+    return replace(job, **typed, secrets=hidden)
 
 
 def _refuse_dockerfile(text: str, image: str) -> None:
@@ -185,7 +179,7 @@ def value_of(options: Options, name: str) -> Any:
 
 def read_text(name: str, text: str) -> Any:
     """What the program uses of one text of an option. Raises UsageError for a text that is refused."""
-    row = row_of(next(each for each in fields(Options) if each.name == name))
+    row = ROWS[name]
     value = row.read(text) if row.read else text
     if value is None:
         raise UsageError(f"{flag_of(name)} {text}: {row.refusal}", row.hint.format(command=f"{FAB} {COMMAND}"))
@@ -204,6 +198,14 @@ def environment_of(options: Options) -> dict[str, str]:
             raise UsageError(f"--env {name}: a variable cannot have several lines", "put it in a file")
         environment[name] = value
     return environment
+
+
+def refuse_nested_keeps(keep: Sequence[str], targets: Collection[str]) -> None:
+    """Raise UsageError for a kept path that is in another one, or is a mount's too: its folder would not be ours."""
+    for path in keep:
+        for other in (*(entry for entry in keep if entry != path), *targets):
+            if f"{path}/".startswith(f"{other}/"):
+                raise UsageError(f"keep {path}: {other} is mounted too", "a mounted folder of the host stays anyway")
 
 
 def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
@@ -269,14 +271,15 @@ def _words(option: str, text: str) -> tuple[str, ...]:
 
 def refuse_on_slurm(options: Options) -> None:
     """Raise UsageError for an option that a run on Slurm does not have, with what does the same there."""
-    for each in fields(Options):
-        if getattr(options, each.name) and row_of(each).slurm:
-            raise UsageError(f"{flag_of(each.name)}: not with --slurm", row_of(each).slurm)
+    for name, row in ROWS.items():
+        if getattr(options, name) and row.slurm:
+            raise UsageError(f"{flag_of(name)}: not with --slurm", row.slurm)
 
 
 def refuse_without_slurm(options: Options) -> None:
     """Raise UsageError for an option that only a run on Slurm has."""
-    for each in fields(Options):
-        if getattr(options, each.name) and row_of(each).slurm_alone:
-            flag = flag_of(each.name)
-            raise UsageError(f"{flag}: it is for a run on Slurm, with --slurm in place of --hosts", "leave it out")
+    for name, row in ROWS.items():
+        if getattr(options, name) and row.slurm_alone:
+            raise UsageError(
+                f"{flag_of(name)}: it is for a run on Slurm, with --slurm in place of --hosts", "leave it out"
+            )

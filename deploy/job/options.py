@@ -1,52 +1,20 @@
 """The table of options: ONE row says all of an option, and whatever knows options reads it here.
 
 A field of `Options` holds what was typed, as text, several texts, or a switch; empty means not given. Its row says
-which commands take it and what it means there, what does the same on Slurm, and whether a resume repeats it. To add an
-option is to add a row, and to act on it where it matters.
+which commands take it and what it means there, its key in cluster.toml and whether a file may set it unasked, what does
+the same on Slurm, and whether a resume repeats it (rows.py). To add an option is to add a row, and to act on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from ..config import values
-
-
-@dataclass(frozen=True)
-class Row:
-    """What an option is, beside its name and what it holds when it is not given."""
-
-    # By command, what it means there. Other commands do not have it.
-    helps: Mapping[str, str]
-    # What does the same on Slurm, where a run cannot have it; empty: it can.
-    slurm: str = ""
-    # Only a run on Slurm has it.
-    slurm_alone: bool = False
-    # A resume repeats it.
-    again: bool = True
-    # Makes what the program uses of one text; None of one that is refused. Then the error ends with `refusal`, and in
-    # the hint {command} is the command that was typed.
-    read: Callable[[str], Any] | None = None
-    refusal: str = ""
-    hint: str = ""
-    # Each of its texts may be several, with commas.
-    commas: bool = False
-    # It exists only to be refused, and no help shows it.
-    hidden: bool = False
-
-
-def option(help: str, on: str, start: Any = "", *, of: Mapping[str, str] | None = None, **more: Any) -> Any:
-    """A row. `on`: the commands that take it, with blanks between; `of`: what it means to others, which stand likewise.
-
-    `start`: what it holds if it is not given, which says what it is: a text (""), several (()), a switch (False).
-    """
-    helps = dict.fromkeys(on.split(), help)
-    for commands, other in (of or {}).items():
-        helps |= dict.fromkeys(commands.split(), other)
-    return field(default=start, metadata={"row": Row(helps, **more)})
-
+from ..config.values import Gpus, Mount, Secret
+from .rows import FREE, Key, Row, option
 
 _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
 _SECRET_FILE = (
@@ -159,6 +127,7 @@ class Options:
         "deploy agent export",
         again=False,
         of={"up": _SCRIPT + "(default: in Muster's checkout its own trainer, which --args asks for elsewhere)"},
+        key=Key("script", values.line, 'a command of one line: "train.py --lr 3e-4"', FREE, typed=True),
     )
     each: str = option(
         "a command that runs once on each node and starts its ranks itself, as mp.spawn does, with {node_rank}, "
@@ -171,6 +140,7 @@ class Options:
         "deploy agent export",
         again=False,
         of={"up": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)'},
+        key=Key("args", values.line, "options of Muster's own trainer, in one string", FREE, typed=True),
     )
     folder: str = option(
         "the folder to send (default: this folder with --script, else none)",
@@ -179,6 +149,8 @@ class Options:
             "up": "the folder that holds your script (default: this folder with --script)",
             "push": "the folder to send (default: cluster.toml's, or none)",
         },
+        key=Key("folder", values.path_from, "the path of a folder", FREE, relative=True, exists="folder", typed=True),
+        read=Path,
     )
     image: str = option(
         "the image to run in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
@@ -189,11 +161,21 @@ class Options:
             "GPUs)",
             "export": "the image, made from Muster's own (default: muster-trainer:cpu for compose; else no container)",
         },
+        key=Key("image", values.word, "the name of an image"),
     )
     dockerfile: str = option(
         "build the image here first, from this file and the folder it lies in (default: none)",
         "deploy push",
         slurm="build the image first: --container apptainer --image train.sif",
+        key=Key(
+            "dockerfile",
+            values.path_from,
+            "the path of a Dockerfile",
+            "{} is built on this machine, with the folder it lies in",
+            relative=True,
+            exists="file",
+        ),
+        read=Path,
     )
     nproc: str = option(
         "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)",
@@ -201,17 +183,20 @@ class Options:
         read=values.processes_flag,
         refusal="neither auto nor a number from 1 to 1024",
         hint="--nproc auto",
+        key=Key("processes", values.processes, '"auto" or a number from 1', FREE),
     )
     requirements: str = option(
         "install the packages of this file of the folder first: a requirements.txt, pyproject.toml or uv.lock; no: "
         "install none (default: the one in the folder, if there is one)",
         "deploy up push",
         slurm="install them once on the cluster: --setup 'source venv/bin/activate'",
+        key=Key("requirements", values.requirements, 'a path in the folder, or "no"', FREE),
     )
     restarts: str = option(
         "how often a script that fails or is killed is started again, with the files that it wrote (default: 0, "
         "because only a script that finds its own checkpoint continues)",
         "deploy up agent export",
+        key=Key("restarts", values.whole_text(0, 9999), "a number from 0 to 9999", FREE, typed=True),
     )
     gpus: str = option(
         "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one "
@@ -221,6 +206,7 @@ class Options:
         read=values.gpus_flag,
         refusal="neither auto, how many, nor which",
         hint="--gpus 2 (any two), or --gpus 0,3 (these two)",
+        key=Key("gpus", values.gpus, values.GPUS, FREE),
     )
     wait: bool = option(
         "let the nodes wait on the hosts until these, or enough of their GPUs, are free: this machine may sleep "
@@ -237,6 +223,7 @@ class Options:
         read=values.hours_flag,
         refusal="not a number of hours above 0",
         hint="{command} ... --max-hours 2.5",
+        key=Key("max_hours", values.hours, "a number of hours, above 0", FREE),
     )
     wait_lost: str = option(
         _WAITED + "(default: 10m)",
@@ -246,12 +233,14 @@ class Options:
         read=values.wait,
         refusal="not a time with its unit",
         hint="--wait-lost 90s (or 10m, 1h)",
+        key=Key("wait_lost", values.wait, 'a time with its unit: "90s", "10m" or "1h"', FREE),
     )
     min_nodes: str = option(
         "continue while this many nodes are left, whichever are lost; it must be more than half of them (default: all "
         "are needed)",
         "deploy up",
         slurm=_SLURMS_REQUEUE,
+        key=Key("min_nodes", values.whole_text(1, 9999), "a number of nodes, from 1", FREE),
     )
     spare: str = option(
         "hosts that are prepared like the others, and wait; with --min-nodes, one of them takes the place of a lost "
@@ -270,6 +259,7 @@ class Options:
         "or a URL that gets a JSON POST (default: none)",
         "deploy up",
         slurm="Slurm sends mail: --sbatch='--mail-type=END,FAIL'",
+        key=Key("on_end", values.scalar, "a command of one line, or a URL", "{} once the run has ended"),
     )
     folder_limit: str = option(
         "the most that the folder may have, such as 4g (default: 256m, because more is usually data, for --mount)",
@@ -277,9 +267,13 @@ class Options:
         read=values.size,
         refusal="not a size",
         hint="--folder-limit 4g",
+        key=Key("folder_limit", values.size, 'a size such as "4g"', FREE),
     )
     env: tuple[str, ...] = option(
-        "a variable for the ranks: NAME=VALUE; several with commas, or repeated (default: none)", "deploy export", ()
+        "a variable for the ranks: NAME=VALUE; several with commas, or repeated (default: none)",
+        "deploy export",
+        (),
+        key=Key("environment", values.scalar, "a string of one line or a number", FREE, named=True),
     )
     secret: tuple[str, ...] = option(
         "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: "
@@ -288,6 +282,13 @@ class Options:
         (),
         slurm="put it into a file on the cluster that you alone can read: --setup 'source ~/.secrets'",
         of={"push": "what must never be sent: as for deploy; repeatable (default: none)"},
+        key=Key(
+            "secrets",
+            values.secret_from,
+            '"NAME" or { name = "NAME", file = "path" }, with as_file = true for a file; a value never stands here',
+            relative=True,
+            secret=True,
+        ),
     )
     mount: tuple[str, ...] = option(
         "a folder of the hosts for the ranks: /source:/target, with :ro, or with :create to make it where it is "
@@ -298,6 +299,7 @@ class Options:
         read=values.mount,
         refusal=f"not {values.MOUNT}",
         hint="--mount /data:/data:ro, and --mount again for another",
+        key=Key("mounts", values.mount, values.MOUNT),
     )
     keep: tuple[str, ...] = option(
         "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: "
@@ -305,6 +307,10 @@ class Options:
         "deploy up",
         (),
         slurm="a job writes to the cluster's disks, which stay: leave it out",
+        key=Key("keep", values.keep, values.KEEP, FREE),
+        read=values.keep,
+        refusal=f"not {values.KEEP}",
+        hint="--keep /data/out, and --keep again for another",
     )
     include: tuple[str, ...] = option(
         "send this file although .gitignore names it or it looks like a credential; repeatable, several with commas "
@@ -315,6 +321,7 @@ class Options:
         read=values.inside,
         refusal="not a path in the folder",
         hint="leave it out, or copy it into the folder",
+        key=Key("include", values.inside, 'a path in the folder: "data/val.bin"'),
     )
     env_file: tuple[str, ...] = option(
         "a file such as .env, whose variables the ranks get; each value counts as a secret; repeatable (default: none)",
@@ -322,6 +329,14 @@ class Options:
         (),
         slurm="put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env && set +a'",
         of={"push": "a file such as .env, whose values must never be sent; repeatable (default: none)"},
+        key=Key(
+            "env_file",
+            values.path_from,
+            'the path of a file of variables: ".env"',
+            relative=True,
+            exists="file",
+            alone=True,
+        ),
     )
     secret_file: tuple[str, ...] = option(
         _SECRET_FILE,
@@ -336,22 +351,26 @@ class Options:
         "deploy",
         False,
         slurm="Slurm's nodes share a network: leave it out",
+        key=Key("overlay", values.yes_or_no, "true or false", "a network of the run's own, over a port of the hosts"),
     )
     no_cache: bool = option(
         "keep no downloads and compiled kernels for the next run",
         "deploy up",
         False,
         slurm="Muster keeps no caches there: leave it out",
+        key=Key("cache", values.yes_or_no, "true or false", FREE, negates=True),
     )
     separate: bool = option(
         "let each rank train alone on purpose: without this, ranks that train alone count as failed",
         "deploy up",
         False,
+        key=Key("separate", values.yes_or_no, "true or false", FREE),
     )
     no_observe: bool = option(
         "do not watch the script from inside its ranks: no steps, no loss, no stacks",
         "deploy up",
         False,
+        key=Key("observe", values.yes_or_no, "true or false", FREE, negates=True, typed=True),
     )
     style: str = option(
         "slurm or mpi: give each rank also SLURM_PROCID or OMPI_COMM_WORLD_RANK and their like, for a script that "
@@ -368,6 +387,7 @@ class Options:
             "port shell": f"{_BESIDE} (default: 0)",
             "tensorboard": f"{_BESIDE}: its host's event files (default: 0)",
         },
+        key=Key("rank", values.scalar, 'a rank, several with commas, or "all"', FREE, typed=True),
     )
     resume: str = option(
         "continue a run: latest (the newest of this script in this folder), or an id (default: a new run)",
@@ -417,8 +437,73 @@ class Options:
             "up": "write events and the result as JSON lines to standard output",
         },
     )
+    # Keys of cluster.toml alone: no command has them.
+    shm_size: str = option(
+        "shared memory of a container (default: half of the host's memory)",
+        key=Key("shm_size", values.matching(values.SIZE), 'a size such as "16g"', FREE),
+    )
+    memory: str = option(
+        "memory of a container, including its shared memory (default: the host's memory less one twentieth, at least "
+        "1 GiB and at most 16 GiB)",
+        key=Key("memory", values.matching(values.SIZE), 'a size such as "200g"', FREE),
+    )
+    pids: str = option(
+        "processes and threads of a container (default: 32768)",
+        key=Key("pids", values.whole(64, 4194304), "a number from 64 to 4194304", FREE),
+    )
+    user: str = option(
+        "the user id of the run's processes where you log in as root (default: one that no user of these hosts has, "
+        "which Muster keeps there in ~/.muster/uid)",
+        key=Key(
+            "user",
+            values.whole(1, (1 << 31) - 2),
+            "a user's number, from 1",
+            "{} owns the run's processes on the hosts",
+        ),
+    )
     name: str = option("refused: --run names the run", "deploy", again=False, hidden=True)
     ground: str = option("refused: --backend says where the nodes run", "up preflight", again=False, hidden=True)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What runs on all hosts: the values of the options, as cluster.toml has them, and as what is typed changes them.
+
+    A field has the name of the option's key; a host's own `environment` and `mounts` override these. `wait_lost` is in
+    seconds, `folder_limit` in bytes; None, or empty: not given. Only typed: `spares`, `arbiter`.
+    """
+
+    image: str | None = None
+    dockerfile: Path | None = None
+    folder: Path | None = None
+    include: tuple[str, ...] = ()
+    requirements: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    secrets: tuple[Secret, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    keep: tuple[str, ...] = ()
+    processes: Literal["auto"] | int = "auto"
+    shm_size: str | None = None
+    user: int | None = None
+    memory: str | None = None
+    pids: int | None = None
+    separate: bool = False
+    gpus: Gpus = "auto"
+    folder_limit: int | None = None
+    max_hours: str = ""
+    wait_lost: float | None = None
+    min_nodes: str = ""
+    spares: tuple[str, ...] = ()
+    arbiter: str = ""
+    on_end: str = ""
+    env_file: tuple[Path, ...] = ()
+    cache: bool = True
+    script: str = ""
+    args: str = ""
+    restarts: str = ""
+    rank: str = ""
+    observe: bool = True
+    overlay: bool = False
 
 
 def row_of(each: Field[Any]) -> Row:
@@ -440,3 +525,8 @@ def help_of(command: str) -> dict[str, str]:
 def flag_of(name: str) -> str:
     """The option as it is typed: `--max-hours`."""
     return f"--{name.replace('_', '-')}"
+
+
+ROWS: Mapping[str, Row] = {each.name: row_of(each) for each in fields(Options)}
+# The options that have a key in cluster.toml, in the table's order.
+KEYS: Mapping[str, Key] = {name: row.key for name, row in ROWS.items() if row.key}

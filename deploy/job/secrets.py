@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Set
 
 from ..config import secrets
-from ..config.inventory import Cluster
 from ..core.errors import UsageError
 from ..core.program import FAB
+from .cluster import Cluster
 
 # The variables that the plan sets for each node (docs/contract.md); a user may set any other.
 _OURS = re.compile(r"MUSTER_(?!STYLE\b)\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 
-from ..config import consent, keep, script_file, secrets
+from ..config import consent, script_file, secrets
 from ..config import script as typed
 from ..config.owner import stranger
 from ..config.values import Gpus
@@ -27,7 +27,7 @@ from ..engine import client
 from ..image import repository
 from ..image.credentials import Choice
 from ..job.again import words_again
-from ..job.load import value_of
+from ..job.load import refuse_nested_keeps, value_of
 from ..job.options import Options
 from ..report import ending
 from ..report import packages as packages_shown
@@ -206,8 +206,8 @@ def _read(options: Options) -> tuple[Options, _Request]:
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
     restarts = environment.asked_restarts(command.asked_restarts(options.restarts), choice.script)
-    paths = keep.asked(options.keep)
-    keep.refuse_nested(paths, ())
+    paths = tuple(dict.fromkeys(value_of(options, "keep")))
+    refuse_nested_keeps(paths, ())
     if paths and not choice.script:
         raise UsageError(
             f"--keep {paths[0]}: there is no script", "Muster's own trainer writes into the run folder alone"

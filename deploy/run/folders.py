@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..config import consent
-from ..config.asked import outside
 from ..config.wishes import Wish
+from ..job.asked import outside
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # The trainer is beside this package: `trainer` in a checkout, `muster.trainer` in a wheel.

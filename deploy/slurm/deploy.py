@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..config import inventory
+from ..config.inventory import hosts_of_flag
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.names import RunId
 from ..core.program import FAB
@@ -37,7 +37,7 @@ def deploy(
     `name`: the run's, or empty; `resumed`: the run that goes on with this job.
     """
     asked = order.asked
-    hosts = inventory.from_flag(asked.login).hosts
+    hosts = hosts_of_flag(asked.login)
     if len(hosts) != 1:
         raise UsageError(f"--slurm {asked.login}: one login node", "--slurm user@login.cluster:port")
     files = _files(order)

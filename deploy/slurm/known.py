@@ -9,8 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import inventory
-from ..config.inventory import Host
+from ..config.inventory import Host, hosts_of_flag
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
@@ -51,7 +50,7 @@ def find(run: str, newest: bool = True) -> Known | None:
     facts = record.own(folder)
     if facts.get("backend") != record.SLURM or len(facts.get("hosts", ())) != 1 or not facts.get("shared"):
         return None
-    (login,) = inventory.from_flag(facts["hosts"][0]).hosts
+    (login,) = hosts_of_flag(facts["hosts"][0])
     return Known(
         folder,
         login,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import inventory
+from deploy.config.inventory import hosts_of_flag
 from deploy.host import lock
 from deploy.ssh.session import open_all
 
@@ -150,7 +150,7 @@ def test_the_holder_of_a_lock_is_named_though_the_port_is_taken_as_well(user, mo
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(user.rack.ssh_config))
     first = user.hosts[0]
     with (
-        open_all(inventory.from_flag(",".join(user.hosts)).hosts) as opened,
+        open_all(hosts_of_flag(",".join(user.hosts))) as opened,
         dropped(user.rack, first),
         lock.take(opened.all().values(), "the-first"),
     ):

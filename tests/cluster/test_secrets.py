@@ -195,8 +195,9 @@ def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run)
 
 STARTS = """
 import os, sys
-from deploy.host import commands as host_commands; from deploy.config import inventory; from deploy.ssh import session
-with session.open_all(inventory.from_flag(sys.argv[1]).hosts) as opened:
+from deploy.host import commands as host_commands
+from deploy.config.inventory import hosts_of_flag; from deploy.ssh import session
+with session.open_all(hosts_of_flag(sys.argv[1])) as opened:
     (there,) = opened.all().values()
     label = ("--label", "muster.run=" + sys.argv[2], "--label", "muster.start=one", "--entrypoint", "sleep")
     command = ("docker", "run", "--detach", "--name", "muster-" + sys.argv[2], *label, sys.argv[3], "300")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import inventory
+from deploy.config.inventory import hosts_of_flag
 from deploy.host import commands
 from deploy.ssh import session
 from lab import waiting
@@ -200,7 +200,7 @@ def test_only_processes_of_the_run_listen(run):
 @pytest.mark.holds("secret-by-input")
 def test_variables_that_do_not_arrive_whole_start_nothing_and_lie_in_no_file(run, monkeypatch):
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(run.rack.ssh_config))
-    with session.open_all(inventory.from_flag(run.hosts[0]).hosts) as opened:
+    with session.open_all(hosts_of_flag(run.hosts[0])) as opened:
         (host_session,) = opened.all().values()
         folder, sent = f"{host_session.home}/runs/{run.id}-look", commands.line(b"A=12345\n")
         # What stands for `docker run` tells what it gets, what is in the folders meanwhile, and makes no container.
@@ -226,7 +226,7 @@ def test_an_agent_is_not_forwarded(run, monkeypatch, tmp_path):
             ["ssh", "-F", config, run.hosts[0], 'echo "$SSH_AUTH_SOCK"'], capture_output=True, text=True
         )
         assert plain.stdout.strip(), "OpenSSH forwards it, so the server would take it"
-        with session.open_all(inventory.from_flag(run.hosts[0]).hosts) as opened:
+        with session.open_all(hosts_of_flag(run.hosts[0])) as opened:
             (host_session,) = opened.all().values()
             assert host_session.run(("sh", "-c", 'echo "$SSH_AUTH_SOCK"')).out.strip() == ""
     finally:

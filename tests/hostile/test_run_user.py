@@ -11,13 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.config import inventory
-from deploy.config.inventory import Cluster, Job
+from deploy.config.inventory import hosts_of_flag
 from deploy.config.values import Mount
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import commands, run_user
 from deploy.host.run_user import RANGES, Known
 from deploy.hosts.host_findings import mounts as mounts_found
+from deploy.job.cluster import Cluster, from_file
+from deploy.job.options import Job
 from deploy.preflight import Answers, PreflightRequest
 from tests.hosts import FACTS
 
@@ -46,7 +47,7 @@ class Machine:
 
 def chosen(*machines, job=None, run="", facts=ROOT):
     names = [machine.host.name for machine in machines]
-    cluster = Cluster(inventory.from_flag(",".join(names)).hosts, job or Job())
+    cluster = Cluster(hosts_of_flag(",".join(names)), job or Job())
     chosen_cluster, why = run_user.choose(cluster, machines, dict.fromkeys(names, facts), run)
     return chosen_cluster.job.user, why
 
@@ -130,7 +131,7 @@ def test_cluster_toml_names_another_and_a_login_that_is_not_root_cannot_have_one
     for wrong in ("0", "-1", "true", '"root"', str(1 << 31)):
         path.write_text(f'[[hosts]]\nname = "a"\n[job]\nuser = {wrong}\n')
         with pytest.raises(UsageError, match="user"):
-            inventory.from_file(path)
+            from_file(path)
 
 
 @pytest.mark.holds("own-number")

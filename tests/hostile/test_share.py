@@ -5,10 +5,10 @@ import tarfile
 
 import pytest
 
-from deploy.config.inventory import from_flag
 from deploy.core.errors import DeployError
 from deploy.core.names import RunId
 from deploy.hosts import share
+from deploy.job.cluster import from_flag
 from deploy.report.console import Console
 from deploy.ssh.session import open_all
 from tests.hostile.server import Answer, look

@@ -2,9 +2,9 @@
 
 import pytest
 
-from deploy.config import inventory
-from deploy.config.inventory import Host
+from deploy.config.inventory import Host, hosts_of_flag
 from deploy.core.errors import UsageError
+from deploy.job.cluster import from_file
 from deploy.ssh import session
 
 NAMES = [
@@ -73,7 +73,7 @@ def test_a_name_that_could_do_something_reaches_no_ssh_and_no_shell(settings, tm
     if place.startswith("--hosts"):
         flag = f"{text}@a" if place.endswith("user") else text
         with pytest.raises(UsageError):
-            inventory.from_flag(flag)
+            hosts_of_flag(flag)
     else:
         with pytest.raises(UsageError), session.open_all([host(place, text)]):
             pass
@@ -88,7 +88,7 @@ def test_cluster_toml_refuses_it_by_its_line(tmp_path, name, place):
     file = tmp_path / "cluster.toml"
     file.write_text(f'[[hosts]]\nname = "a"\n{place} = "{text}"\n')
     with pytest.raises(UsageError, match=r"cluster\.toml"):
-        inventory.from_file(file)
+        from_file(file)
 
 
 @pytest.mark.parametrize("name", ["a", "gpu-a.lab_2", "10.0.0.4", "::1", "fe80::1%eth0", "gpu..lab"])

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from deploy.config import inventory
 from deploy.core import formats, provenance
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import facts
 from deploy.image import model
+from deploy.job.cluster import from_file
 from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
 from deploy.run import code, events, record, resumable
@@ -137,11 +137,11 @@ def test_a_format_that_is_no_number_is_damage(tmp_path):
 
 
 def test_a_cluster_file_of_format_1_is_read_and_a_newer_one_refused_before_its_unknown_keys(tmp_path):
-    assert len(inventory.from_file(GOLDEN / "cluster-v1.toml").hosts) == 3
+    assert len(from_file(GOLDEN / "cluster-v1.toml").hosts) == 3
     newer = tmp_path / "cluster.toml"
     newer.write_text('format = 2\n[fleet]\nname = "a"\n')
     with pytest.raises(UsageError, match=r"cluster\.toml has format 2"):
-        inventory.from_file(newer)
+        from_file(newer)
 
 
 def test_answers_of_a_preflight_without_a_format_are_read_and_newer_ones_refused():

@@ -7,12 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deploy.config import asked, env_file, inventory, script_file
+from deploy.config import env_file, script_file
 from deploy.config import script as scripts
 from deploy.core.errors import DeployError
 from deploy.core.fields import array
 from deploy.host import gpus
 from deploy.image import git_objects, repository, selection
+from deploy.job import asked
+from deploy.job.cluster import from_file
 from deploy.packages import base, git, install, resolve, sources
 from deploy.packages import requirements as needs
 from deploy.packages.exchange import Exchange
@@ -70,7 +72,8 @@ def selected(folder, chance):
 def set_up(folder, chance):
     """A cluster.toml and a .env."""
     with suppress(DeployError):
-        asked.of(inventory.from_file(folder / "cluster.toml"), folder / "cluster.toml")
+        cluster = from_file(folder / "cluster.toml")
+        asked.wishes(cluster.hosts, cluster.job, folder / "cluster.toml")
     env_file.read(folder / ".env")
     env_file.of_shell(folder / ".env")
 

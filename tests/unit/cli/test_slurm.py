@@ -25,7 +25,7 @@ def here(tmp_path, monkeypatch):
 def deployed(name, login="me@login:22", shared="/home/me", again="deploy --slurm me@login:22"):
     folder = folders.RUNS / name
     folder.mkdir(parents=True)
-    (host,) = known.inventory.from_flag(login).hosts
+    (host,) = known.hosts_of_flag(login)
     known.open_start(folder, ("train.py",), True, host, shared, again)
     return folder
 

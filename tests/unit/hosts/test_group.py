@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from deploy.config.inventory import Job, from_flag
 from deploy.core.errors import DeployError, UsageError
 from deploy.hosts import container, group
 from deploy.hosts.container import Meeting, Work
 from deploy.hosts.resume import resume_fields
+from deploy.job.cluster import from_flag
 from deploy.job.load import load_cluster
-from deploy.job.options import Options
+from deploy.job.options import Job, Options
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.answers import Link
 from deploy.run.environment import GROUP

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.config.inventory import Job
 from deploy.hosts import limits
+from deploy.job.options import Job
 from deploy.preflight import judge
 from deploy.ssh.session import Done
 from lab.answers import answers

@@ -285,8 +285,8 @@ def test_a_wrong_setting_of_the_job_is_named(tmp_path, line):
 def test_how_long_a_lost_host_is_waited_for_has_a_unit_and_the_flag_overrides_the_file(tmp_path):
     (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nwait_lost = "30m"\n')
     file = str(tmp_path / "cluster.toml")
-    assert load_cluster(Options(cluster=file)).job.wait_lost_s == 1800
-    assert load_cluster(Options(cluster=file, wait_lost="90s")).job.wait_lost_s == 90
+    assert load_cluster(Options(cluster=file)).job.wait_lost == 1800
+    assert load_cluster(Options(cluster=file, wait_lost="90s")).job.wait_lost == 90
     assert "--wait-lost 90s" in resume_fields(Options(wait_lost="90s"))["again"]
     for text in ("600", "0s", "-5m", "10 m", "1d"):
         with pytest.raises(UsageError, match="--wait-lost"):

@@ -5,7 +5,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from deploy.config.inventory import Cluster, Host, Job
+from deploy.config.inventory import Host
 from deploy.core.errors import DeployError, UsageError
 from deploy.core.results import HostsFailed
 from deploy.host import networks
@@ -13,6 +13,8 @@ from deploy.host.facts import Address
 from deploy.hosts import container, overlay_plan
 from deploy.hosts.container import Meeting, Work
 from deploy.hosts.overlay_plan import free_network, planned, relays, turns, ways
+from deploy.job.cluster import Cluster
+from deploy.job.options import Job
 from tests.hosts import FACTS
 
 TOKEN = "0123456789abcdef"

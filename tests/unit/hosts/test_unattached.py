@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.config.inventory import from_flag
 from deploy.hosts import preflight, unattached
 from deploy.hosts.presence import ImagePresence
+from deploy.job.cluster import from_flag
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.findings import WARNING
 from deploy.preflight.rehearsed import Outcome, findings

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 
-from deploy.config.inventory import Job, from_flag
 from deploy.core.names import NodeName, RunId
 from deploy.host import gpus, status
 from deploy.host.facts import Gpu
 from deploy.hosts import container, places, waits, witness
 from deploy.hosts.container import Meeting, Work
+from deploy.job.cluster import from_flag
+from deploy.job.options import Job
 from deploy.report import tables
 from tests.hosts import FACTS
 

@@ -12,8 +12,8 @@ import pytest
 from deploy.cli import command
 from deploy.core.errors import UsageError
 from deploy.job.again import read_again, words_again
-from deploy.job.load import refuse_on_slurm
-from deploy.job.options import Options, flag_of, row_of
+from deploy.job.load import load_cluster, refuse_on_slurm
+from deploy.job.options import KEYS, Job, Options, flag_of, row_of
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 ROWS = [pytest.param(each, id=each.name) for each in fields(Options)]
@@ -52,9 +52,43 @@ def test_texts_are_kept_whole_but_where_commas_separate_them():
 
 
 @pytest.mark.parametrize("each", ROWS)
-def test_every_option_is_of_a_command_and_says_what_it_means_there(each):
-    assert row_of(each).helps
-    assert all(text and not text.endswith(".") for text in row_of(each).helps.values())
+def test_every_option_is_of_a_command_or_a_key_and_says_what_it_means_there(each):
+    assert row_of(each).helps or row_of(each).key
+    assert all(text and not text.endswith(".") for text in (row_of(each).help, *row_of(each).helps.values()))
+
+
+def test_a_key_of_the_file_is_the_field_of_the_job_that_holds_its_value():
+    names = [key.name for key in KEYS.values()]
+    assert {*names, "spares", "arbiter"} == {each.name for each in fields(Job)}
+    assert len(names) == len({*names})
+
+
+@pytest.mark.parametrize(
+    ("line", "typed", "field", "both"),
+    [
+        ('include = ["a"]', Options(include=("b",)), "include", ("a", "b")),
+        ('keep = ["/a"]', Options(keep=("/a", "/b/")), "keep", ("/a", "/b")),
+        ("processes = 2", Options(nproc="3"), "processes", 3),
+        ("gpus = [0, 1]", Options(gpus="3,"), "gpus", (3,)),
+        ("max_hours = 2.5", Options(max_hours="0.50"), "max_hours", "0.50"),
+        ('on_end = "a"', Options(on_end="b"), "on_end", "b"),
+        ("cache = true", Options(no_cache=True), "cache", False),
+        ("overlay = true", Options(), "overlay", True),
+        ('image = "a"', Options(image="b"), "image", "b"),
+    ],
+)
+def test_what_is_typed_wins_over_the_file_or_is_added_to_its_list(tmp_path, allowed, line, typed, field, both):
+    file = tmp_path / "cluster.toml"
+    file.write_text(f'[[hosts]]\nname = "a"\n[job]\n{line}\n')
+    assert getattr(load_cluster(replace(typed, cluster=str(file))).job, field) == both
+
+
+def test_a_dockerfile_that_is_typed_comes_before_the_image_of_the_file(tmp_path, allowed):
+    (tmp_path / "Dockerfile").write_text("FROM x")
+    file = tmp_path / "cluster.toml"
+    file.write_text('[[hosts]]\nname = "a"\n[job]\nimage = "a"\n')
+    job = load_cluster(Options(cluster=str(file), dockerfile=str(tmp_path / "Dockerfile"))).job
+    assert (job.image, job.dockerfile) == (None, tmp_path / "Dockerfile")
 
 
 # Flags that are words of other programs as well (docker, ip, sbatch), or that a refusal still names. It only shrinks.
@@ -67,7 +101,7 @@ ELSEWHERE = {
 
 def test_the_flag_of_an_option_is_a_word_of_the_table_alone():
     """A list of flags elsewhere is a second place for who adds an option."""
-    flags = {flag_of(each.name) for each in fields(Options)}
+    flags = {flag_of(each.name) for each in fields(Options) if row_of(each).helps}
     spelled = {
         node.value
         for path in sorted(DEPLOY.rglob("*.py"))

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.config.inventory import Job
 from deploy.host.facts import Address, parse_addresses
 from deploy.hosts import host_findings, probes
 from deploy.hosts import preflight as hosts_preflight
 from deploy.image.push_plan import HostImage
+from deploy.job.options import Job
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import link_quality, long_calls, ports

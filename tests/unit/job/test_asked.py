@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import asked, inventory
-from deploy.config.inventory import Cluster, Host, Job
+from deploy.config.inventory import Host
 from deploy.config.wishes import lines
+from deploy.job import asked
+from deploy.job.cluster import from_file
+from deploy.job.options import KEYS, Job
+from deploy.job.rows import FREE
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 def lines_of(job, *hosts, folder):
-    return lines(asked.of(Cluster(hosts, job), folder / "cluster.toml"))
+    return lines(asked.wishes(hosts, job, folder / "cluster.toml"))
 
 
 @pytest.mark.holds("folder-asks")
@@ -37,11 +40,11 @@ def test_the_free_settings_are_these_and_no_others(tmp_path):
     """Whoever adds one says here why it stays within the containers of the run."""
     free = {
         *("script", "args", "folder", "requirements", "environment", "keep", "cache", "separate", "observe", "rank"),
-        *("processes", "gpus", "shm_size", "memory", "pids", "restarts", "max_hours", "wait_lost_s", "min_nodes"),
+        *("processes", "gpus", "shm_size", "memory", "pids", "restarts", "max_hours", "wait_lost", "min_nodes"),
         "folder_limit",
     }
-    assert free == asked.FREE
-    for name in {entry.name for entry in fields(Job)} - free - {"env_files", "secrets", "include", "mounts"}:
+    assert free == {key.name for key in KEYS.values() if key.asks == FREE}
+    for name in {entry.name for entry in fields(Job)} - free - {"env_file", "secrets", "include", "mounts"}:
         assert lines_of(replace(Job(), **{name: "x"}), folder=tmp_path), f"{name} is asked for"
 
 
@@ -61,7 +64,8 @@ def test_many_hosts_are_a_line_for_each_place_and_what_is_another_place_stands_a
 
 def test_the_example_asks_for_its_hosts_image_mount_and_secret_alone():
     path = EXAMPLES / "cluster.toml"
-    assert lines(asked.of(inventory.from_file(path), path))[:6] == [
+    cluster = from_file(path)
+    assert lines(asked.wishes(cluster.hosts, cluster.job, path))[:6] == [
         "host gpu-a at ubuntu@10.0.0.4 through ubuntu@door.example.org",
         "host gpu-b at ubuntu@10.0.0.5 through ubuntu@door.example.org on eth1",
         "host gpu-c at gpu-c",

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import cluster_file, inventory
-from deploy.config.inventory import Host
+from deploy.config.inventory import Host, hosts_of_flag, refuse_twins
 from deploy.config.values import Mount, Secret
 from deploy.core.errors import USAGE, UsageError
+from deploy.job.cluster import find_cluster, from_file
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -32,7 +32,7 @@ def refusal(write):
     def read(text):
         path = write(text)
         with pytest.raises(UsageError) as caught:
-            inventory.from_file(path)
+            from_file(path)
         assert caught.value.code == USAGE
         caught.value.message = caught.value.message.replace(f"{path.parent}/", "")
         return caught.value
@@ -52,16 +52,16 @@ def refusal(write):
     ],
 )
 def test_a_host_of_the_flag(flag, host):
-    assert inventory.from_flag(flag).hosts == (host,)
-    assert inventory.from_flag(host.destination).hosts == (host,)
+    assert hosts_of_flag(flag) == (host,)
+    assert hosts_of_flag(host.destination) == (host,)
 
 
 def test_hosts_keep_the_order_of_the_flag_and_spaces_do_no_harm():
-    assert [host.name for host in inventory.from_flag(" b, a ,c,").hosts] == ["b", "a", "c"]
+    assert [host.name for host in hosts_of_flag(" b, a ,c,")] == ["b", "a", "c"]
 
 
 def test_hosts_on_one_address_are_called_by_their_ports():
-    hosts = inventory.from_flag("127.0.0.1:2201,127.0.0.1:2202").hosts
+    hosts = hosts_of_flag("127.0.0.1:2201,127.0.0.1:2202")
     assert [host.name for host in hosts] == ["127.0.0.1-2201", "127.0.0.1-2202"]
 
 
@@ -70,17 +70,17 @@ def test_hosts_on_one_address_are_called_by_their_ports():
 )
 def test_a_flag_that_makes_no_sense_is_refused(flag):
     with pytest.raises(UsageError):
-        inventory.from_flag(flag)
+        hosts_of_flag(flag)
 
 
 def test_a_host_named_twice_is_refused():
     with pytest.raises(UsageError, match="a is named 2 times"):
-        inventory.from_flag("a,b,root@a")
+        hosts_of_flag("a,b,root@a")
 
 
 def test_a_whole_file(write, tmp_path):
     (tmp_path / "code").mkdir()
-    cluster = inventory.from_file(
+    cluster = from_file(
         write(
             """
             [[hosts]]
@@ -131,17 +131,17 @@ def test_a_whole_file(write, tmp_path):
 
 def test_the_flag_picks_from_the_file_and_may_name_others(allowed, write):
     path = write('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\nport = 2\n[[hosts]]\nname = "b"\n[job]\nprocesses = 3')
-    cluster = cluster_file.load("c,me@a", str(path))
+    cluster = find_cluster("c,me@a", str(path))
     assert cluster.hosts == (Host("c", "c"), Host("a", "10.0.0.4", 2, "me"))
     assert cluster.job.processes == 3
-    assert [host.name for host in cluster_file.load("", str(path)).hosts] == ["a", "b"]
+    assert [host.name for host in find_cluster("", str(path)).hosts] == ["a", "b"]
 
 
 def test_the_flag_picks_from_the_file_of_this_folder_too(allowed, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert cluster_file.load("c", "").hosts == (Host("c", "c"),)
+    assert find_cluster("c", "").hosts == (Host("c", "c"),)
     (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\n[job]\nprocesses = 3\n')
-    cluster = cluster_file.load("a", "")
+    cluster = find_cluster("a", "")
     assert cluster.hosts == (Host("a", "10.0.0.4"),)
     assert cluster.job.processes == 3
 
@@ -238,20 +238,20 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, data, says):
     if data is not None:
         path.write_bytes(data)
     with pytest.raises(UsageError, match=says):
-        inventory.from_file(path)
+        from_file(path)
 
 
 def test_one_machine_under_two_names_is_refused_by_both():
-    hosts = inventory.from_flag("gpu-a,gpu-b").hosts
+    hosts = hosts_of_flag("gpu-a,gpu-b")
     with pytest.raises(UsageError, match=r"gpu-a and gpu-b are one host: NODE7:22"):
-        inventory.refuse_twins(hosts, {"gpu-a": ("node7", 22, ""), "gpu-b": ("NODE7", 22, "")})
+        refuse_twins(hosts, {"gpu-a": ("node7", 22, ""), "gpu-b": ("NODE7", 22, "")})
 
 
 def test_the_same_address_behind_another_jump_host_is_another_machine():
-    hosts = inventory.from_flag("gpu-a,gpu-b").hosts
-    inventory.refuse_twins(hosts, {"gpu-a": ("10.0.0.4", 22, "door-1"), "gpu-b": ("10.0.0.4", 22, "door-2")})
+    hosts = hosts_of_flag("gpu-a,gpu-b")
+    refuse_twins(hosts, {"gpu-a": ("10.0.0.4", 22, "door-1"), "gpu-b": ("10.0.0.4", 22, "door-2")})
 
 
 def test_the_example_is_a_good_file():
-    cluster = inventory.from_file(EXAMPLES / "cluster.toml")
+    cluster = from_file(EXAMPLES / "cluster.toml")
     assert len(cluster.hosts) >= 2

@@ -1,6 +1,6 @@
 """What a cluster.toml asks for: all of it but a short list that stays within the run's own containers.
 
-A setting that is on no list here is asked for as it stands: a new one must be put on FREE to be free.
+Its row in the table of options says whether a setting is free. One without a row is asked for as it stands.
 """
 
 from __future__ import annotations
@@ -8,61 +8,61 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from ..config import env_file, script_file
+from ..config.inventory import Host
+from ..config.owner import stranger
+from ..config.values import Mount, Secret
+from ..config.wishes import Wish
 from ..core.errors import UsageError
-from . import env_file, script_file
-from .inventory import Cluster, Host, Job
-from .owner import stranger
-from .values import Mount, Secret
-from .wishes import Wish
+from .options import KEYS, Job
+from .rows import AS_IT_STANDS, FREE
 
-# Names, numbers and limits of what runs in the run's containers: a file may set them unasked. It may also name a
-# script, arguments, a folder and requirements, as long as they lie in its own folder.
-FREE = frozenset({
-    *("script", "args", "folder", "requirements", "environment", "keep", "cache", "separate", "observe", "rank"),
-    *("processes", "gpus", "shm_size", "memory", "pids", "restarts", "max_hours", "wait_lost_s", "min_nodes"),
-    "folder_limit",
-})  # fmt: skip
+_BY_KEY = {key.name: key for key in KEYS.values()}
+# Names, numbers and limits of what runs in the run's containers. A file may also name a script, arguments, a folder and
+# requirements, as long as they lie in its own folder.
+_UNASKED = frozenset(name for name, key in _BY_KEY.items() if key.asks == FREE)
+# Each of their values has a line of its own, below.
+_OWN_LINES = frozenset({"mounts", "env_file", "secrets", "include"})
 # These are one line in the list of what is asked for: where a host is.
 _OF_ADDRESS = frozenset({"name", "address", "port", "user", "gateway", "interface"})
 # Variables that a host's engine reads: they decide which devices a container gets.
 _REACHES_HOST = re.compile(r"NVIDIA_\w+")
 
 
-def of(cluster: Cluster, path: Path) -> list[Wish]:
-    """What the file asks for. `path`: the file; the cluster's paths are real ones.
+def wishes(hosts: Sequence[Host], job: Job, path: Path) -> list[Wish]:
+    """What the file asks for. `path`: the file; the job's paths are real ones.
 
     Raises UsageError for what no file may have: an `include` outside.
 
     The most dangerous stands last: on a screen it is right above the question.
     """
     here, owner = path.parent, stranger(path.parent, path)
-    wishes = [*map(_host, cluster.hosts), *_settings(cluster, bool(owner)), *_outside(cluster.job, here)]
-    wishes += [wish for host in cluster.hosts for wish in _of_host(host)]
-    job = cluster.job
-    wishes += [Wish("mount", f"{_mount(mount)} on all hosts") for mount in job.mounts]
-    wishes += [_variables(file) for file in job.env_files]
-    wishes += [_secret(secret) for secret in job.secrets]
+    asked = [*map(_host, hosts), *_settings(job, bool(owner)), *_outside(job, here)]
+    asked += [wish for host in hosts for wish in _of_host(host)]
+    asked += [Wish("mount", f"{_mount(mount)} on all hosts") for mount in job.mounts]
+    asked += [_variables(file) for file in job.env_file]
+    asked += [_secret(secret) for secret in job.secrets]
     if owner:
-        wishes.append(Wish("owner", f"{owner}: this folder is that user's, who can change it at any moment"))
-    return wishes
+        asked.append(Wish("owner", f"{owner}: this folder is that user's, who can change it at any moment"))
+    return asked
 
 
-def free(cluster: Cluster) -> list[Wish]:
+def free(hosts: Sequence[Host], job: Job) -> list[Wish]:
     """What the file sets without being asked."""
-    wishes = [
-        Wish(name.replace("_", "-"), _as_written(value)) for name, value in _given(cluster.job, Job()) if name in FREE
+    unasked = [
+        Wish(name.replace("_", "-"), _as_written(value)) for name, value in _given(job, Job()) if name in _UNASKED
     ]
-    for host in cluster.hosts:
+    for host in hosts:
         # Hosts without GPUs of their own have the job's.
-        usual = Host(host.name, host.address, gpus=cluster.job.gpus)
-        own = ((name, _as_written(value)) for name, value in _given(host, usual) if name in FREE)
-        wishes += [Wish(name, f"{value} on {host.name}", value, host.name) for name, value in own]
-    return wishes
+        usual = Host(host.name, host.address, gpus=job.gpus)
+        own = ((name, _as_written(value)) for name, value in _given(host, usual) if name in _UNASKED)
+        unasked += [Wish(name, f"{value} on {host.name}", value, host.name) for name, value in own]
+    return unasked
 
 
 def outside(path: Path, folder: Path) -> str:
@@ -85,14 +85,14 @@ def _site(address: str) -> str:
     return f"*.{rest}" if rest else "names of their own"
 
 
-def _settings(cluster: Cluster, all_of_them: bool) -> Iterator[Wish]:
+def _settings(job: Job, all_of_them: bool) -> Iterator[Wish]:
     """The job's settings, as the file says them; `all_of_them`: also the free ones."""
-    own_lines = {"mounts", "env_files", "secrets", "include"}
-    for name, value in _given(cluster.job, Job()):
-        if name in own_lines or (name in FREE and not all_of_them):
+    for name, value in _given(job, Job()):
+        if name in _OWN_LINES or (name in _UNASKED and not all_of_them):
             continue
-        yield Wish(name.replace("_", "-"), _WORDS.get(name, _as_written)(value))
-    for name, value in cluster.job.environment.items():
+        words = _BY_KEY[name].asks if name in _BY_KEY else AS_IT_STANDS
+        yield Wish(name.replace("_", "-"), (words or AS_IT_STANDS).format(_as_written(value)))
+    for name, value in job.environment.items():
         if _REACHES_HOST.fullmatch(name):
             yield Wish("variable", f"{name}={value}: the hosts' engines read it")
 
@@ -118,7 +118,7 @@ def _of_host(host: Host) -> Iterator[Wish]:
     for name, value in host.environment.items():
         if _REACHES_HOST.fullmatch(name):
             yield Wish("variable", f"{name}={value} on {host.name}: its engine reads it")
-    known = FREE | _OF_ADDRESS | {"mounts"}
+    known = _UNASKED | _OF_ADDRESS | {"mounts"}
     for name, value in _given(host, Host(host.name, host.address)):
         if name not in known:
             yield Wish(name.replace("_", "-"), f"{_as_written(value)} on {host.name}")
@@ -136,14 +136,6 @@ def _as_written(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={text}" for name, text in value.items())
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-_WORDS: Mapping[str, Callable[[Any], str]] = {
-    "dockerfile": lambda path: f"{path} is built on this machine, with the folder it lies in",
-    "on_end": lambda words: f"{words} once the run has ended",
-    "user": lambda number: f"{number} owns the run's processes on the hosts",
-    "overlay": lambda _: "a network of the run's own, over a port of the hosts",
-}
 
 
 def _words(command: str) -> list[str]:

@@ -1,0 +1,181 @@
+"""The hosts of a command and their job: of `--hosts a,b`, or as a cluster.toml has them, which the user has allowed.
+
+A file has the keys of the table of options, and is read once in a command: what was asked about is what is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..config import consent, toml, values
+from ..config.inventory import Host, hosts_of_flag
+from ..config.toml import Table
+from ..core.errors import UsageError
+from ..core.formats import CLUSTER_FILE, refuse_newer
+from . import asked
+from .options import KEYS, Job
+from .rows import Key
+
+# The options whose keys a host may have, too.
+_OF_A_HOST = ("gpus", "image", "env", "mount")
+# What holds where nothing is said.
+_PLAIN, _USUAL = Host("", ""), Job()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The hosts in the user's order (the first is the master), and their job."""
+
+    hosts: tuple[Host, ...]
+    job: Job = _USUAL
+
+
+def from_flag(flag: str) -> Cluster:
+    """The hosts of `--hosts user@a:port,b`. Raises UsageError as `hosts_of_flag` does."""
+    return Cluster(hosts_of_flag(flag))
+
+
+def find_cluster(flag: str, named: str) -> Cluster:
+    """The hosts of `--hosts` with their settings in cluster.toml; without the flag, all hosts of the file.
+
+    `named` is the file of --cluster; otherwise cluster.toml of this folder, if it exists. Raises UsageError for an
+    error in either, if both are missing, and if the user does not allow what the file asks for.
+    """
+    path = Path(named) if named else Path("cluster.toml")
+    if not named and not path.is_file():
+        return from_flag(flag)
+    if not named and (real := asked.outside(path, path.parent)):
+        raise UsageError(
+            f"cluster.toml leads out of this folder, to {real}", f"if you mean that file: --cluster {real}"
+        )
+    cluster = consent.once(path, _allowed)
+    return replace(cluster, hosts=_picked(hosts_of_flag(flag), cluster.hosts)) if flag.strip() else cluster
+
+
+def from_file(path: Path) -> Cluster:
+    """Everything in a cluster.toml, which nobody has allowed yet.
+
+    Raises UsageError for its first error, with the path of the key.
+    """
+    top = toml.read(path)
+    number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the number of the file's format")
+    refuse_newer(str(path), number, CLUSTER_FILE)
+    tables = top.tables("hosts")
+    job_table = top.table("job")
+    top.done()
+    if not tables:
+        top.refuse("no hosts", toml.SHAPE)
+    hosts: dict[str, Host] = {}
+    for table in tables:
+        host = _host(table)
+        if host.name in hosts:
+            table.refuse(f"{host.name} is already the name of a host above", "give each host a name of its own", "name")
+        hosts[host.name] = host
+    job = _job(job_table)
+    through = (_through(host, hosts) for host in hosts.values())
+    return Cluster(tuple(replace(host, gpus=job.gpus) if host.gpus == "auto" else host for host in through), job)
+
+
+def _allowed(path: Path) -> Cluster:
+    cluster = from_file(path)
+    cluster = replace(cluster, job=_resolved(cluster.job, path.parent))
+    wishes = asked.wishes(cluster.hosts, cluster.job, path)
+    consent.require(path.parent, wishes, str(path), asked.free(cluster.hosts, cluster.job))
+    return cluster
+
+
+def _resolved(job: Job, here: Path) -> Job:
+    """The job with the paths that are shown and used: a link that leads elsewhere by then leads nobody there."""
+    folder = Path(asked.outside(job.folder, here) or job.folder) if job.folder else None
+    secrets = tuple(
+        secret._replace(file=Path(os.path.realpath(secret.file)), shown=True) if secret.file else secret
+        for secret in job.secrets
+    )
+    env_file = tuple(Path(os.path.realpath(file)) for file in job.env_file)
+    dockerfile = Path(os.path.realpath(job.dockerfile)) if job.dockerfile else None
+    return replace(job, folder=folder, secrets=secrets, env_file=env_file, dockerfile=dockerfile)
+
+
+def _picked(wanted: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
+    """The hosts of --hosts with their settings in the file; user and port of the flag override these."""
+    by_name = {host.name: host for host in known}
+    picked = []
+    for host in wanted:
+        known_host = by_name.get(host.name, host)
+        picked.append(replace(known_host, user=host.user or known_host.user, port=host.port or known_host.port))
+    return tuple(picked)
+
+
+def _through(host: Host, hosts: Mapping[str, Host]) -> Host:
+    """The host with a gateway that names a host of the file replaced by that host's destination."""
+    if host.gateway is None:
+        return host
+    hops = [hosts[hop].destination if hop in hosts else hop for hop in host.gateway.split(",")]
+    return replace(host, gateway=",".join(hops))
+
+
+def _host(table: Table) -> Host:
+    name = table.get("name", "", values.matching(values.NAME), "a name of letters, digits, dots, dashes (at most 63)")
+    host = Host(
+        name=name,
+        address=table.get("address", name, values.host, "a host name or an IP"),
+        port=table.get("port", None, values.whole(1, 65535), "a port number"),
+        user=table.get("user", None, values.user, "a user name"),
+        gateway=table.get("gateway", None, values.gateway, 'a jump host: "user@a:port", several with commas'),
+        interface=table.get("interface", None, values.word, "the name of a network interface"),
+        **{KEYS[option].name: _value(table, KEYS[option], _PLAIN) for option in _OF_A_HOST},
+    )
+    table.done()
+    if not name:
+        table.refuse("no name", 'a host needs a name, which may be its address: name = "a"')
+    return host
+
+
+def _job(table: Table) -> Job:
+    job = Job(**{key.name: _value(table, key, _USUAL) for key in KEYS.values()})
+    table.done()
+    if job.script and job.args:
+        table.refuse("there is a script too", "args are options of Muster's own trainer", "args")
+    if job.image and job.dockerfile:
+        table.refuse("there is an image too", "keep either image or dockerfile", "dockerfile")
+    for key in KEYS.values():
+        _refuse_missing(table, key, getattr(job, key.name))
+    return job
+
+
+def _value(table: Table, key: Key, usual: Host | Job) -> Any:
+    """What the table has at an option's key, or what is usual."""
+    read = key.read(table.path.parent) if key.relative else key.read
+    default = getattr(usual, key.name)
+    if key.named:
+        return _variables(table.table(key.name), key)
+    if isinstance(default, tuple) and not key.alone:
+        return table.items(key.name, read, key.wanted, key.secret)
+    return table.get(key.name, default, _one_or_several(read) if key.alone else read, key.wanted)
+
+
+def _one_or_several(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...] | None]:
+    def check(value: Any) -> tuple[Any, ...] | None:
+        items = tuple(map(read, value if isinstance(value, list) else [value]))
+        return items if all(items) else None
+
+    return check
+
+
+def _variables(table: Table, key: Key) -> dict[str, str]:
+    for name in table.names:
+        if not values.VARIABLE.fullmatch(name):
+            table.refuse("not the name of a variable", "letters, digits and _, no digit first", name)
+    return {name: table.get(name, "", key.read, key.wanted) for name in table.names}
+
+
+def _refuse_missing(table: Table, key: Key, value: Path | tuple[Path, ...] | None) -> None:
+    """Raise UsageError for a path where nothing is of what its key names."""
+    is_there = {"file": os.path.isfile, "folder": os.path.isdir}
+    for path in (value if isinstance(value, tuple) else [value]) if key.exists and value else ():
+        if not is_there[key.exists](path):
+            table.refuse(f"there is no {key.exists} {path}", "", key.name)

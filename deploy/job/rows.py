@@ -1,0 +1,74 @@
+"""What a row of the table of options says (options.py): of an option, and of its key in cluster.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# For `Key.asks`: a file may set it by itself, as it stays within the run's containers; it is asked for as it stands.
+FREE, AS_IT_STANDS = "", "{}"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What stands for an option in the [job] table of a cluster.toml: one value, or a list where it has several."""
+
+    # The key, which is also the field of `Job` that holds the value.
+    name: str
+    # Makes the value (one of the list) of what the file says, or None of what is refused: it `is not {wanted}`.
+    read: Callable[[Any], Any]
+    wanted: str
+    # What a file that came with a folder has to be allowed: the words of the question, in which {} is the value.
+    asks: str = AS_IT_STANDS
+    # `read` makes a reader of the file's folder, in which paths begin.
+    relative: bool = False
+    # The path is refused where there is no "file", or no "folder".
+    exists: str = ""
+    # One value may stand without a list.
+    alone: bool = False
+    # The values stand in a table below the names of variables.
+    named: bool = False
+    # A refusal does not show the value.
+    secret: bool = False
+    # The file turns off what is on: the option is a switch that says no.
+    negates: bool = False
+    # A deploy takes it as if it were typed: its record repeats it.
+    typed: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """What an option is, beside its name and what it holds when it is not given."""
+
+    # What it means, to most of the commands that have it; of a key that no command has, in the file.
+    help: str
+    # By command, what it means there. Other commands do not have it.
+    helps: Mapping[str, str]
+    key: Key | None = None
+    # What does the same on Slurm, where a run cannot have it; empty: it can.
+    slurm: str = ""
+    # Only a run on Slurm has it.
+    slurm_alone: bool = False
+    # A resume repeats it.
+    again: bool = True
+    # Makes what the program uses of one text; None of one that is refused. Then the error ends with `refusal`, and in
+    # the hint {command} is the command that was typed.
+    read: Callable[[str], Any] | None = None
+    refusal: str = ""
+    hint: str = ""
+    # Each of its texts may be several, with commas.
+    commas: bool = False
+    # It exists only to be refused, and no help shows it.
+    hidden: bool = False
+
+
+def option(help: str, on: str = "", start: Any = "", *, of: Mapping[str, str] | None = None, **more: Any) -> Any:
+    """A row. `on`: the commands that take it, with blanks between; `of`: what it means to others, which stand likewise.
+
+    `start`: what it holds if it is not given, which says what it is: a text (""), several (()), a switch (False).
+    """
+    helps = dict.fromkeys(on.split(), help)
+    for commands, other in (of or {}).items():
+        helps |= dict.fromkeys(commands.split(), other)
+    return field(default=start, metadata={"row": Row(help, helps, **more)})
