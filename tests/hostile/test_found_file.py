@@ -179,6 +179,27 @@ def test_no_command_takes_a_cluster_from_a_file_that_nobody_allowed(clone, name,
     assert (named.code, clone.visits) == (USAGE, 0), named.output
 
 
+@pytest.fixture(scope="module")
+def opened():
+    """The paths that this process opens, while a test fills it: Python takes no such hook back."""
+    paths = []
+    sys.addaudithook(lambda event, args: paths.append(str(args[0])) if event == "open" else None)
+    return paths
+
+
+# After the file, `login` waits for what a person types to ssh.
+READERS = [pytest.param(name, words, id=name) for name, words in commands() if name != "login"]
+
+
+@pytest.mark.parametrize(("name", "words"), READERS)
+def test_a_command_reads_the_file_once_so_that_what_was_asked_is_what_is_used(clone, opened, name, words):
+    file = clone.folder.parent / "lab.toml"  # in the folder itself, a deploy would open it to send it
+    file.write_text(f'{HOSTS}[job]\nscript = "train.py"\n')
+    opened.clear()
+    clone.types(name, "--cluster", str(file), "--allow-folder", *words[2 * ("--cluster" in words) :])
+    assert opened.count(str(file)) == 1
+
+
 def test_the_python_api_raises_until_it_is_told_to_allow_it(clone, capsys):
     clone.says('secrets = ["AWS_SECRET_ACCESS_KEY"]')
     with pytest.raises(api.UsageError, match="AWS_SECRET_ACCESS_KEY") as refused:
