@@ -8,6 +8,7 @@ It calls what the commands call, so it refuses the same, as exceptions, and prin
 
 from __future__ import annotations
 
+import inspect
 import queue
 import shlex
 import threading
@@ -38,10 +39,10 @@ from .slurm.known import Known
 
 __all__ = ["Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError"]
 Event = dict[str, Any]
-# What the methods below give themselves; and what `Cluster` or a parameter says on hosts.
-_OURS = {"slurm", "json", "detach", "dry_run"}
-_NOT_ON_HOSTS = {"hosts", "cluster", "env", "nproc", "each", "style"}
-_ALSO_CALLED = {"arguments": "args", "env_files": "env_file", "secret_files": "secret_file"}
+# The options that `deploy` below takes, by their names.
+_IN_PYTHON = {
+    row_of(each).python or each.name: each for each in options_of("deploy") if row_of(each).python is not None
+}
 
 
 @dataclass(frozen=True)
@@ -99,47 +100,19 @@ class Cluster:
             )
         return verdict.json()
 
-    def deploy(
-        self,
-        script: str | Sequence[str] = "",
-        *,
-        folder: str | Path = "",
-        image: str = "",
-        env: Mapping[str, str | int | float] | None = None,
-        secrets: Sequence[str] = (),
-        mounts: Sequence[str] = (),
-        nproc: int | str = "",
-        run: str = "",
-        restarts: int | str = "",
-        resume: str = "",
-        force: bool = False,
-        show: bool = False,
-        **more: Any,
-    ) -> Run:
+    def deploy(self, script: str | Sequence[str] = "", *, show: bool = False, **options: Any) -> Run:
         """Start a run and return at once. The options are those of `fab deploy`, and so is what is refused.
 
-        script: a command as you type it, or its words. more: any other option, under its name in `Options`.
+        script: a command as you type it, or its words. options: any other, by its name in Python (docs/options.md):
+        `folder=`, `env={"A": 1}`, `secrets=["TOKEN"]`, `mounts=["/data:/data:ro"]`, `max_hours=2.5`.
         On Slurm the options are those of `fab deploy --slurm`: `nodes=2`, `sbatch="--partition=a"`, `setup=[...]`.
         Raises UsageError, Refused (preflight), DeployError with every host that failed; nothing runs then.
         """
-        options = replace(
-            self._deploy_options(more),
-            script=script if isinstance(script, str) else shlex.join(script),
-            folder=str(folder),
-            image=image,
-            env=_environment(env or {}),
-            secret=tuple(secrets),
-            mount=tuple(mounts),
-            nproc=str(nproc),
-            run=run,
-            restarts=str(restarts),
-            resume=resume,
-            force=force,
-            detach=True,
-        )
+        text = script if isinstance(script, str) else shlex.join(script)
+        asked = replace(self._deploy_options(options), script=text, detach=True)
         if self._slurm:
-            return Run(self, self._submitted(options, show))
-        events = self._recorded(lambda console: deploy.deploy(options, console), show)
+            return Run(self, self._submitted(asked, show))
+        events = self._recorded(lambda console: deploy.deploy(asked, console), show)
         started = next(event for event in events if event.get("kind") == "started")
         return Run(self, started["run"])
 
@@ -191,17 +164,26 @@ class Cluster:
             raise UsageError("not for a run on Slurm", "Run has wait, follow, stop and fetch there")
         return Options(self._hosts, self._file, run)
 
-    def _deploy_options(self, more: Mapping[str, Any]) -> Options:
-        """Options of `fab deploy` by their names. Raises UsageError for one that there is not."""
-        table = {each.name: each for each in options_of("deploy") if not row_of(each).hidden}
-        known = table.keys() - (_OURS if self._slurm else _OURS | _NOT_ON_HOSTS)
-        known -= set() if self._slurm else {name for name in known if row_of(table[name]).slurm_alone}
-        given = {_ALSO_CALLED.get(name, name): value for name, value in more.items()}
-        if strange := sorted(given.keys() - known):
+    def _deploy_options(self, given: Mapping[str, Any]) -> Options:
+        """Options of `fab deploy` by their names in Python. Raises UsageError for one that there is not."""
+        known = {name: each for name, each in _IN_PYTHON.items() if self._slurm or not row_of(each).slurm_alone}
+        spelled = {each.name: each for each in known.values()} | known
+        if strange := sorted(given.keys() - spelled):
             where = " on Slurm" if self._slurm else ""
             raise UsageError(f"deploy() has no option {strange[0]}{where}", f"there are: {', '.join(sorted(known))}")
-        read = {name: _as_option(table[name].default, value) for name, value in given.items()}
+        read = {spelled[name].name: _as_option(spelled[name].default, value) for name, value in given.items()}
         return replace(Options() if self._slurm else self._options(), **read)
+
+
+def _signature() -> inspect.Signature:
+    """What `help(Cluster.deploy)` and a notebook show."""
+    *own, _ = inspect.signature(Cluster.deploy).parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    more = [inspect.Parameter(name, keyword, default=each.default) for name, each in _IN_PYTHON.items()]
+    return inspect.Signature([*own, *more], return_annotation="Run")
+
+
+setattr(Cluster.deploy, "__signature__", _signature())  # noqa: B010
 
 
 class Run:
@@ -333,6 +315,10 @@ class Run:
 
 def _as_option(usual: Any, value: Any) -> Any:
     """A value as `Options` has it: text, several texts, or a switch, as what it `usual`ly has is."""
+    if value is None:
+        return usual
+    if isinstance(value, Mapping):
+        return _environment(value)
     if isinstance(usual, tuple):
         return (str(value),) if isinstance(value, str | Path) else tuple(map(str, value))
     return bool(value) if isinstance(usual, bool) else str(value)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 from fabric import Connection
 
 from ..config import secrets
-from ..config.script import once_a_node
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE
 from ..core.program import FAB
 from ..hosts import deploy as hosts_deploy
@@ -16,7 +14,6 @@ from ..job.load import load_cluster, refuse_open_secrets, refuse_without_slurm
 from ..job.options import Options
 from ..job.secrets import secrets_of
 from ..report.console import Console
-from ..run import environment
 from . import renamed
 from . import slurm as on_slurm
 from .command import ALLOW, command
@@ -52,12 +49,9 @@ def deploy(context: Connection, options: Options) -> None:
         if options.slurm:
             return on_slurm.deploy(options, console)
         refuse_without_slurm(options)
-        asked = replace(options, script=once_a_node(options.each, options.script))
-        for variable, value in environment.asked_style(options.style, bool(asked.script)).items():
-            asked = replace(asked, style="", env=(*asked.env, f"{variable}={value}"))
-        _refuse_open_secrets(asked)  # before a refusal repeats the command line
+        _refuse_open_secrets(options)  # before a refusal repeats the command line
         renamed.refuse_names(sys.argv[1:], options.run, options.script, options.name)
-        return hosts_deploy.deploy(asked, console)
+        return hosts_deploy.deploy(options, console)
 
     end(context, console, work)
 

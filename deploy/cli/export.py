@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from ..core.names import asked_run
 from ..core.program import FAB
 from ..image.model import slug
 from ..job.again import pairs_of
-from ..job.load import environment_of
+from ..job.load import environment_of, gpus_of_each_node, read_text
 from ..job.options import Options
 from ..report.console import Console
 from ..run import environment, sbatch_options
@@ -56,7 +55,7 @@ def export(context: Connection, options: Options) -> None:
         own = {**own, **environment_of(options)}
         asked = asked_run("--run", options.run)
         name = asked or _name(words)
-        count = _count("--nodes", options.nodes or "1")
+        count: int = read_text("nodes", options.nodes or "1")
         if options.to == "compose":
             _refuse_absent(words)
             _refuse_for_compose(options)
@@ -66,7 +65,7 @@ def export(context: Connection, options: Options) -> None:
             hint = f"{FAB} export --to sbatch --script train.py"
             raise UsageError(f"--to {options.to}: not one of {', '.join(_TO)}", hint)
         refuse_container(options.container, options.image)
-        gpus = _count("--gpus", options.gpus) if options.gpus else 0
+        gpus = gpus_of_each_node(options)
         sbatch = _sbatch_options(options.slurm, gpus, words)
         inside = ("python3", "-P", "-m", "trainer.node.agent", *words)
         typed = (f"{flag}={text}" for flag, text in pairs_of(options, ("script", "each", "args")))
@@ -113,12 +112,6 @@ def _refuse_absent(words: Sequence[str]) -> None:
     path = file_of(words[1:]) if words[:1] == ("--script",) else ""
     if path and not Path(path).is_file():
         refuse_missing(path, Path(), "type the command in the job's folder, where the script is")
-
-
-def _count(name: str, text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
-        raise UsageError(f"{name} {text}: not a number from 1", f"{name} 2")
-    return int(text)
 
 
 def _refuse_for_compose(options: Options) -> None:

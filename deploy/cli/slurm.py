@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,9 @@ from ..job.cluster import Cluster
 from ..job.load import (
     environment_of,
     folder_to_send,
+    gpus_of_each_node,
     read_command,
+    read_text,
     refuse_on_slurm,
     refuse_open_secrets,
     script_words,
@@ -56,7 +57,7 @@ def deploy(options: Options, console: Console) -> int:
         console.note(note)
     if resumed and (other := resumable.other_than(resumed.run_dir, command.words, folder)):
         console.warn(other)
-    nodes = _count("--nodes", options.nodes or str(command.nodes or 1))
+    nodes: int = read_text("nodes", options.nodes or str(command.nodes or 1))
     command.refuse_nodes(nodes, f"--nodes {command.nodes}")
     cluster = Cluster((), Job(include=options.include, folder_limit=value_of(options, "folder_limit")))
     sent = folder_to_send(plain, cluster) if folder else None
@@ -71,7 +72,7 @@ def deploy(options: Options, console: Console) -> int:
         ("python3", "-P", "-m", "trainer.node.agent", *words),
         ("muster", "agent", *typed),
         own,
-        _gpus(options.gpus),
+        gpus_of_each_node(options),
         sbatch_options.words_of("--sbatch", options.sbatch),
         options.setup,
         options.container,
@@ -122,17 +123,3 @@ def of_run(hosts: str, cluster: str, run: str) -> Known | None:
 def _variables(options: Options) -> dict[str, str]:
     own = {"MUSTER_SEPARATE": "1"} if options.separate else {}
     return {**own, "MUSTER_OBSERVE": "0"} if options.no_observe else own
-
-
-def _gpus(text: str) -> int:
-    if text in ("", "auto"):
-        return 0
-    if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
-        raise UsageError(f"--gpus {text}: with --slurm a number of GPUs of each node", "--gpus 8")
-    return int(text)
-
-
-def _count(name: str, text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
-        raise UsageError(f"{name} {text}: not a number from 1", f"{name} 2")
-    return int(text)

@@ -95,6 +95,12 @@ def whole(least: int, most: int) -> Callable[[Any], int | None]:
     return lambda value: value if type(value) is int and least <= value <= most else None
 
 
+def digits(least: int, most: int) -> Callable[[str], int | None]:
+    """A whole number within bounds, as it is typed: in ASCII digits, at most as many as the largest has."""
+    read = whole(least, most)
+    return lambda text: read(int(text)) if re.fullmatch(r"[0-9]+", text) and len(text) <= len(str(most)) else None
+
+
 def whole_text(least: int, most: int) -> Callable[[Any], str | None]:
     """A whole number within bounds, as it would be typed."""
     read = whole(least, most)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config import script_file
 from ..config import secrets as secret_settings
-from ..config.script import ScriptCommand
+from ..config.script import ScriptCommand, once_a_node
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, asked_run, node_of
 from ..core.program import FAB
@@ -140,6 +140,9 @@ def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCom
 
     Raises UsageError, and says what is not used of the command, and what is another one than before.
     """
+    options = replace(options, script=once_a_node(options.each, options.script))
+    for variable, value in environment.asked_style(options.style, bool(options.script)).items():
+        options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
     if not (options.script or options.args or options.resume):
         script_file.refuse_no_script(options.folder)
     options, script_run = resume.script_run(options)

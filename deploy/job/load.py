@@ -69,11 +69,12 @@ def containers_alone(options: Options) -> Cluster:
 def fill_from_file(options: Options) -> Options:
     """The options with those of cluster.toml that count as typed (`Key.typed`), where no flag says them.
 
-    --script, --args and --resume each say what to run. Raises UsageError for an error in the file.
+    --script, --each, --args and --resume each say what to run. Raises UsageError for an error in the file.
     """
     job = find_cluster(options.hosts, options.cluster).job
-    if options.script or options.args or options.resume:
-        job = replace(job, script="", args="", restarts=job.restarts if options.script or options.resume else "")
+    script = options.script or options.each
+    if script or options.args or options.resume:
+        job = replace(job, script="", args="", restarts=job.restarts if script or options.resume else "")
     elif not job.script:
         job = replace(job, restarts="")
     filled: dict[str, Any] = {}
@@ -186,6 +187,17 @@ def read_text(name: str, text: str) -> Any:
     return value
 
 
+def gpus_of_each_node(options: Options) -> int:
+    """How many GPUs Slurm gives each node; 0: what its own options say. Raises UsageError for which ones, and for 0."""
+    asked = value_of(options, "gpus")
+    if asked in (None, "auto"):
+        return 0
+    if not isinstance(asked, int) or asked < 1:
+        flag = flag_of("gpus")
+        raise UsageError(f"{flag} {options.gpus}: Slurm takes how many GPUs each node has", f"{flag} 8")
+    return asked
+
+
 def environment_of(options: Options) -> dict[str, str]:
     """The variables of --env, each `NAME=VALUE`. Raises UsageError for other text and for names that the plan sets."""
     environment = {}
@@ -215,19 +227,14 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
     like a secret's (the shell may have expanded `$HF_TOKEN`).
     """
     suspects = {name: value for name, value in os.environ.items() if secrets.SOUNDS.search(name)}
-    public = {
-        "--script": options.script,
-        "--run": options.run,
-        "--args": options.args,
-        "--on-end": options.on_end,
-        "--env": "\n".join(options.env),
-    }
+    public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end")}
+    public["env"] = "\n".join(options.env)
     refuse_named_like_secrets(environment_of(options), "--env")
     for name, value in {**suspects, **known}.items():
         for option, text in public.items():
             if len(value) >= SECRET_LEAST and value in text:
                 raise UsageError(
-                    f"{option} contains the value of {name}, and everybody on the hosts could read it",
+                    f"{flag_of(option)} contains the value of {name}, and everybody on the hosts could read it",
                     f"leave it out and add --secret {name}: the script then has it in its environment",
                 )
 

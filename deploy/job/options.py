@@ -46,6 +46,7 @@ class Options:
             "--delete takes none by itself)",
             "attach exec fetch logs port shell status stop": _RECORDED,
         },
+        python=None,
     )
     cluster: str = option(
         "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
@@ -59,6 +60,7 @@ class Options:
             "runs": "list the runs on the hosts of this cluster.toml (default: this checkout's)",
             "down": "clean up the hosts of this cluster.toml (default: this machine)",
         },
+        python=None,
     )
     run: str = option(
         "the run's id (default: date, time and the script's name)",
@@ -88,12 +90,16 @@ class Options:
         "deploy",
         again=False,
         of={"export": 'more options of sbatch: "--partition=a100 --cpus-per-task=64" (default: none)'},
+        python=None,
     )
     nodes: str = option(
         "with --slurm: how many nodes (default: 1)",
         "deploy",
         slurm_alone=True,
         of={"export": "how many hosts (default: 1)"},
+        read=values.digits(1, 99999),
+        refusal="not a number from 1",
+        hint="--nodes 2",
     )
     sbatch: str = option(
         'with --slurm: more options of sbatch: "--partition=a100 --cpus-per-task=64" (default: none)',
@@ -128,6 +134,7 @@ class Options:
         again=False,
         of={"up": _SCRIPT + "(default: in Muster's checkout its own trainer, which --args asks for elsewhere)"},
         key=Key("script", values.line, 'a command of one line: "train.py --lr 3e-4"', FREE, typed=True),
+        python=None,
     )
     each: str = option(
         "a command that runs once on each node and starts its ranks itself, as mp.spawn does, with {node_rank}, "
@@ -141,6 +148,7 @@ class Options:
         again=False,
         of={"up": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)'},
         key=Key("args", values.line, "options of Muster's own trainer, in one string", FREE, typed=True),
+        python="arguments",
     )
     folder: str = option(
         "the folder to send (default: this folder with --script, else none)",
@@ -197,6 +205,9 @@ class Options:
         "because only a script that finds its own checkpoint continues)",
         "deploy up agent export",
         key=Key("restarts", values.whole_text(0, 9999), "a number from 0 to 9999", FREE, typed=True),
+        read=values.digits(0, 9999),
+        refusal="not a number from 0 to 9999",
+        hint="{command} ... --restarts 3",
     )
     gpus: str = option(
         "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one "
@@ -289,6 +300,7 @@ class Options:
             relative=True,
             secret=True,
         ),
+        python="secrets",
     )
     mount: tuple[str, ...] = option(
         "a folder of the hosts for the ranks: /source:/target, with :ro, or with :create to make it where it is "
@@ -300,6 +312,7 @@ class Options:
         refusal=f"not {values.MOUNT}",
         hint="--mount /data:/data:ro, and --mount again for another",
         key=Key("mounts", values.mount, values.MOUNT),
+        python="mounts",
     )
     keep: tuple[str, ...] = option(
         "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: "
@@ -337,6 +350,7 @@ class Options:
             exists="file",
             alone=True,
         ),
+        python="env_files",
     )
     secret_file: tuple[str, ...] = option(
         _SECRET_FILE,
@@ -344,6 +358,7 @@ class Options:
         (),
         slurm="put it on the cluster, for you alone to read; a job reads your home",
         of={"up": _SECRET_FILE + "; only in containers"},
+        python="secret_files",
     )
     overlay: bool = option(
         "make an encrypted network for this run, if none connects all hosts: over one UDP port, and through a third "
@@ -398,13 +413,14 @@ class Options:
             "(default: start a new run)"
         },
     )
-    detach: bool = option("return once the run has started", "deploy", False, again=False)
+    detach: bool = option("return once the run has started", "deploy", False, again=False, python=None)
     dry_run: bool = option(
         "print what each host would do, and do nothing",
         "deploy drill join leave",
         False,
         again=False,
         of={"bootstrap": "print the commands, and do nothing", "push": "say what would be sent, and send nothing"},
+        python=None,
     )
     force: bool = option(
         "start although preflight refuses; the run's record says what was ignored",
@@ -436,6 +452,7 @@ class Options:
             "runs": "write one JSON object a run",
             "up": "write events and the result as JSON lines to standard output",
         },
+        python=None,
     )
     # Keys of cluster.toml alone: no command has them.
     shm_size: str = option(
@@ -461,7 +478,7 @@ class Options:
             "{} owns the run's processes on the hosts",
         ),
     )
-    name: str = option("refused: --run names the run", "deploy", again=False, hidden=True)
+    name: str = option("refused: --run names the run", "deploy", again=False, hidden=True, python=None)
     ground: str = option("refused: --backend says where the nodes run", "up preflight", again=False, hidden=True)
 
 

@@ -46,6 +46,8 @@ class Row:
     # By command, what it means there. Other commands do not have it.
     helps: Mapping[str, str]
     key: Key | None = None
+    # Its name in Python, where that is another; None: Python says it in another way (api.py).
+    python: str | None = ""
     # What does the same on Slurm, where a run cannot have it; empty: it can.
     slurm: str = ""
     # Only a run on Slurm has it.

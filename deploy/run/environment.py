@@ -18,6 +18,7 @@ from ..core.errors import UsageError
 from ..core.near import near
 from ..core.program import COMMAND, FAB, MAKE, option
 from ..core.text import several
+from ..job.load import read_text
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
@@ -300,9 +301,8 @@ def asked_restarts(text: str, script: bool) -> int | None:
     if not script:
         hint = "Muster's own trainer starts again from its newest checkpoint"
         raise UsageError(f"--restarts {text}: there is no script", hint)
-    if not re.fullmatch(r"[0-9]{1,4}", text):
-        raise UsageError(f"--restarts {text}: not a number from 0 to 9999", f"{FAB} {COMMAND} ... --restarts 3")
-    return int(text)
+    number: int = read_text("restarts", text)
+    return number
 
 
 def asked_style(text: str, script: bool) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 import threading
@@ -103,11 +104,21 @@ def test_every_option_of_a_deploy_can_be_given_and_none_that_is_the_apis_own():
     cluster = api.Cluster("a")
     read = cluster._deploy_options
     assert read({"keep": ["/data"], "no_observe": True}) == Options("a", keep=("/data",), no_observe=True)
+    every = {"folder": Path("x"), "env": {"A": 1}, "secrets": ["S"], "mounts": ["/a:/a"], "nproc": 2, "force": True}
+    as_typed = {"folder": "x", "env": ("A=1",), "secret": ("S",), "mount": ("/a:/a",), "nproc": "2", "force": True}
+    assert read(every) == Options("a", **as_typed)
+    assert read({"each": "spawn.py", "style": "mpi", "env": None}) == Options("a", each="spawn.py", style="mpi")
     assert read({"keep": "/data", "gpus": 2}) == Options("a", keep=("/data",), gpus="2")
     assert read({"env_files": ".env"}) == read({"env_file": [".env"]}), "as it was called before"
-    for name in ("dry_run", "nodes", "name", "no_such"):
+    for name in ("dry_run", "nodes", "name", "hosts", "script", "no_such"):
         with pytest.raises(api.UsageError, match=f"deploy\\(\\) has no option {name}"):
             read({name: True})
+
+
+def test_a_notebook_shows_the_options_of_a_deploy():
+    shown = inspect.signature(api.Cluster.deploy).parameters
+    assert {"script", "show", "folder", "secrets", "max_hours", "nodes"} <= set(shown)
+    assert not {"hosts", "detach", "secret", "options"} & set(shown)
 
 
 def test_whoever_stops_reading_a_stream_ends_its_work():

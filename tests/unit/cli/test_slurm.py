@@ -7,7 +7,7 @@ import pytest
 
 from deploy.cli import slurm
 from deploy.core.errors import UsageError
-from deploy.job.load import refuse_without_slurm
+from deploy.job.load import gpus_of_each_node, refuse_without_slurm
 from deploy.job.options import Options
 from deploy.run import folders, record
 from deploy.slurm import known
@@ -88,5 +88,5 @@ def test_a_record_that_somebody_else_wrote_names_no_login_node():
 
 @pytest.mark.parametrize("text", ["0,3", "-1", "0", "two"])
 def test_gpus_of_a_job_are_a_number(text):
-    with pytest.raises(UsageError):
-        slurm._gpus(text)
+    with pytest.raises(UsageError, match="--gpus"):
+        gpus_of_each_node(Options(gpus=text))

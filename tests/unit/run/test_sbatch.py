@@ -6,8 +6,8 @@ import pytest
 from invoke.exceptions import Exit
 
 from deploy.cli import export
-from deploy.cli.export import _count
 from deploy.core.errors import UsageError
+from deploy.job.load import read_text
 from deploy.run import environment, sbatch_options
 from deploy.run.compose_file import SENT_AT, compose_file
 from deploy.run.sbatch import SlurmJob, batch_script
@@ -127,5 +127,5 @@ def test_compose_gives_each_node_what_the_contract_promises():
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1e9", ""])
 def test_a_number_that_is_none_is_refused(text):
-    with pytest.raises(UsageError):
-        _count("--nodes", text)
+    with pytest.raises(UsageError, match=f"--nodes {text}: not a number from 1"):
+        read_text("nodes", text)
