@@ -14,12 +14,11 @@ from fabric import Connection
 from ..config.script import PER_NODE
 from ..config.script_file import file_of, refuse_missing
 from ..core.errors import DONE, USAGE, UsageError
-from ..core.names import asked_run
 from ..core.program import FAB
 from ..image.model import slug
 from ..job.again import pairs_of
-from ..job.load import environment_of, gpus_of_each_node, read_text
-from ..job.options import Options
+from ..job.load import environment_of, gpus_of_each_node, read_run, read_text
+from ..job.options import Options, flag_of
 from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.compose_file import compose_file
@@ -53,7 +52,7 @@ def export(context: Connection, options: Options) -> None:
     def work() -> int:
         words, own = planned(replace(options, run=""))
         own = {**own, **environment_of(options)}
-        asked = asked_run("--run", options.run)
+        asked = read_run(options.run)
         name = asked or _name(words)
         count: int = read_text("nodes", options.nodes or "1")
         if options.to == "compose":
@@ -84,7 +83,7 @@ def export(context: Connection, options: Options) -> None:
             made_by=shlex.join([FAB, *sys.argv[1:]]),
         )
         print(batch_script(job), end="")
-        if few := sbatch_options.note_of_cpus("--slurm", sbatch):
+        if few := sbatch_options.note_of_cpus(flag_of("slurm"), sbatch):
             console.note(few)
         return DONE
 
@@ -93,15 +92,15 @@ def export(context: Connection, options: Options) -> None:
 
 def _name(words: Sequence[str]) -> str:
     """The script's name, for a job; Muster's own trainer has no script."""
-    if words[:1] != ("--script",):
+    if words[:1] != (environment.SCRIPT,):
         return _TRAINER
     return slug(environment.script_name([word for word in words[1:] if word != PER_NODE]))
 
 
 def _sbatch_options(slurm: str, gpus: int, words: Sequence[str]) -> tuple[str, ...]:
     """The words of --slurm. Raises UsageError for what sbatch would not take, and for a script that is not there."""
-    options = sbatch_options.words_of("--slurm", slurm)
-    sbatch_options.refuse("--slurm", options, gpus)
+    options = sbatch_options.words_of(flag_of("slurm"), slurm)
+    sbatch_options.refuse(flag_of("slurm"), options, gpus)
     if not sbatch_options.names_of(options) & {"--chdir", "-D"}:  # else the job is in another folder
         _refuse_absent(words)
     return options
@@ -109,7 +108,7 @@ def _sbatch_options(slurm: str, gpus: int, words: Sequence[str]) -> tuple[str, .
 
 def _refuse_absent(words: Sequence[str]) -> None:
     """Raise UsageError for a script that this folder lacks: it is the job's folder too."""
-    path = file_of(words[1:]) if words[:1] == ("--script",) else ""
+    path = file_of(words[1:]) if words[:1] == (environment.SCRIPT,) else ""
     if path and not Path(path).is_file():
         refuse_missing(path, Path(), "type the command in the job's folder, where the script is")
 

@@ -11,9 +11,9 @@ from invoke.exceptions import Exit
 
 from ..config.script import once_a_node
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
-from ..core.names import asked_run
 from ..core.program import FAB
 from ..hosts import recorded
+from ..job.load import read_run
 from ..job.options import Options
 from ..local import delete as local_delete
 from ..local import up as launch
@@ -81,7 +81,7 @@ def down(context: Connection, options: Options, delete: bool = False) -> None:
         if delete:
             local_delete.delete(options.run, console)
         else:
-            launch.stop_all(console, asked_run("--run", options.run))
+            launch.stop_all(console, read_run(options.run))
         return DONE
 
     _end(console, work)

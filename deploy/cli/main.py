@@ -22,6 +22,7 @@ from invoke.terminals import pty_size
 
 from ..core.errors import UsageError
 from ..core.program import FAB
+from ..job.options import flag_of
 from ..report.console import Console
 from . import typos
 from .command import Command
@@ -154,11 +155,12 @@ def with_script(words: Sequence[str]) -> list[str]:
         if options and options[0] not in _MODULES and not options[0].startswith("-"):
             raise typos.no_command(options[0], _MODULES, words)
         raise UsageError("only `deploy`, `up`, `agent` and `export` accept a script after --", _EXAMPLE)
-    if any(word == "--script" or word.startswith("--script=") for word in options):
-        raise UsageError("two scripts: one after --, one with --script", f"give one of them: {_EXAMPLE}")
+    script_option = flag_of("script")
+    if any(word.partition("=")[0] == script_option for word in options):
+        raise UsageError(f"two scripts: one after --, one with {script_option}", f"give one of them: {_EXAMPLE}")
     if not script or script == ["-m"]:
         raise UsageError("no script after --", _EXAMPLE)
-    return [*options, f"--script={shlex.join(script)}"]
+    return [*options, f"{script_option}={shlex.join(script)}"]
 
 
 def refusing(program: Program) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from ..config.script import once_a_node, read
 from ..config.script_file import refuse_no_script
 from ..core.errors import UsageError
-from ..core.names import RunId, asked_run
-from ..job.load import read_text, value_of
+from ..core.names import RunId
+from ..job.load import read_run, read_text, value_of
 from ..job.options import Options
 from ..run import environment, record
 
@@ -32,6 +32,6 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
     own |= {environment.BARE_RANK: "1"} if asked.bare and not options.nproc else {}
     own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}
     own |= {environment.MAX_HOURS: hours} if (hours := value_of(options, "max_hours")) else {}
-    if run_id := RunId(asked_run("--run", options.run)):
+    if run_id := RunId(read_run(options.run)):
         own |= {environment.RUN_DIR: str(record.path_of(run_id)), environment.RUN_ID: run_id}
-    return ("--script", *asked.words) if script else tuple(shlex.split(options.args)), own
+    return (environment.SCRIPT, *asked.words) if script else tuple(shlex.split(options.args)), own

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ..config.script import once_a_node, read
 from ..core.errors import UsageError
-from ..core.names import asked_run
 from ..hosts import push as deploy_push
 from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
@@ -25,9 +24,8 @@ from ..job.load import (
     script_words,
     value_of,
 )
-from ..job.options import Job, Options
+from ..job.options import Job, Options, flag_of
 from ..report.console import Console
-from ..report.script_lines import shown_ranks
 from ..run import environment, resumable, sbatch_options
 from ..run.resumable import Asked
 from ..slurm import deploy as slurm_deploy
@@ -73,7 +71,7 @@ def deploy(options: Options, console: Console) -> int:
         ("muster", "agent", *typed),
         own,
         gpus_of_each_node(options),
-        sbatch_options.words_of("--sbatch", options.sbatch),
+        sbatch_options.words_of(flag_of("sbatch"), options.sbatch),
         options.setup,
         options.container,
         options.image,
@@ -82,15 +80,10 @@ def deploy(options: Options, console: Console) -> int:
         again(options),
     )
     plan.check(request)
-    if few := sbatch_options.note_of_cpus("--sbatch", request.sbatch):
+    if few := sbatch_options.note_of_cpus(flag_of("sbatch"), request.sbatch):
         console.note(few)
-    ranks = shown_ranks(options.rank)
     script = tuple(word for word in words[1:]) if asked.script else words
-    name = asked_run("--run", options.run)
-    return slurm_deploy.deploy(
-        Order(request, sent, choice), name, script, bool(asked.script), ranks, console, options.detach,
-        options.dry_run, resumed,
-    )  # fmt: skip
+    return slurm_deploy.deploy(Order(request, sent, choice), options, script, bool(asked.script), console, resumed)
 
 
 def again(options: Options) -> str:

@@ -10,10 +10,12 @@ from collections.abc import Collection, Sequence
 from ..core.errors import UsageError
 from ..core.near import near
 from ..core.program import FAB
+from ..job.options import flag_of
 
 _UNKNOWN = re.compile(r"No idea what (?P<word>.+) is!", re.DOTALL)
 _SCRIPT = re.compile(r".*\.(?:py|sh)|python3?|torchrun|accelerate|deepspeed")
 _WITH_SCRIPT = ("deploy", "up")
+_ENV, _RUN, _HOSTS = flag_of("env"), flag_of("run"), flag_of("hosts")
 # What other programs call our commands.
 _ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "train"), "up"),
@@ -25,7 +27,7 @@ _ELSEWHERE = {
     **{"ssh": "shell", "rm": "down", "pull": "fetch", "nvidia-smi": "gpus"},
 }
 # A run as people name it.
-_RUN = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
+_RUN_ID = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
 
 
 def refusal(
@@ -41,8 +43,8 @@ def refusal(
     word = _bare(match["word"])
     before = typed[typed.index(word) - 1] if word in typed[1:] else ""
     name, equals, value = word.partition("=")
-    if (task, name) == ("up", "--env"):
-        return UsageError("up has no option --env", f"the script has this shell's variables: {_in_front(typed)}")
+    if (task, name) == ("up", _ENV):
+        return UsageError(f"up has no option {_ENV}", f"the script has this shell's variables: {_in_front(typed)}")
     if name.startswith("-"):
         of_script = "--" in typed and word in typed and task in _WITH_SCRIPT
         meant = near(name, options, 0.85 if of_script else 0.7)
@@ -73,10 +75,10 @@ def _placed(word: str, task: str, options: Collection[str], typed: Sequence[str]
     head, tail = list(typed[:at]), list(typed[at + 1 :])
     if task == "exec":
         return shlex.join([FAB, *head, "--", word, *tail])
-    if "--run" in options and _RUN.fullmatch(word):
-        return shlex.join([FAB, *head, "--run", word, *tail])
-    if "--hosts" in options and "--hosts" not in typed and at < len(typed):
-        return f"{shlex.join([FAB, *head, '--hosts', word, *tail])}; or {FAB} --help {task}"
+    if _RUN in options and _RUN_ID.fullmatch(word):
+        return shlex.join([FAB, *head, _RUN, word, *tail])
+    if _HOSTS in options and _HOSTS not in typed and at < len(typed):
+        return f"{shlex.join([FAB, *head, _HOSTS, word, *tail])}; or {FAB} --help {task}"
     return f"{FAB} --help {task}"
 
 
@@ -93,7 +95,7 @@ def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> str:
 
 def _in_front(typed: Sequence[str]) -> str:
     """`up --env NAME=VALUE` as a shell has it. The value may be a secret, and is not repeated."""
-    at = next(at for at, word in enumerate(typed) if word.partition("=")[0] == "--env")
+    at = next(at for at, word in enumerate(typed) if word.partition("=")[0] == _ENV)
     own = typed[at].partition("=")[2]
     name = (own or "".join(typed[at + 1 : at + 2])).partition("=")[0]
     rest = [*typed[:at], *typed[at + (1 if own else 2) :]]

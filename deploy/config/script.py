@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from ..core import plain_file, text
 from ..core.errors import UsageError
@@ -164,9 +164,9 @@ def as_given(words: Sequence[str], bare: bool) -> list[str]:
     return [*["python"] * (bare and words[:1] not in ([PER_NODE], (PER_NODE,))), *words]
 
 
-def as_option(words: list[str]) -> list[str]:
-    """The option that gives a read command again: --each where it runs once a node, else --script."""
-    return ["--each" if words[:1] == [PER_NODE] else "--script", as_typed(words)]
+def as_option(words: list[str]) -> dict[str, Any]:
+    """The option that gives a read command again, by its name: `each` where it runs once a node, else `script`."""
+    return {"each" if words[:1] == [PER_NODE] else "script": as_typed(words)}
 
 
 def as_typed(words: list[str]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DETACHED, DONE
-from ..core.names import RunId, asked_run, node_of
+from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.results import Results, all_faults
 from ..core.text import several
@@ -24,7 +24,7 @@ from ..host import lock as host_lock
 from ..host.facts import Container
 from ..image import named_paths
 from ..image.credentials import Choice
-from ..job.load import load_cluster
+from ..job.load import load_cluster, read_run
 from ..job.options import Options
 from ..job.secrets import secrets_of
 from ..report import ending
@@ -92,7 +92,7 @@ def down(options: Options, console: Console) -> int:
 
     Run folders stay. Runs of other users of the hosts are named and left alone.
     """
-    run = asked_run("--run", options.run)
+    run = read_run(options.run)
     with open_all(load_cluster(options).hosts) as opened:
         sessions = list(opened.values.values())
         removed = host_nodes.remove(sessions, run)
@@ -196,7 +196,7 @@ def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str
 
 def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, dict[str, Container], list[str]]:
     """The chosen run, its containers by host, and the hosts that do not answer where its nodes go on without some."""
-    wanted, sessions = asked_run("--run", run), list(opened.values.values())
+    wanted, sessions = read_run(run), list(opened.values.values())
     answers = observe.containers(sessions)
     containers = answers.values
     runs = plan.runs_of(containers)

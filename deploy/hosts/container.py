@@ -23,7 +23,8 @@ from ..core.program import FAB
 from ..host import commands
 from ..host.facts import Gpu, HostFacts, Route
 from ..image.model import TRAINER_HOME, WORKSPACE
-from ..job.options import Job
+from ..job.again import command_of, words_of
+from ..job.options import Job, Options
 from ..run import environment
 from .docker_run import DockerRun
 
@@ -80,7 +81,7 @@ class Work:
     @property
     def command(self) -> tuple[str, ...]:
         """The arguments of the container's Python. -P keeps a user's folder called `trainer` from hiding ours."""
-        rest = ("--script", *self.script) if self.script else self.arguments
+        rest = (environment.SCRIPT, *self.script) if self.script else self.arguments
         return ("-P", "-m", "trainer.node.agent", *rest)
 
 
@@ -195,8 +196,9 @@ def resume_command(run_id: str, where: str = "", again: str = "") -> str:
 
     A variable has one line: where the options have more, they are left out.
     """
-    whole = " ".join(filter(None, (FAB, "deploy", where, "--resume", run_id, again)))
-    return whole if whole.isprintable() else f"{FAB} deploy --resume {run_id}"
+    resume = Options(resume=run_id)
+    whole = " ".join(filter(None, (FAB, "deploy", where, *words_of(resume), again)))
+    return whole if whole.isprintable() else command_of("deploy", resume)
 
 
 def processes(facts: HostFacts, job: Job) -> int:

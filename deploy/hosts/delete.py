@@ -15,7 +15,7 @@ from ..core.text import amount, several
 from ..host import audit, commands
 from ..host import lock as host_lock
 from ..job.load import load_cluster
-from ..job.options import Options
+from ..job.options import Options, flag_of
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
 from . import nodes, observe
@@ -37,7 +37,7 @@ def delete(options: Options, console: Console) -> int:
     Raises DeployError, before it changes anything, if a host does not answer or the run still runs on one; afterwards
     with every host that failed.
     """
-    run = asked("--run", options.run, run_id)
+    run = asked(flag_of("run"), options.run, run_id)
     with open_all(load_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
         # A deploy holds the same locks until its nodes run.

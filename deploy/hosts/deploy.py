@@ -17,7 +17,7 @@ from ..config import script_file
 from ..config import secrets as secret_settings
 from ..config.script import ScriptCommand, once_a_node
 from ..core.errors import DONE, UsageError
-from ..core.names import RunId, asked_run, node_of
+from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.text import duration
 from ..host import run_user
@@ -36,6 +36,7 @@ from ..job.load import (
     folder_to_send,
     load_cluster,
     read_command,
+    read_run,
     refuse_open_secrets,
     script_words,
     trainer_words,
@@ -76,7 +77,7 @@ def deploy(options: Options, console: Console, own: bool = False) -> int:
         deploy_push.refuse_mixed(cluster)
         work, folder = replace(_work(options, cluster), bare=command.bare), folder_to_send(options, cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
-        name = asked_run("--run", options.run)
+        name = read_run(options.run)
         first, choice = next(iter(work.script), "-"), choice_of(cluster)
         look = FolderLook(folder, choice) if folder else None
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import DeployError
-from ..core.names import RunId, asked_run
+from ..core.names import RunId
 from ..core.results import all_faults
 from ..host import gather
 from ..job.cluster import Cluster
+from ..job.load import read_run
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
@@ -26,7 +27,7 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
     Raises DeployError with every host that failed, after it has merged what the others sent, and what the failed ones
     sent before they failed.
     """
-    asked_for = asked_run("--run", run_option)
+    asked_for = read_run(run_option)
     with open_all(cluster.hosts) as opened:
         sessions = list(opened.values.values())
         answers = observe.facts(sessions)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..core.errors import DeployError, UsageError
 from ..core.program import FAB
 from ..host.facts import HostFacts
+from ..job.options import flag_of
 from ..run import environment
 from .container import NodeContainer, Work
 
@@ -30,10 +31,10 @@ def choose_ports(facts: Sequence[HostFacts]) -> tuple[int, ...]:
 
 def refuse(least: int, on_end: str, waits: bool) -> None:
     """Raise UsageError for options that cannot be combined with --min-nodes (`least`)."""
-    for option, given in (("--wait", waits), ("--on-end", bool(on_end))):
+    for option, given in (("wait", waits), ("on_end", bool(on_end))):
         if least and given:
             raise UsageError(
-                f"--min-nodes {least} with {option}: Muster cannot do both yet", "leave out one of the two"
+                f"--min-nodes {least} with {flag_of(option)}: Muster cannot do both yet", "leave out one of the two"
             )
 
 

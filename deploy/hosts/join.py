@@ -14,13 +14,13 @@ from ..core import fields
 from ..core.errors import DONE, BadAnswer, DeployError, UsageError
 from ..core.facts import ended_how
 from ..core.fields import document, record, scalar, whole
-from ..core.names import RunId, asked_run
+from ..core.names import RunId
 from ..core.program import FAB
 from ..core.text import in_seconds
 from ..host import audit, commands
 from ..host.facts import Container
 from ..host.gpus import parse_claims
-from ..job.load import load_cluster
+from ..job.load import load_cluster, read_run
 from ..job.options import Options
 from ..report.console import Console
 from ..run import record as record_of_run
@@ -96,7 +96,7 @@ def refuse_answer(run: str, host: str, answer: str) -> None:
 
 def _chosen(run: str, sessions: Sequence[Session]) -> tuple[RunId, Mapping[str, Container]]:
     """The run that is meant, and its containers by host: none on a host that is new to it."""
-    wanted, containers = asked_run("--run", run), observe.containers(sessions).all()
+    wanted, containers = read_run(run), observe.containers(sessions).all()
     runs = plan.runs_of(containers)
     plan.refuse_foreign(wanted, containers)
     if wanted not in runs and wanted and (record_of_run.path_of(RunId(wanted)) / "outcome.json").is_file():

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.facts import ended_how
 from ..core.fields import array, document, record, words
-from ..core.names import RunId, asked_run, node_name
+from ..core.names import RunId, node_name
 from ..core.program import FAB
 from ..core.text import in_seconds
 from ..host import audit, commands
 from ..host.facts import Container
-from ..job.load import load_cluster
+from ..job.load import load_cluster, read_run
 from ..job.options import Options
 from ..report.console import Console
 from ..ssh.session import Session, open_all
@@ -73,7 +73,7 @@ def refuse_unnamed(options: Options, task: str) -> None:
 
 def chosen(run: str, sessions: Sequence[Session]) -> tuple[RunId, Mapping[str, Container]]:
     """The run that is meant, and its containers by host. Raises DeployError if these hosts do not have it."""
-    wanted, containers = asked_run("--run", run), observe.containers(sessions).all()
+    wanted, containers = read_run(run), observe.containers(sessions).all()
     runs = plan.runs_of(containers)
     if wanted not in runs:
         plan.refuse_foreign(wanted, containers)

@@ -20,12 +20,13 @@ from ..core import docker_faults
 from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ..core.fields import digits
 from ..core.merge import Line, Merge
-from ..core.names import RunId, asked_run
+from ..core.names import RunId
 from ..core.printable import console_line, is_redrawn
 from ..host import commands
 from ..host import logs as host_logs
 from ..host.logs import ConsoleCount, HostLogs
 from ..job.cluster import Cluster
+from ..job.load import read_run
 from ..report.console import Console
 from ..ssh.session import Session, SshFault, on_all, open_all
 from . import recorded
@@ -58,7 +59,7 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     if choice.rank and not re.fullmatch(r"[0-9]{1,9}", choice.rank):
         raise UsageError(f"--rank {choice.rank}: not a number", "ranks are numbered from 0; all: every rank")
     refuse_pattern(choice.grep)
-    wanted = asked_run("--run", choice.run)
+    wanted = read_run(choice.run)
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
         hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()

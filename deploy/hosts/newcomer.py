@@ -28,7 +28,7 @@ from ..job.load import environment_of, folder_to_send, load_cluster, script_word
 from ..job.options import Options
 from ..report.console import Console
 from ..run import record as record_of_run
-from ..run.environment import PACKAGES, SENT_DIGEST, asked_restarts
+from ..run.environment import PACKAGES, SCRIPT, SENT_DIGEST, asked_restarts
 from ..ssh.session import Session, open_all
 from . import container, group, large_folder, nodes, observe, packages, plan, preflight, waits
 from . import push as deploy_push
@@ -46,7 +46,6 @@ from .places import Places
 from .preflight import ReachedHosts
 
 _BUSY = ("gpu-busy", "gpu-claimed", "memory-low")
-_SCRIPT = "--script"
 
 
 def join(run: RunId, host: Host, console: Console, dry_run: bool) -> Container:
@@ -60,7 +59,7 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> Container:
     options = replace(again(known.get("again", "")), hosts=hosts, cluster=cluster)
     words = known.get("arguments")
     if known.get("script") and words:
-        options, words = replace(options, script=shlex.join(words)), [_SCRIPT, *words]
+        options, words = replace(options, script=shlex.join(words)), [SCRIPT, *words]
     with open_all(load_cluster(options).hosts) as opened:
         reached = list(opened.values.values())
         facts = observe.facts(reached)

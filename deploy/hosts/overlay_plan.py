@@ -18,7 +18,7 @@ from ..core.results import Results
 from ..host.facts import Address, HostFacts
 from ..host.networks import Networks
 from ..job.cluster import Cluster
-from ..job.options import Job
+from ..job.options import Job, flag_of
 from ..preflight.findings import listed
 from . import container
 from .container import NodeContainer, Work
@@ -73,9 +73,9 @@ def asked(cluster: Cluster, work: Work, waits: bool) -> Cluster:
     """
     if not cluster.job.overlay:
         return cluster
-    for option, given in (("--wait", waits), ("--on-end", bool(work.on_end)), ("--min-nodes", bool(work.least))):
+    for option, given in (("wait", waits), ("on_end", bool(work.on_end)), ("min_nodes", bool(work.least))):
         if given:
-            raise UsageError(f"--overlay with {option}: Muster cannot do both yet", "leave out one of the two")
+            raise UsageError(f"--overlay with {flag_of(option)}: Muster cannot do both yet", "leave out one of the two")
     if len(cluster.hosts) < 2:
         raise UsageError("--overlay: one host needs no network", "leave it out")
     if len(cluster.hosts) > _MOST_HOSTS:

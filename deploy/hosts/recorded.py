@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import UsageError
-from ..core.names import RunId, asked_run
+from ..core.names import RunId
 from ..core.program import FAB
+from ..job.load import read_run
 from ..job.options import Options
 from ..report.console import Console
 from ..run import folders, record
@@ -29,7 +30,7 @@ def filled(options: Options, console: Console) -> Options:
         if newest is None:
             raise UsageError(f"--run latest: no run in {folders.RUNS} was deployed to hosts", f"{FAB} runs lists them")
         options = replace(options, run=newest.name)
-    run_dir = record.path_of(RunId(asked_run("--run", options.run))) if options.run else newest
+    run_dir = record.path_of(RunId(read_run(options.run))) if options.run else newest
     own = record.own(run_dir) if run_dir else {}
     if run_dir and not run_dir.is_dir() and not _names_hosts(options):
         raise UsageError(f"{options.run}: no such run in {folders.RUNS}", f"{FAB} runs lists them; or --hosts a,b")
@@ -92,7 +93,7 @@ def _here(options: Options) -> Path:
     """The folder of the run that is meant: the latest of any backend, or the one that is named."""
     if options.run in ("", "latest"):
         return record.latest()
-    return record.path_of(RunId(asked_run("--run", options.run)))
+    return record.path_of(RunId(read_run(options.run)))
 
 
 def _refuse_slurm(run_dir: Path, options: Options) -> None:

@@ -17,14 +17,15 @@ from ..config import script as typed
 from ..config.inventory import hosts_of_flag
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
-from ..core.names import RunId, asked, asked_run, run_id, run_ids
+from ..core.names import RunId, asked, run_id, run_ids
 from ..core.program import FAB, SCRIPT
 from ..host import commands
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
-from ..job.again import read_again, words_again
+from ..job.again import command_of, read_again, words_again, words_of
 from ..job.cluster import Cluster, find_cluster
-from ..job.options import Job, Options
+from ..job.load import read_run
+from ..job.options import Job, Options, flag_of
 from ..run import folders, onward, record, resumable
 from ..run.causes import Cause
 from ..run.outcome import Result
@@ -69,7 +70,7 @@ def choose(
     """
     known = frozenset[RunId]().union(*(fact.runs for fact in facts.values()))
     if wanted != "latest":
-        refuse_going(run := asked("--resume", wanted, run_id), facts)
+        refuse_going(run := asked(flag_of("resume"), wanted, run_id), facts)
         if run not in known and not record.path_of(run).exists():
             resumable.refuse_unknown(run, folders.RUNS, _flag, known)
     checkpoints = on_all(sessions, _checkpoints).all()
@@ -126,10 +127,10 @@ def _script_run_dir(options: Options) -> Path | None:
     if options.resume == "latest":
         return _latest_recorded(options)
     if options.resume:
-        run_dir = record.path_of(asked("--resume", options.resume, run_id))
+        run_dir = record.path_of(asked(flag_of("resume"), options.resume, run_id))
         resumable.refuse_elsewhere(run_dir, record.HOSTS)
         return run_dir
-    run = asked_run("--run", options.run)
+    run = read_run(options.run)
     if not run or not options.script:
         return None
     run_dir = record.path_of(RunId(run))
@@ -245,8 +246,8 @@ def resume_fields(options: Options) -> dict[str, str]:
 
 def known_ahead(options: Options, cluster: Cluster) -> tuple[str, str]:
     """For Work: the words for the hosts, and the options, of the command that resumes the run on these hosts."""
-    where = ["--cluster", options.cluster] if options.cluster else ["--hosts", _listed(cluster)]
-    return shlex.join(where), resume_fields(options)["again"]
+    where = Options(cluster=options.cluster) if options.cluster else Options(_listed(cluster))
+    return shlex.join(words_of(where)), resume_fields(options)["again"]
 
 
 def _listed(cluster: Cluster) -> str:
@@ -281,10 +282,8 @@ def with_resume_hint(
     without = reachable and (copied or hosts[:1] == reachable[:1])
     left = reachable if without else hosts
     more = onward.options(own.get("again") or "", len(hosts), len(left))
-    where = f"--hosts {shlex.quote(','.join(left))}"
-    if own.get("cluster") and not lost:
-        where = f"--cluster {shlex.quote(own['cluster'])}"
-    command = " ".join(filter(None, [FAB, "deploy", where, "--resume", run_dir.name, more]))
+    where = Options(cluster=own["cluster"]) if own.get("cluster") and not lost else Options(",".join(left))
+    command = command_of("deploy", replace(where, resume=run_dir.name), more)
     result = replace(result, hosts_left=tuple(left) if lost else ())
     first = f"{result.hint}; " if result.hint and not its_own else ""
     if script:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 from ..core.errors import DONE, FAILED, DeployError, UsageError
-from ..core.names import asked_run
 from ..core.program import FAB
 from ..core.results import Results
 from ..host import commands
@@ -20,6 +19,7 @@ from ..host import status as host_status
 from ..host.gpus import Gpus
 from ..host.status import HostStatus
 from ..job.cluster import Cluster
+from ..job.load import read_run
 from ..report import tables
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
@@ -34,7 +34,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
 
     Raises UsageError for a run that no host has.
     """
-    run = asked_run("--run", run)
+    run = read_run(run)
     answers = _ask(cluster, commands.status(), host_status.parse)
     if _is_unknown(answers, run):
         return _tell_end(cluster, answers, run, console)

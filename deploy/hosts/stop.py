@@ -14,13 +14,13 @@ from typing import Any
 
 from ..core.errors import DONE, DeployError
 from ..core.facts import ended_how
-from ..core.names import RunId, asked_run
+from ..core.names import RunId
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import in_seconds
 from ..host import commands
 from ..host.facts import Container
-from ..job.load import load_cluster
+from ..job.load import load_cluster, read_run
 from ..job.options import Options
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
@@ -48,7 +48,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
     Hosts that do not answer get a warning; the others are stopped. Raises DeployError if nodes still run after
     PATIENCE_S, or if no host has the run.
     """
-    wanted = asked_run("--run", options.run)
+    wanted = read_run(options.run)
     with (
         Interrupts(console, "looking for the run", "the run continues") as interrupts,
         open_all(load_cluster(options).hosts) as opened,

@@ -12,13 +12,14 @@ from typing import Any
 from ..core.errors import DONE, FAILED, DeployError
 from ..core.facts import ended_how
 from ..core.fields import document
-from ..core.names import RunId, asked_run
+from ..core.names import RunId
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import in_seconds
 from ..host import commands
 from ..host.facts import Container
 from ..job.cluster import Cluster
+from ..job.load import read_run
 from ..report.console import Console
 from ..run import folders, follow, hang, record, slow
 from ..run.evidence import Evidence
@@ -34,7 +35,7 @@ _LAST_S, _LAST_BYTES = 60.0, 1 << 17
 
 def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> int:
     """Ask the nodes on all hosts. Returns 1 if one did not answer; the others are shown."""
-    wanted = asked_run("--run", run)
+    wanted = read_run(run)
     with open_all(cluster.hosts) as opened:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)

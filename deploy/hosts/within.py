@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..core.errors import DONE, FAILED, NOT_EXECUTABLE, NOT_FOUND, STOPPED, DeployError, UsageError
-from ..core.names import asked_run
 from ..core.printable import console_line
 from ..core.program import FAB
 from ..host import commands
 from ..host import logs as host_logs
 from ..job.cluster import Cluster
+from ..job.load import read_run
 from ..report.console import Console
 from ..ssh.session import Session, on_all, open_all
 from . import ended, recorded
@@ -77,7 +77,7 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     """The running nodes of the run that was asked for, or that of a rank, in the order of their places."""
     if rank and not rank.isdecimal():
         raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
-    wanted = asked_run("--run", run)
+    wanted = read_run(run)
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = opened.all()
         hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import fields
 from typing import Any
 
-from .options import Options, flag_of, row_of
+from ..core.program import FAB
+from .options import ROWS, Options, flag_of
 
 
-def pairs_of(options: Options, names: Collection[str]) -> list[tuple[str, str]]:
+def pairs_of(options: Options, names: Collection[str] = ROWS) -> list[tuple[str, str]]:
     """The flag and the text of each of these options that is given, in the table's order; a switch has no text."""
     pairs = []
-    for each in fields(Options):
-        value = getattr(options, each.name) if each.name in names else ""
+    for name in ROWS:
+        value = getattr(options, name) if name in names else ""
         texts = value if isinstance(value, tuple) else (value,)
-        pairs += [(flag_of(each.name), "" if text is True else text) for text in texts if text]
+        pairs += [(flag_of(name), "" if text is True else text) for text in texts if text]
     return pairs
 
 
-def words_again(options: Options, more: Collection[str] = ()) -> list[str]:
-    """The words with which a resume asks for the same again; `more`: options that it repeats besides."""
-    names = {each.name for each in fields(Options) if row_of(each).again} | {*more}
+def words_of(options: Options, names: Collection[str] = ROWS) -> list[str]:
+    """The words that give these options."""
     words: list[str] = []
     for flag, text in pairs_of(options, names):
         # A value that begins with a dash would be taken for an option.
         words += [f"{flag}={text}"] if text.startswith("-") else [flag, text] if text else [flag]
     return words
+
+
+def command_of(task: str, options: Options, more: str = "") -> str:
+    """The command line that gives a task these options; `more`: words behind them, quoted already."""
+    words = [*FAB.split(), task]
+    for flag, text in pairs_of(options):
+        between = "=" if text.startswith("-") else " " * bool(text)
+        words.append(f"{flag}{between}{shlex.quote(text) if text else ''}")
+    return " ".join(filter(None, [*words, more]))
+
+
+def words_again(options: Options, more: Collection[str] = ()) -> list[str]:
+    """The words with which a resume asks for the same again; `more`: options that it repeats besides."""
+    return words_of(options, {name for name, row in ROWS.items() if row.again} | {*more})
 
 
 def read_again(words: Sequence[str]) -> Options:

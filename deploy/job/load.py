@@ -19,6 +19,7 @@ from ..config.inventory import Host, hosts_of_flag
 from ..config.script import ScriptCommand
 from ..config.values import Mount
 from ..core.errors import UsageError
+from ..core.names import asked_run
 from ..core.near import near_file, near_path
 from ..core.program import COMMAND, FAB
 from .cluster import Cluster, find_cluster
@@ -99,7 +100,7 @@ def script_words(options: Options) -> tuple[str, ...]:
 
 def trainer_words(options: Options) -> tuple[str, ...]:
     """The words of --args. Raises UsageError as `script_words` does."""
-    return _words("--args", options.args)
+    return _words(flag_of("args"), options.args)
 
 
 def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
@@ -132,7 +133,7 @@ def _cluster_of(options: Options) -> Cluster:
         raise UsageError(f"--arbiter {options.arbiter}: one host is enough", f"--arbiter {asked[-1]}")
     cluster = find_cluster(",".join([*others, *asked]) if others else "", options.cluster)
     if lacking := sorted({*named} - {host.name for host in cluster.hosts}):
-        option = "--arbiter" if lacking[0] in arbiters else "--spare"
+        option = flag_of("arbiter" if lacking[0] in arbiters else "spare")
         raise UsageError(f"{option} {lacking[0]}: the file has no such host", "name it there, or give --hosts too")
     hosts = sorted(cluster.hosts, key=lambda host: (host.name in arbiters, host.name in spares))
     return Cluster(tuple(hosts), replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters)))
@@ -198,6 +199,11 @@ def gpus_of_each_node(options: Options) -> int:
     return asked
 
 
+def read_run(text: str) -> str:
+    """The run's id that --run has, or nothing. Raises UsageError."""
+    return asked_run(flag_of("run"), text)
+
+
 def environment_of(options: Options) -> dict[str, str]:
     """The variables of --env, each `NAME=VALUE`. Raises UsageError for other text and for names that the plan sets."""
     environment = {}
@@ -205,7 +211,7 @@ def environment_of(options: Options) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not values.VARIABLE.fullmatch(name):
             raise UsageError(f"--env {name if equals else text}: not NAME=VALUE", "--env LOG_LEVEL=debug --env A=1,B=2")
-        refuse_ours(name, "--env")
+        refuse_ours(name, flag_of("env"))
         if values.scalar(value) is None:
             raise UsageError(f"--env {name}: a variable cannot have several lines", "put it in a file")
         environment[name] = value
@@ -229,7 +235,7 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
     suspects = {name: value for name, value in os.environ.items() if secrets.SOUNDS.search(name)}
     public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end")}
     public["env"] = "\n".join(options.env)
-    refuse_named_like_secrets(environment_of(options), "--env")
+    refuse_named_like_secrets(environment_of(options), flag_of("env"))
     for name, value in {**suspects, **known}.items():
         for option, text in public.items():
             if len(value) >= SECRET_LEAST and value in text:

@@ -11,6 +11,7 @@ from ..core.names import asked, run_id
 from ..core.program import FAB, MAKE
 from ..core.text import amount, several
 from ..engine import client
+from ..job.options import flag_of
 from ..report.console import Console
 from ..run import folders, locks, record
 from ..run.folders import display_path
@@ -24,7 +25,7 @@ def delete(name: str, console: Console) -> None:
     machine.
     Raises DeployError if the folder cannot be removed completely.
     """
-    run = asked("--run", name, run_id)
+    run = asked(flag_of("run"), name, run_id)
     run_dir = record.path_of(run)
     if run_dir.is_symlink() or not run_dir.is_dir():
         raise UsageError(f"--run {run}: no such run here", f"`{MAKE} runs` lists them")

@@ -21,13 +21,13 @@ from ..config.values import Gpus
 from ..config.wishes import Wish
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
-from ..core.names import RunId, asked_run, run_ids
+from ..core.names import RunId, run_ids
 from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..image import repository
 from ..image.credentials import Choice
 from ..job.again import words_again
-from ..job.load import refuse_nested_keeps, value_of
+from ..job.load import read_run, refuse_nested_keeps, value_of
 from ..job.options import Options
 from ..report import ending
 from ..report import packages as packages_shown
@@ -261,7 +261,7 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     wanted = resumable.Asked(command.words, options.folder, tuple(_split(options.args)))
     if options.script and options.args:
         raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
-    name = asked_run("--run", options.run)
+    name = read_run(options.run)
     if name and record.path_of(RunId(name)).exists():
         if resume or not options.script:
             raise UsageError(f"--run {name}: a run of this name exists already", f"continue it: --resume {name}")

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..config.script import PER_NODE
-from .environment import LAUNCHER_RANKS, MASTER_PORT, RUNS_IN_CONTAINER, SENT, Placement, Rendezvous, node_environment
+from .environment import (
+    LAUNCHER_RANKS,
+    MASTER_PORT,
+    RUNS_IN_CONTAINER,
+    SCRIPT,
+    SENT,
+    Placement,
+    Rendezvous,
+    node_environment,
+)
 
 SENT_AT = "/workspace"
 _USER = "${MUSTER_USER:-1000:1000}"
@@ -18,7 +27,7 @@ def compose_file(name: str, image: str, nodes: int, words: Sequence[str], own: M
     The folder where `docker compose` runs is sent, and `runs` in it has the run folder.
     """
     services, ranks = {}, own.get("PET_NPROC_PER_NODE", "1")
-    per_node = list(words[:2]) == ["--script", PER_NODE]
+    per_node = list(words[:2]) == [SCRIPT, PER_NODE]
     if per_node:
         own = {**own, "PET_NPROC_PER_NODE": "1", LAUNCHER_RANKS: ranks}
     for rank in range(nodes):

@@ -31,6 +31,8 @@ SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSE
 SENT_DIGEST = "MUSTER_SENT_DIGEST"
 LAUNCHER_RANKS, MAX_HOURS, ON_END = "MUSTER_LAUNCHER_RANKS", "MUSTER_MAX_HOURS", "MUSTER_ON_END"
 SHARE_KEY = "MUSTER_SHARE_KEY"
+# The option of a node's agent before the words of a script.
+SCRIPT = "--script"
 STYLE, STYLES, BARE_RANK = "MUSTER_STYLE", ("slurm", "mpi"), "MUSTER_BARE_RANK"
 CLAIM, WAIT, GROUP = "MUSTER_CLAIM", "MUSTER_WAIT", "MUSTER_GROUP"
 OVERLAY = "MUSTER_OVERLAY"
@@ -240,7 +242,7 @@ def local_spec(
         variables |= bare_rank(bool(script and script.bare), len(names), placement.processes)
         variables |= script.packages.variables if script and script.packages else {}
         nodes.append(NodeSpec(name, rank, variables))
-    words = ("--script", *arguments) if script else arguments
+    words = (SCRIPT, *arguments) if script else arguments
     return RunSpec(run_dir.name, run_dir, start, tuple(words), tuple(nodes), script)
 
 

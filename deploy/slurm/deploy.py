@@ -15,9 +15,11 @@ from ..core.program import FAB
 from ..core.text import amount, several
 from ..host import jobs
 from ..image import code_layer, repository
+from ..job.load import read_run
+from ..job.options import Options
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from ..report.script_lines import ShownRanks
+from ..report.script_lines import shown_ranks
 from ..run import code, environment, folders, record
 from ..run.launch import launch
 from . import ends, follow, known, plan
@@ -29,14 +31,13 @@ _LOOK_S = 0.5
 
 
 def deploy(
-    order: Order, name: str, words: Sequence[str], script: bool, ranks: ShownRanks, console: Console,
-    detach: bool = False, dry_run: bool = False, resumed: Known | None = None,
-) -> int:  # fmt: skip
+    order: Order, options: Options, words: Sequence[str], script: bool, console: Console, resumed: Known | None = None
+) -> int:
     """Submit a job and follow it; returns the exit code. Raises DeployError.
 
-    `name`: the run's, or empty; `resumed`: the run that goes on with this job.
+    `resumed`: the run that goes on with this job.
     """
-    asked = order.asked
+    asked, name, ranks = order.asked, read_run(options.run), shown_ranks(options.rank)
     hosts = hosts_of_flag(asked.login)
     if len(hosts) != 1:
         raise UsageError(f"--slurm {asked.login}: one login node", "--slurm user@login.cluster:port")
@@ -56,7 +57,7 @@ def deploy(
         console.note(f"{asked.login}: {seen.version}; runs lie in {seen.shared}/.muster/runs")
         if resumed:
             order = replace(order, after=_ended(resumed, login, console))
-        if dry_run:
+        if options.dry_run:
             run = resumed.run if resumed else RunId(name or "RUN")
             console.text("\n".join(plan.shown(asked, run, seen.shared, files)))
             console.data({"kind": "plan", "login": asked.login, "folder": plan.folder_of(seen.shared, run)})
@@ -81,7 +82,7 @@ def deploy(
         run = RunId(run_dir.name)
         console.note(f"{run} is job {backend.number} on {asked.login} ({files})")
         console.data({"kind": "submitted", "run": run, "job": backend.number, "login": asked.login})
-        if detach:
+        if options.detach:
             backend.close()
             console.note(f"follow it: {FAB} attach --run {run}")
             console.line(run)

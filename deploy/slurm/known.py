@@ -13,6 +13,8 @@ from ..config.inventory import Host, hosts_of_flag
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
+from ..job.load import read_run
+from ..job.options import flag_of
 from ..report.console import Console
 from ..run import folders, record, resumable
 from ..run.resumable import Asked
@@ -46,7 +48,7 @@ def find(run: str, newest: bool = True) -> Known | None:
         if own is None or not newest or (hosts and _start(hosts) > _start(own)):
             return None
         run = own.name
-    folder = record.path_of(RunId(asked_run("--run", run)))
+    folder = record.path_of(RunId(read_run(run)))
     facts = record.own(folder)
     if facts.get("backend") != record.SLURM or len(facts.get("hosts", ())) != 1 or not facts.get("shared"):
         return None
@@ -73,7 +75,7 @@ def to_resume(wanted: str, names: Asked) -> Known:
         if newest is None:
             resumable.refuse_none(names, folders.RUNS, record.on(folders.RUNS, record.SLURM), _flag)
         wanted = newest.name
-    run_dir = record.path_of(RunId(asked_run("--resume", wanted)))
+    run_dir = record.path_of(RunId(asked_run(flag_of("resume"), wanted)))
     if not run_dir.exists():
         resumable.refuse_unknown(wanted, folders.RUNS, _flag)
     resumable.refuse_elsewhere(run_dir, record.SLURM)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from ..core.errors import UsageError
 from ..core.names import RunId
 from ..core.program import FAB
+from ..job.again import command_of
+from ..job.options import Options, flag_of
 from ..run import sbatch_options
 from ..run.environment import RUN_DIR, RUN_ID
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
@@ -54,7 +56,7 @@ def check(asked: JobRequest) -> None:
         raise UsageError("--mount: without --container, a job sees the cluster's disks as they are", "leave it out")
     if not _SHARED.fullmatch(asked.shared):
         raise UsageError(f"--shared {asked.shared}: Slurm would read % and \\ in it", "name another folder")
-    sbatch_options.refuse("--sbatch", asked.sbatch, asked.gpus, _OWN)
+    sbatch_options.refuse(flag_of("sbatch"), asked.sbatch, asked.gpus, _OWN)
 
 
 def folder_of(shared: str, run: RunId) -> str:
@@ -64,7 +66,7 @@ def folder_of(shared: str, run: RunId) -> str:
 
 def resume_command(login: str, run: str) -> str:
     """The command that starts an ended run again."""
-    return shlex.join([*FAB.split(), "deploy", "--slurm", login, "--resume", run])
+    return command_of("deploy", Options(slurm=login, resume=run))
 
 
 def job_of(asked: JobRequest, shared: str, run: RunId) -> SlurmJob:

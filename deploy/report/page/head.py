@@ -6,12 +6,14 @@ Flow: Run -> `summary` -> figures, facts, commands -> templates/run.html. Pure.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from ...config.script import as_given, as_option, as_typed
 from ...core.program import FAB, MAKE, option
+from ...job.again import command_of, words_of
+from ...job.options import Options
 from ...run.onward import options as onward_options
 from ...run.record import SLURM, backend_of
 from . import units as words
@@ -123,32 +125,31 @@ def again(record: Fields) -> str:
         return f"{FAB} {record.get('again') or ''}"
     given = as_given([str(word) for word in given], record.get("bare") is True)
     if hosts := record.get("hosts"):
-        what = as_option(given) if record.get("script") else ["--args", shlex.join(given)]
-        return _deploy(record, hosts, what if given else [])
+        what = Options(**as_option(given)) if record.get("script") else Options(args=shlex.join(given))
+        return _deploy(record, hosts, what if given else Options())
     workers = number(record.get("workers"))
     backend = backend_of(record)
     if record.get("script"):
-        where = ["--backend", str(backend)] if backend else []
-        where += ["--workers", f"{workers:.0f}"] if workers else []
-        command = shlex.join([FAB, "up", *where, *as_option(given)])
-        return " ".join(filter(None, [command, str(record.get("again") or "")]))
+        where = Options(backend=str(backend or ""), workers=f"{workers:.0f}" if workers else "")
+        script = shlex.join(words_of(Options(**as_option(given))))
+        return command_of("up", where, " ".join(filter(None, [script, str(record.get("again") or "")])))
     parts = [option("BACKEND", shlex.quote(str(backend)))] if backend else []
     parts += [] if workers is None else [option("WORKERS", f"{workers:.0f}")]
     parts += [option("ARGS", shlex.quote(shlex.join(given)))] if given else []
     return " ".join([f"{MAKE} up", *parts])
 
 
-def _deploy(record: Fields, hosts: list[Any], words: list[str], left: Any = None) -> str:
-    """`fab deploy` to the hosts of the run; the record's `again` has the other options, quoted already.
+def _deploy(record: Fields, hosts: list[Any], options: Options, left: Any = None) -> str:
+    """`fab deploy` with these options to the hosts of the run; the record's `again` has the others, quoted already.
 
     `left`: the hosts that the hint at the run's end names, where one is lost; the outcome may be anybody's, so they
     only choose from the record's.
     """
     on = [host for host in hosts if host in left] if isinstance(left, list) else []
     whole = record.get("cluster") and not on
-    named = ["--cluster", str(record["cluster"])] if whole else ["--hosts", ",".join(map(str, on or hosts))]
+    where: dict[str, Any] = {"cluster": str(record["cluster"])} if whole else {"hosts": ",".join(map(str, on or hosts))}
     more = onward_options(str(record.get("again") or ""), len(hosts), len(on or hosts))
-    return " ".join(filter(None, [shlex.join([FAB, "deploy", *named, *words]), more]))
+    return command_of("deploy", replace(options, **where), more)
 
 
 def onward(run: Run, verdict: str) -> str:
@@ -160,9 +161,9 @@ def onward(run: Run, verdict: str) -> str:
     if verdict == "done" or not run.own or not goes_on:
         return ""
     if hosts := run.own.get("hosts"):
-        return _deploy(run.own, hosts, ["--resume", run.folder.name], run.outcome.get("hosts_left"))
+        return _deploy(run.own, hosts, Options(resume=run.folder.name), run.outcome.get("hosts_left"))
     if run.script:
-        return shlex.join([FAB, "up", "--resume", run.folder.name])
+        return command_of("up", Options(resume=run.folder.name))
     return f"{MAKE} up {option('RESUME', shlex.quote(f'runs/{run.folder.name}'))}"
 
 

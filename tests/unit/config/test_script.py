@@ -253,9 +253,9 @@ def test_a_script_above_the_folder_that_is_sent_is_refused_with_the_folder_that_
 def test_a_read_command_is_given_again_by_an_option_that_reads_to_the_same(typed):
     each = "{node_rank}" in typed
     words = script.read(script.once_a_node(typed if each else "", "" if each else typed), None).words
-    option, again = script.as_option(list(words))
-    assert (option == "--script") == typed.startswith("train")
-    given = script.once_a_node(again, "") if option == "--each" else again
+    again = script.as_option(list(words))
+    assert ("script" in again) == typed.startswith("train")
+    given = script.once_a_node(again.get("each", ""), again.get("script", ""))
     assert script.read(given, None).words == words
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
+from collections import defaultdict
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -99,24 +101,63 @@ def test_the_pages_that_are_made_from_the_table_are_up_to_date():
     assert page == options_page.with_table(page), made
 
 
-# Flags that are words of other programs as well (docker, ip, sbatch), or that a refusal still names. It only shrinks.
+# Files of deploy/ in which a flag of an option is a word by itself: it is one of another program, of a node's agent or
+# of the trainer there; or core/, which knows no table, looks at the command line. It only shrinks.
 ELSEWHERE = {
-    *("--detach", "--env-file", "--force", "--gpus", "--mount", "--name", "--nodes", "--wait"),
-    *("--args", "--arbiter", "--backend", "--cluster", "--each", "--env", "--ground", "--hosts", "--include"),
-    *("--min-nodes", "--on-end", "--resume", "--run", "--sbatch", "--script", "--slurm", "--spare", "--workers"),
+    "--detach": {"engine/client.py", "hosts/docker_run.py", "hosts/overlay_plan.py"},
+    "--env-file": {"hosts/docker_run.py", "hosts/probes.py", "hosts/rehearsal.py"},
+    "--force": {"hosts/overlay.py", "packages/commands.py", "packages/places.py"},
+    "--gpus": {"hosts/container.py"},
+    "--include": {"config/script.py"},
+    "--min-nodes": {"hosts/leave.py"},
+    "--mount": {"hosts/container.py", "hosts/large_folder.py", "hosts/rehearsal.py", "local/packages.py"}
+    | {"packages/commands.py"},
+    "--name": {"cli/renamed.py", "hosts/docker_run.py", "hosts/overlay_plan.py"},
+    "--nodes": {"config/runners.py", "run/sbatch_options.py"},
+    "--resume": {"run/resumable.py"},
+    "--script": {"cli/renamed.py", "core/program.py", "run/environment.py"},
+    "--wait": {"run/sbatch_options.py", "slurm/plan.py"},
+    **{flag: {"cli/renamed.py"} for flag in ("--backend", "--ground", "--run")},
 }
+# How many pairs of an option and a file there are in which a text names the option: an error, or a command that a hint
+# names. They read better with the flag in them; each is one more place that knows it.
+MOST_MENTIONS = 294
+MOST_PARAMETERS = 8
+
+
+def texts_of(path):
+    """The texts of a file that are no docstrings."""
+    tree = ast.parse(path.read_text())
+    written = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return [node.value for node in found if id(node) not in written]
 
 
 def test_the_flag_of_an_option_is_a_word_of_the_table_alone():
     """A list of flags elsewhere is a second place for who adds an option."""
     flags = {flag_of(each.name) for each in fields(Options) if row_of(each).helps}
-    spelled = {
-        node.value
-        for path in sorted(DEPLOY.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in flags
-    }
-    assert spelled == ELSEWHERE
+    words, mentions = defaultdict(set), defaultdict(set)
+    for path in sorted(DEPLOY.rglob("*.py")):
+        name = str(path.relative_to(DEPLOY))
+        for text in texts_of(path) if name != "job/options.py" else ():
+            for flag in re.findall(r"--[a-z-]+", text):
+                if flag in flags:
+                    (words if flag == text else mentions)[flag].add(name)
+    assert words == ELSEWHERE
+    assert sum(map(len, mentions.values())) <= MOST_MENTIONS, {flag: len(files) for flag, files in mentions.items()}
+
+
+def test_no_function_has_so_many_parameters_that_a_table_should_have_them():
+    wide = {}
+    for path in sorted(DEPLOY.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                given = node.args
+                count = len([*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg])
+                count -= (given.vararg is None) + (given.kwarg is None)
+                count -= [each.arg for each in given.args[:1]] in (["self"], ["cls"])
+                wide |= {f"{path.relative_to(DEPLOY)}: {node.name}": count} if count > MOST_PARAMETERS else {}
+    assert wide == {"cli/preflight.py: preflight": 21, "cli/clean.py: clean": 9}
 
 
 def test_no_module_but_the_table_has_what_an_option_means():
