@@ -104,6 +104,7 @@ TYPED = [
     "logs --grep '('",
     "exec",
     "stop --run nope",
+    "down --run nope",
     "report --run nope",
     "tensorboard",
     "preflight",
