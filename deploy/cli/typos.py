@@ -54,9 +54,9 @@ def refusal(
         meant = near(name, options, 0.85 if of_script else 0.7)
         help = f"{FAB} --help {task}" if task else f"{FAB} --list"
         where = f"{task} has no option {name}" if task else f"no option {name}"
-        said = _LAUNCHERS.get(name.replace("_", "-"), "")
-        if said and task == "deploy" and "--slurm" not in typed:
-            return UsageError(f"{where}; {said}", _without(name, typed))
+        instead = _LAUNCHERS.get(name.replace("_", "-"), "")
+        if instead and task == "deploy" and "--slurm" not in typed:
+            return UsageError(f"{where}; {instead}", _without(name, typed))
         command = _script_behind(name, typed) if task in _WITH_SCRIPT else ""
         if command and not near(name, options, 0.85):
             return UsageError(f"{where}; a script stands behind --", command)
