@@ -57,7 +57,7 @@ def refusal(
         help = f"{FAB} --help {task}" if task else f"{FAB} --list"
         where = f"{task} has no option {name}" if task else f"no option {name}"
         instead = _LAUNCHERS.get(name.replace("_", "-"), "")
-        if instead and task == "deploy" and "--slurm" not in typed:
+        if instead and task == "deploy" and flag_of("slurm") not in typed:
             return UsageError(f"{where}; {instead}", _without(name, typed))
         command = _script_behind(name, typed) if task in _WITH_SCRIPT else ""
         if command and not near(name, options, 0.85):
