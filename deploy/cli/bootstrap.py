@@ -24,9 +24,9 @@ from .exit import end
         STOPPED: "the answer was no, or Ctrl-C",
     },
     takes="bootstrap",
-    help={"yes": "do not ask", **ALLOW},
+    help=ALLOW,
 )
-def bootstrap(context: Connection, options: Options, yes: bool = False) -> None:
+def bootstrap(context: Connection, options: Options) -> None:
     """Install Docker on Debian and Ubuntu hosts, with NVIDIA's toolkit for GPUs.
 
     Shows every command first, and asks.
@@ -34,11 +34,12 @@ def bootstrap(context: Connection, options: Options, yes: bool = False) -> None:
     console = Console(options.json)
 
     def work() -> int:
-        if not yes and not options.dry_run and not sys.stdin.isatty():
+        if not options.yes and not options.dry_run and not sys.stdin.isatty():
             raise UsageError(
                 "no terminal to ask on whether to install",
                 "--yes installs without asking, --dry-run only shows the commands",
             )
-        return bootstrap_run.run(load_cluster(options).hosts, None if yes else console.ask, options.dry_run, console)
+        ask = None if options.yes else console.ask
+        return bootstrap_run.run(load_cluster(options).hosts, ask, options.dry_run, console)
 
     end(context, console, work)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from fabric import Connection
 
@@ -30,30 +29,10 @@ from .exit import end
         USAGE: "an option was refused, or there is no terminal to ask on and no --yes: nothing was removed",
         STOPPED: "the answer was no, or Ctrl-C",
     },
-    iterable=["runs"],
     takes="clean",
-    help={
-        "runs": "remove this run with all that it wrote, or all runs that have ended; repeatable (default: none)",
-        "images": "remove the images that your pushes brought",
-        "folders": "remove the large folders that your pushes brought",
-        "packages": "remove the installed packages",
-        "caches": "remove what scripts and installations have downloaded and compiled",
-        "older": "remove only items that have not changed for this long: 30d, 12h (default: any age)",
-        "yes": "do not ask",
-        **ALLOW,
-    },
+    help=ALLOW,
 )
-def clean(
-    context: Connection,
-    options: Options,
-    runs: Sequence[str] | None = None,
-    images: bool = False,
-    folders: bool = False,
-    packages: bool = False,
-    caches: bool = False,
-    older: str = "",
-    yes: bool = False,
-) -> None:
+def clean(context: Connection, options: Options) -> None:
     """Show what Muster keeps on hosts, with age and size; remove what is named.
 
     Nothing that a run uses is removed, and nothing of another user.
@@ -61,10 +40,9 @@ def clean(
     console = Console(options.json)
 
     def work() -> int:
-        kinds = {"images": images, "folders": folders, "packages": packages, "caches": caches}
-        named = frozenset(kind for kind, asked in kinds.items() if asked)
-        wanted = Selection(tuple(runs or ()), named, leftovers.age(older) if older else 0)
+        named = frozenset(kind for kind in ("images", "folders", "packages", "caches") if getattr(options, kind))
+        wanted = Selection(options.runs, named, leftovers.age(options.older) if options.older else 0)
         ask = console.ask if sys.stdin.isatty() else None
-        return hosts_clean.clean(options, wanted, yes, ask, console)
+        return hosts_clean.clean(options, wanted, options.yes, ask, console)
 
     end(context, console, work)

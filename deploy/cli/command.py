@@ -11,7 +11,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import Field, fields
 from functools import wraps
 from typing import Any
 
@@ -99,7 +99,7 @@ def command(
     if takes:
         more["iterable"] = [
             *more.get("iterable", ()),
-            *(each.name for each in table.options_of(takes) if each.default == ()),
+            *(each.name for each in table.options_of(takes) if _start(each, takes) is None),
         ]
         hidden = [each.name for each in table.options_of(takes) if table.row_of(each).hidden]
 
@@ -126,13 +126,18 @@ def _of_table(body: Callable[..., None], takes: str) -> Callable[..., None]:
         body(context, _read(asked), **given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
-    more = [
-        inspect.Parameter(each.name, keyword, default=None if each.default == () else each.default) for each in options
-    ]
+    more = [inspect.Parameter(each.name, keyword, default=_start(each, takes)) for each in options]
     made.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [context, *(each.replace(kind=keyword) for each in own), *more]
     )
     return made
+
+
+def _start(each: Field[Any], takes: str) -> Any:
+    """What an option of a command holds before anything is typed, for invoke: None where it is several texts."""
+    if each.default == ():
+        return "" if table.row_of(each).one == takes else None
+    return each.default
 
 
 def _read(given: Mapping[str, Any]) -> Options:
@@ -141,6 +146,7 @@ def _read(given: Mapping[str, Any]) -> Options:
     for each in fields(Options):
         if each.default == () and each.name in values:
             texts = values[each.name] or ()
+            texts = (texts,) if isinstance(texts, str) else texts
             several = table.row_of(each).commas
             values[each.name] = tuple(
                 part for text in texts for part in (text.split(",") if several else [text]) if part or not several

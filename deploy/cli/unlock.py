@@ -21,9 +21,9 @@ from .exit import end
     example=f"{FAB} unlock --hosts gpu-a,gpu-b",
     codes={DONE: "no host is locked", STOPPED: "the answer was no, or Ctrl-C: the locks stay"},
     takes="unlock",
-    help={"yes": "do not ask, even where the deploy that holds the lock is alive", **ALLOW},
+    help=ALLOW,
 )
-def unlock(context: Connection, options: Options, yes: bool = False) -> None:
+def unlock(context: Connection, options: Options) -> None:
     """Remove a deploy's lock from hosts. Asks first if that deploy is alive."""
     console = Console(options.json)
 
@@ -32,7 +32,7 @@ def unlock(context: Connection, options: Options, yes: bool = False) -> None:
             sessions = opened.all()
             seen = host_lock.look(sessions.values()).all()
             held = {host: lock for host, lock in seen.items() if lock}
-            alive = [] if yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
+            alive = [] if options.yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
             if alive and not sys.stdin.isatty():
                 raise UsageError(
                     f"the deploy that holds the lock is alive: {'; '.join(alive)}", "wait until it ends, or add --yes"

@@ -168,6 +168,16 @@ def size(value: Any) -> int | None:
     return int(text.rstrip("bkmg")) << {"k": 10, "m": 20, "g": 30}.get(text[-1], 0)
 
 
+def size_within(least: int, most: int) -> Callable[[Any], int | None]:
+    """A number of bytes within bounds, as docker writes it."""
+
+    def read(value: Any) -> int | None:
+        number = size(value)
+        return number if number is not None and least <= number <= most else None
+
+    return read
+
+
 def scalar(value: Any) -> str | None:
     """A variable's value: a string, or a number as the file writes it. A bool is unclear: `true`, `True` or `1`?"""
     if isinstance(value, str) and is_text(value) and "\n" not in value:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from ..config import values
 from ..config.values import Gpus, Mount, Secret
+from ..core.program import FAB
 from .rows import FREE, Key, Row, option
 
 _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
@@ -164,6 +165,7 @@ class Options:
         "the image to run in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
         "deploy",
         of={
+            "preflight": f"look from inside this image (default: the one {FAB} deploy would take)",
             "push": "the image to send (default: muster-trainer:cpu, or :gpu where there are GPUs)",
             "drill": "the image to run in (default: cluster.toml's, or muster-trainer:cpu, or :gpu where there are "
             "GPUs)",
@@ -324,6 +326,8 @@ class Options:
         read=values.keep,
         refusal=f"not {values.KEEP}",
         hint="--keep /data/out, and --keep again for another",
+        of={"preflight": "also write all answers to this file (default: none)"},
+        one="preflight",
     )
     include: tuple[str, ...] = option(
         "send this file although .gitignore names it or it looks like a credential; repeatable, several with commas "
@@ -391,6 +395,10 @@ class Options:
         "slurm or mpi: give each rank also SLURM_PROCID or OMPI_COMM_WORLD_RANK and their like, for a script that "
         "reads those (default: torchrun's variables alone)",
         "deploy up",
+        of={
+            "preflight": f"what starts the run: muster ({FAB} deploy), torchrun (typed by you), slurm or mpi "
+            "(default: muster)"
+        },
     )
     rank: str = option(
         "whose output to show: a rank's number, several with commas, or all (default: 0)",
@@ -433,12 +441,17 @@ class Options:
         "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
         "up",
         again=False,
+        of={"preflight": "with --backend: nodes beside the master (default: 2)"},
     )
     backend: str = option(
         "auto, docker or processes (default: auto: processes for a script where there are GPUs, docker where an engine "
         "answers)",
         "up",
         again=False,
+        of={
+            "preflight": f"look at this machine, for `{FAB} up`: auto, docker or processes "
+            "(default: look at real hosts)"
+        },
     )
     to: str = option("what will start it: sbatch or compose (default: sbatch)", "export", again=False)
     json: bool = option(
@@ -448,11 +461,78 @@ class Options:
         False,
         again=False,
         of={
+            "preflight": "write the verdict as one JSON object to standard output",
             "down": "write one JSON object a host; without --hosts, of what was deleted",
             "runs": "write one JSON object a run",
             "up": "write events and the result as JSON lines to standard output",
         },
         python=None,
+    )
+    python: str = option(
+        "with another --style: the Python on the hosts that has your torch (default: python3)", "preflight", again=False
+    )
+    size: str = option(
+        "how many bytes the rehearsal's long all_reduce sums (default: 20m)",
+        "preflight",
+        again=False,
+        read=values.size_within(4, 16 << 30),
+        refusal="not a size up to 16g",
+        hint="--size 200m",
+    )
+    endpoint: str = option(
+        f"where the nodes meet: an address or a name (default: the one {FAB} deploy chooses)", "preflight", again=False
+    )
+    port: str = option(
+        "the rendezvous port (default: 29500, or the next free one)",
+        "preflight",
+        again=False,
+        read=values.digits(1, 65535),
+        refusal="not a port",
+        hint="--port 29500, or leave it out",
+    )
+    collectives: str = option(
+        "what to predict and rehearse: gloo, nccl, or auto: nccl if hosts have GPUs (default: auto)",
+        "preflight",
+        again=False,
+    )
+    nc: bool = option("also print what `nc -vz` would say, from each host to each", "preflight", False, again=False)
+    bandwidth: bool = option("measure the bandwidth of every pair, and print it", "preflight", False, again=False)
+    burn: str = option(
+        "load all GPUs for this many seconds and measure each (default: 0, which leaves it out)",
+        "preflight",
+        again=False,
+        read=values.digits(5, 3600),
+        refusal="not a number of seconds from 5 to 3600",
+        hint="--burn 60",
+    )
+    quick: bool = option("leave out the rehearsal at the end", "preflight", False, again=False)
+    strict: bool = option("end with code 1 if there are warnings", "preflight", False, again=False)
+    html: str = option(
+        "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
+        "preflight",
+        again=False,
+    )
+    runs: tuple[str, ...] = option(
+        "remove this run with all that it wrote, or all runs that have ended; repeatable (default: none)",
+        "clean",
+        (),
+        again=False,
+    )
+    images: bool = option("remove the images that your pushes brought", "clean", False, again=False)
+    folders: bool = option("remove the large folders that your pushes brought", "clean", False, again=False)
+    packages: bool = option("remove the installed packages", "clean", False, again=False)
+    caches: bool = option(
+        "remove what scripts and installations have downloaded and compiled", "clean", False, again=False
+    )
+    older: str = option(
+        "remove only items that have not changed for this long: 30d, 12h (default: any age)", "clean", again=False
+    )
+    yes: bool = option(
+        "do not ask",
+        "clean bootstrap",
+        False,
+        again=False,
+        of={"unlock": "do not ask, even where the deploy that holds the lock is alive"},
     )
     # Keys of cluster.toml alone: no command has them.
     shm_size: str = option(
