@@ -136,7 +136,7 @@ def _of_table(body: Callable[..., None], takes: str) -> Callable[..., None]:
 def _start(each: Field[Any], takes: str) -> Any:
     """What an option of a command holds before anything is typed, for invoke: None where it is several texts."""
     if each.default == ():
-        return "" if table.row_of(each).one == takes else None
+        return "" if table.row_of(each).single == takes else None
     return each.default
 
 

@@ -327,7 +327,7 @@ class Options:
         refusal=f"not {values.KEEP}",
         hint="--keep /data/out, and --keep again for another",
         of={"preflight": "also write all answers to this file (default: none)"},
-        one="preflight",
+        single="preflight",
     )
     include: tuple[str, ...] = option(
         "send this file although .gitignore names it or it looks like a credential; repeatable, several with commas "

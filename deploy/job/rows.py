@@ -60,7 +60,7 @@ class Row:
     refusal: str = ""
     hint: str = ""
     # The command to which it is one text, although it is several to others.
-    one: str = ""
+    single: str = ""
     # Each of its texts may be several, with commas.
     commas: bool = False
     # It exists only to be refused, and no help shows it.
