@@ -16,9 +16,8 @@ PAGE, FILE_PAGE = DOCS / "options.md", DOCS / "cluster-file.md"
 HEAD = """\
 # Options
 
-Made from `deploy/job/options.py` by `python -m tests.options_page`; do not edit by hand. These options are shared by
-several commands, or say what a run is. `muster --help COMMAND` shows them beside those that one command alone has, with
-an example and the exit codes.
+Made from `deploy/job/options.py` by `python -m tests.options_page`; do not edit by hand. `muster --help COMMAND` shows
+those of a command, with an example and its exit codes.
 
 - **again**: a resume repeats the option, so you need not type it again.
 - **key**: what it is called in the `[job]` table of a cluster.toml ([cluster-file.md](cluster-file.md)).

@@ -27,7 +27,6 @@ from .planned import planned
         USAGE: "an option, or what the launcher says of the nodes, was refused",
         STOPPED: "stopped by SIGTERM; Muster's own trainer, and a script with `import muster`, left a checkpoint",
     },
-    takes="agent",
 )
 def agent(context: Connection, options: Options) -> None:
     """Be one node of a run that srun, or another launcher, starts.

@@ -12,7 +12,7 @@ from ..hosts import bootstrap_run
 from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
-from .command import ALLOW, command
+from .command import command
 from .exit import end
 
 
@@ -23,8 +23,6 @@ from .exit import end
         FAILED: "a host failed, or needs something that its owner must do",
         STOPPED: "the answer was no, or Ctrl-C",
     },
-    takes="bootstrap",
-    help=ALLOW,
 )
 def bootstrap(context: Connection, options: Options) -> None:
     """Install Docker on Debian and Ubuntu hosts, with NVIDIA's toolkit for GPUs.

@@ -13,7 +13,7 @@ from ..host.leftovers import Selection
 from ..hosts import clean as hosts_clean
 from ..job.options import Options
 from ..report.console import Console
-from .command import ALLOW, command
+from .command import command
 from .exit import end
 
 
@@ -29,8 +29,6 @@ from .exit import end
         USAGE: "an option was refused, or there is no terminal to ask on and no --yes: nothing was removed",
         STOPPED: "the answer was no, or Ctrl-C",
     },
-    takes="clean",
-    help=ALLOW,
 )
 def clean(context: Connection, options: Options) -> None:
     """Show what Muster keeps on hosts, with age and size; remove what is named.

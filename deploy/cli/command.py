@@ -35,18 +35,11 @@ MEANINGS = {
 }
 _WIDTH = 76  # of 80 columns, less invoke's own indent
 
-# Every command with hosts has it: `Command` takes care of it.
-_ALLOW = "allow-folder"
-ALLOW = {
-    _ALLOW: "allow what the folder's files ask for, such as hosts, secrets and mounts, without a question; this "
-    "is kept like an answer"
-}
-
 
 class Command(Task):  # type: ignore[misc]
     """A task whose help leaves out the `hidden` options, which exist only to be refused.
 
-    It opens the door to what a folder asks for (config/consent.py), and has --allow-folder where its help names it.
+    It opens the door to what a folder asks for (config/consent.py).
     """
 
     hidden: Collection[str] = ()
@@ -55,7 +48,7 @@ class Command(Task):  # type: ignore[misc]
     def __call__(self, *args: Any, allow_folder: bool = False, **given: Any) -> Any:
         """Do the task's work."""
         typed = sys.argv[2:] if sys.argv[1:2] == [self.name] else []
-        how = shlex.join([*FAB.split(), self.name, "--allow-folder", *typed])
+        how = shlex.join([*FAB.split(), self.name, table.flag_of("allow_folder"), *typed])
         with consent.asking(consent.Door(lambda: self.asker(bool(given.get("json"))), allow_folder, how)):
             return super().__call__(*args, **given)
 
@@ -66,10 +59,7 @@ class Command(Task):  # type: ignore[misc]
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """The options of the command line; for --help, only those that a user may give."""
         help = dict(self.help)
-        allow = self.help.pop(_ALLOW, "")
         arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
-        if allow:
-            arguments.append(Argument(names=(_ALLOW,), attr_name="allow_folder", kind=bool, default=False, help=allow))
         self.help = help  # invoke removes an option from this list once it has shown it
         if not {"--help", "-h"} & set(sys.argv[1:]):
             return arguments
@@ -83,33 +73,31 @@ def command(
     example: str | Sequence[str],
     codes: Mapping[int, str],
     help: Mapping[str, str] | None = None,
-    hidden: Collection[str] = (),
     klass: type[Command] = Command,
-    takes: str = "",
     **more: Any,
 ) -> Callable[[Callable[..., None]], Command]:
     """Make a function a task. `codes`: what its exit codes mean, if MEANINGS does not say it.
 
-    `takes`: the function gets the options which the table has for this command, read, before those of its own.
+    The function gets the options which the table has for this command, read, before the words of its own (`help`).
 
     Options have no one-letter forms: invoke would assign letters by the order of the parameters, so a new option would
     change the meaning of an old letter.
     """
     examples = [example] if isinstance(example, str) else example
-    if takes:
-        more["iterable"] = [
-            *more.get("iterable", ()),
-            *(each.name for each in table.options_of(takes) if _start(each, takes) is None),
-        ]
-        hidden = [each.name for each in table.options_of(takes) if table.row_of(each).hidden]
 
     def made(body: Callable[..., None]) -> Command:
-        body = _of_table(body, takes) if takes else body
+        name = str(more.get("name", body.__name__))
+        options = table.options_of(name)
+        body = _of_table(body, name) if options else body
         body.__doc__ = _doc(body.__doc__ or "", examples, {**MEANINGS, **codes})
         made_task: Command = task(
-            klass=klass, help={**table.help_of(takes), **(help or {})}, auto_shortflags=False, **more
+            klass=klass,
+            help={**table.help_of(name), **(help or {})},
+            auto_shortflags=False,
+            iterable=[each.name for each in options if _start(each, name) is None],
+            **more,
         )(body)
-        made_task.hidden = hidden
+        made_task.hidden = [each.name for each in options if table.row_of(each).hidden]
         return made_task
 
     return made

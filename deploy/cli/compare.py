@@ -10,6 +10,7 @@ from invoke.exceptions import Exit
 
 from ..core.errors import DONE, DeployError
 from ..core.program import FAB
+from ..job.options import Options
 from ..report import compare as report
 from ..report.console import Console
 from ..report.page import comparison as page
@@ -25,19 +26,17 @@ from .command import command
     help={
         "first": "a run: latest, an id or a path (required)",
         "second": "the run to compare it with (required)",
-        "html": "write a page with both curves into this file (default: print text)",
-        "json": "write one JSON object",
     },
 )
-def compare(context: Connection, first: str, second: str, html: str = "", json: bool = False) -> None:
+def compare(context: Connection, options: Options, first: str, second: str) -> None:
     """Compare two runs: what differs, their curves, their numbers."""
-    console = Console(json)
+    console = Console(options.json)
 
     def work() -> int:
         comparison = report.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
-        if html:
-            _write(Path(html), page.build(comparison))
-            console.line(html, {"kind": "page", "path": html})
+        if path := options.html:
+            _write(Path(path), page.build(comparison))
+            console.line(path, {"kind": "page", "path": path})
         else:
             console.line("\n".join(report.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
         return DONE

@@ -15,6 +15,7 @@ from fabric.tasks import Task
 
 from ..core.errors import DONE, UsageError
 from ..core.program import FAB
+from ..job.options import Options
 from ..report.console import Console
 from .command import command
 from .exit import end
@@ -59,9 +60,8 @@ _INSTALL = {
 @command(
     example=f"{FAB} completion --shell zsh > ~/.muster.zsh",
     codes={DONE: "the text is on standard output"},
-    help={"shell": "bash or zsh (default: that of this login, $SHELL)"},
 )
-def completion(context: Connection, shell: str = "") -> None:
+def completion(context: Connection, options: Options) -> None:
     """Print what a shell needs to complete commands, options, hosts and runs.
 
     The Tab key then asks no host. Print it again after an update.
@@ -71,7 +71,7 @@ def completion(context: Connection, shell: str = "") -> None:
     def work() -> int:
         from .main import commands
 
-        name = shell or Path(os.environ.get("SHELL", "")).name
+        name = options.shell or Path(os.environ.get("SHELL", "")).name
         if name not in _SHELLS:
             raise UsageError(
                 f"no completion for the shell {name or '(none: SHELL is not set)'}", "--shell bash, or zsh"

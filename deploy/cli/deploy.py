@@ -16,12 +16,11 @@ from ..job.secrets import secrets_of
 from ..report.console import Console
 from . import renamed
 from . import slurm as on_slurm
-from .command import ALLOW, command
+from .command import command
 from .exit import end
 
 
 @command(
-    takes="deploy",
     example=(
         f'{FAB} deploy --hosts gpu-a,gpu-b --script "train.py --lr 3e-4"',
         f"{FAB} deploy --hosts gpu-a,gpu-b --resume latest -- train.py",
@@ -35,7 +34,6 @@ from .exit import end
         STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
         DETACHED: "Ctrl-C left the run, which continues",
     },
-    help=ALLOW,
 )
 def deploy(context: Connection, options: Options) -> None:
     """Train on real hosts: preflight, push, start, follow to the end.

@@ -9,7 +9,7 @@ from ..core.program import FAB
 from ..hosts import drill as deploy_drill
 from ..job.options import Options
 from ..report.console import Console
-from .command import ALLOW, command
+from .command import command
 from .exit import end
 
 
@@ -23,8 +23,6 @@ from .exit import end
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
         STOPPED: "Ctrl-C: nothing of the drill is left on the hosts",
     },
-    takes="drill",
-    help=ALLOW,
 )
 def drill_task(context: Connection, options: Options) -> None:
     """Break a short run on purpose, and show that it comes back.

@@ -39,7 +39,6 @@ _TRAINER = "muster-trainer"
         f"{FAB} export --to compose --nodes 2 --script train.py",
     ),
     codes={DONE: "the file is on standard output", USAGE: "an option was refused"},
-    takes="export",
 )
 def export(context: Connection, options: Options) -> None:
     """Print a run as a file for Slurm's sbatch, or for docker compose.

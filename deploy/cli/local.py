@@ -22,7 +22,7 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import exit, look, renamed
 from . import runs as deploy_tasks
-from .command import ALLOW, command
+from .command import command
 
 
 @command(
@@ -38,8 +38,6 @@ from .command import ALLOW, command
         USAGE: "an option or the run's input was refused: nothing was started",
         STOPPED: "stopped by Ctrl-C, with a checkpoint",
     },
-    takes="up",
-    help=ALLOW,
 )
 def up(context: Connection, options: Options) -> None:
     """Train on this machine: your script, or Muster's own trainer.
@@ -61,10 +59,8 @@ def up(context: Connection, options: Options) -> None:
         DONE: "nothing of the runs is left running",
         USAGE: "nothing was changed: with --delete, the run still runs",
     },
-    takes="down",
-    help={"delete": "with --run: also remove all that this run wrote there; it must have ended", **ALLOW},
 )
-def down(context: Connection, options: Options, delete: bool = False) -> None:
+def down(context: Connection, options: Options) -> None:
     """Stop every run of this checkout, or on some hosts, and clean up.
 
     What runs wrote stays, unless --delete is given.
@@ -72,13 +68,13 @@ def down(context: Connection, options: Options, delete: bool = False) -> None:
     console = Console(options.json)
 
     def work() -> int:
-        if delete and not options.run:
+        if options.delete and not options.run:
             raise UsageError("--delete: no run is named; nothing was deleted", f"{FAB} down ... --run ID --delete")
         # Without --run it is about this machine, and what --delete removes must be named.
-        asked = recorded.or_here(options, console) if options.run and not delete else options
+        asked = recorded.or_here(options, console) if options.run and not options.delete else options
         if asked.hosts or asked.cluster:
-            return deploy_tasks.down_hosts(asked, delete, console)
-        if delete:
+            return deploy_tasks.down_hosts(asked, console)
+        if options.delete:
             local_delete.delete(options.run, console)
         else:
             launch.stop_all(console, read_run(options.run))
@@ -90,8 +86,6 @@ def down(context: Connection, options: Options, delete: bool = False) -> None:
 @command(
     example=(f"{FAB} runs", f"{FAB} runs --hosts gpu-a,gpu-b"),
     codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
-    takes="runs",
-    help={**ALLOW},
 )
 def runs(context: Connection, options: Options) -> None:
     """List the runs of this checkout, or those on some hosts, newest last."""
@@ -109,14 +103,13 @@ def runs(context: Connection, options: Options) -> None:
 @command(
     example=f"{FAB} report --run latest",
     codes={DONE: "the page is written; its path is on standard output"},
-    help={"run": "latest, an id or a path (default: latest)"},
 )
-def report(context: Connection, run: str = "latest") -> None:
+def report(context: Connection, options: Options) -> None:
     """Build report.html of a run again."""
     console = Console()
 
     def work() -> int:
-        path = page.write(record.find(folders.RUNS, run))
+        path = page.write(record.find(folders.RUNS, options.run or "latest"))
         console.line(folders.display_path(path))
         return DONE
 

@@ -12,17 +12,15 @@ from ..job.options import Options
 from ..report.console import Console
 from ..ssh import login as ssh_login
 from . import exit
-from .command import ALLOW, command
+from .command import command
 
 
 @command(
     name="login",
     example=(f"{FAB} login --hosts gpu-a,gpu-b", f"{FAB} login --hosts gpu-a,gpu-b --end"),
     codes={DONE: "a connection to every host is open; with --end, none is", FAILED: "ssh could not log in to a host"},
-    takes="login",
-    help={"end": "close the connections", **ALLOW},
 )
-def login_task(context: Connection, options: Options, end: bool = False) -> None:
+def login_task(context: Connection, options: Options) -> None:
     """Log in to hosts with your own ssh, and keep the connections.
 
     For hosts that want a second factor, a key on a token, or Kerberos:
@@ -32,7 +30,7 @@ def login_task(context: Connection, options: Options, end: bool = False) -> None
 
     def work() -> int:
         asked = load_cluster(options).hosts
-        opened = None if end else ssh_login.login(asked, console.note)
+        opened = None if options.end else ssh_login.login(asked, console.note)
         for host, words in (opened.values if opened else ssh_login.logout(asked)).items():
             console.line(f"{host}  {words}", {"kind": "login", "host": host, "message": words})
         if opened:

@@ -17,15 +17,13 @@ from ..local import within as local_within
 from ..report.console import Console
 from ..slurm import runs as slurm_runs
 from . import slurm as on_slurm
-from .command import ALLOW, command
+from .command import command
 from .exit import end, names_hosts
 
 
 @command(
     example=f"{FAB} status --hosts gpu-a,gpu-b",
     codes={DONE: "every host answered", FAILED: "a host did not answer; the others are shown"},
-    takes="status",
-    help={**ALLOW},
 )
 def status(context: Connection, options: Options) -> None:
     """Show what runs on each host: state, step, rate, GPUs, last line."""
@@ -47,16 +45,11 @@ def status(context: Connection, options: Options) -> None:
         FAILED: "a host did not answer, or its driver did not; the others are shown",
         STOPPED: "Ctrl-C before the hosts had answered, without --watch",
     },
-    takes="gpus",
-    help={
-        "watch": "show it again every 2 s until Ctrl-C; if the output is no terminal, a line for each change",
-        **ALLOW,
-    },
 )
-def gpus(context: Connection, options: Options, watch: bool = False) -> None:
+def gpus(context: Connection, options: Options) -> None:
     """Show who holds which GPU on each host: memory, process, user, container."""
     console = Console(options.json)
-    show = deploy_look.watch_gpus if watch else deploy_look.gpus
+    show = deploy_look.watch_gpus if options.watch else deploy_look.gpus
     end(context, console, lambda: show(load_cluster(options), console))
 
 
@@ -67,15 +60,8 @@ def gpus(context: Connection, options: Options, watch: bool = False) -> None:
         FAILED: "a host did not answer, or was lost on the way",
         STOPPED: "Ctrl-C before all lines were printed, without --follow",
     },
-    takes="logs",
-    help={
-        "follow": "continue until the run ends, or Ctrl-C",
-        "grep": "only lines that this extended regular expression (grep -E) finds, on the hosts (default: all lines)",
-        "since": "only newer lines: 10m, or a time such as 2026-11-21T03:00:00Z (default: all)",
-        **ALLOW,
-    },
 )
-def logs(context: Connection, options: Options, follow: bool = False, since: str = "", grep: str = "") -> None:
+def logs(context: Connection, options: Options) -> None:
     """Print what a run's nodes wrote, in the order of time, with host and rank.
 
     Without hosts: what the ranks of a run on this machine wrote.
@@ -84,15 +70,15 @@ def logs(context: Connection, options: Options, follow: bool = False, since: str
 
     def work() -> int:
         if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
-            return slurm_runs.logs(known, options.rank, follow, since, grep, console)
+            return slurm_runs.logs(known, options.rank, options.follow, options.since, options.grep, console)
         # If somebody followed a run to its end, what it printed is on this machine.
         asked = options if recorded.ended_here(options, options.rank) else recorded.or_here(options, console)
         if names_hosts(asked.hosts, asked.cluster):
-            choice = Choice(asked.run, options.rank, since, follow, grep)
+            choice = Choice(asked.run, options.rank, options.since, options.follow, options.grep)
             return deploy_logs.logs(load_cluster(asked), choice, console)
-        if since:
-            raise UsageError(f"--since {since}: the logs of this machine have no times", "leave it out")
-        return local_within.logs_here(options.run, options.rank, follow, grep, console)
+        if options.since:
+            raise UsageError(f"--since {options.since}: the logs of this machine have no times", "leave it out")
+        return local_within.logs_here(options.run, options.rank, options.follow, options.grep, console)
 
     end(context, console, work)
 
@@ -100,10 +86,8 @@ def logs(context: Connection, options: Options, follow: bool = False, since: str
 @command(
     example=(f"{FAB} why --hosts gpu-a,gpu-b", f"{FAB} why"),
     codes={DONE: "every node answered", FAILED: "a host did not answer; the others are shown"},
-    takes="why",
-    help={"stacks": "also print each rank's whole stack", **ALLOW},
 )
-def why(context: Connection, options: Options, stacks: bool = False) -> None:
+def why(context: Connection, options: Options) -> None:
     """Show what each rank of a script does at this moment, and who is missing.
 
     It does not disturb the run.
@@ -113,8 +97,8 @@ def why(context: Connection, options: Options, stacks: bool = False) -> None:
     def work() -> int:
         asked = recorded.or_here(options, console)
         if asked.hosts or asked.cluster:
-            return deploy_why.why_on_hosts(load_cluster(asked), asked.run, stacks, console)
-        return deploy_why.why_here(options.run, stacks, console)
+            return deploy_why.why_on_hosts(load_cluster(asked), asked.run, options.stacks, console)
+        return deploy_why.why_here(options.run, options.stacks, console)
 
     end(context, console, work)
 

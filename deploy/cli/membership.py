@@ -11,7 +11,7 @@ from ..hosts import leave as deploy_leave
 from ..hosts import recorded
 from ..job.options import Options
 from ..report.console import Console
-from .command import ALLOW, command
+from .command import command
 from .exit import end
 
 
@@ -23,8 +23,6 @@ from .exit import end
         USAGE: "a host must stay, because too few would be left: it continues; the hosts named before it have left",
         STOPPED: "Ctrl-C: a node that was already asked still leaves",
     },
-    takes="leave",
-    help={**ALLOW},
 )
 def leave(context: Connection, options: Options) -> None:
     """Take hosts out of a run with --min-nodes, which goes on.
@@ -50,8 +48,6 @@ def leave(context: Connection, options: Options) -> None:
         USAGE: "a host cannot join: nothing was changed there; the hosts named before it have joined",
         STOPPED: "Ctrl-C: a node that has already started still joins",
     },
-    takes="join",
-    help={**ALLOW},
 )
 def join(context: Connection, options: Options) -> None:
     """Bring hosts back into a run with --min-nodes, which goes on.

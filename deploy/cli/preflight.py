@@ -30,7 +30,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from . import exit, renamed
-from .command import ALLOW, Command, command
+from .command import Command, command
 
 COLLECTIVES = ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
@@ -56,8 +56,6 @@ class _OneObject(Command):
         USAGE: "an option was refused: no host was asked",
         REFUSED: "training would not start: the output names the one cause and its fix",
     },
-    takes="preflight",
-    help=ALLOW,
 )
 def preflight(context: Connection, options: Options) -> None:
     """Say whether training would start; if not, name the one cause and its fix."""

@@ -9,15 +9,13 @@ from ..core.program import FAB
 from ..hosts import push as hosts_push
 from ..job.options import Options
 from ..report.console import Console
-from .command import ALLOW, command
+from .command import command
 from .exit import end
 
 
 @command(
     example=f"{FAB} push --hosts gpu-a,gpu-b --folder examples",
     codes={DONE: "every host has the image and the folder"},
-    takes="push",
-    help=ALLOW,
 )
 def push(context: Connection, options: Options) -> None:
     """Send an image and a folder to real hosts. Starts nothing."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fabric import Connection
 
 from ..core.errors import DETACHED, DONE, FAILED, STOPPED
@@ -20,7 +18,7 @@ from ..report.console import Console
 from ..run import folders
 from ..slurm import runs as slurm_runs
 from . import slurm as on_slurm
-from .command import ALLOW, command
+from .command import command
 from .exit import end
 
 
@@ -32,8 +30,6 @@ from .exit import end
         STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
         DETACHED: "Ctrl-C left the run, which continues",
     },
-    takes="attach",
-    help=ALLOW,
 )
 def attach(context: Connection, options: Options) -> None:
     """Follow a run to its end, and show what it prints.
@@ -55,17 +51,15 @@ def attach(context: Connection, options: Options) -> None:
 @command(
     example=f"{FAB} stop --hosts gpu-a,gpu-b",
     codes={DONE: "the run has ended, whatever its end"},
-    takes="stop",
-    help={"now": "kill it at once, without a checkpoint", **ALLOW},
 )
-def stop(context: Connection, options: Options, now: bool = False) -> None:
+def stop(context: Connection, options: Options) -> None:
     """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
     console = Console(options.json)
 
     def work() -> int:
         if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
-            return slurm_runs.stop(known, now, console)
-        return hosts_stop.stop(recorded.to_stop(options, console), now, console)
+            return slurm_runs.stop(known, options.now, console)
+        return hosts_stop.stop(recorded.to_stop(options, console), options.now, console)
 
     end(context, console, work)
 
@@ -76,17 +70,8 @@ def stop(context: Connection, options: Options, now: bool = False) -> None:
         DONE: "the run's folder is here, from every host",
         FAILED: "a host failed: the error names it; what the other hosts sent is here",
     },
-    iterable=["only"],
-    takes="fetch",
-    help={
-        "only": "copy only what matches: 'work/outputs/*'; repeatable (default: all but downloads and unchanged sent "
-        "files)",
-        "state": "afterwards join the newest checkpoint, whose parts several hosts have, into one file: state.pt, or "
-        "model.safetensors for the weights alone (default: none)",
-        **ALLOW,
-    },
 )
-def fetch(context: Connection, options: Options, only: Sequence[str] | None = None, state: str = "") -> None:
+def fetch(context: Connection, options: Options) -> None:
     """Copy what a run wrote to this machine, and build its report.
 
     It does not copy again what is here already.
@@ -94,19 +79,19 @@ def fetch(context: Connection, options: Options, only: Sequence[str] | None = No
     console = Console(options.json)
 
     def work() -> int:
-        if state:
-            one_file.refuse(state)
+        if options.state:
+            one_file.refuse(options.state)
         if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
-            folder = slurm_runs.fetch(known, tuple(only or ()), console)
+            folder = slurm_runs.fetch(known, options.only, console)
         else:
             asked = recorded.filled(options, console)
-            folder = hosts_fetch.fetch(load_cluster(asked), asked.run, tuple(only or ()), console)
+            folder = hosts_fetch.fetch(load_cluster(asked), asked.run, options.only, console)
         console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
-        return one_file.gather(folder, state, console.note) if state else DONE
+        return one_file.gather(folder, options.state, console.note) if options.state else DONE
 
     end(context, console, work)
 
 
-def down_hosts(options: Options, delete: bool, console: Console) -> int:
-    """`fab down --hosts`: remove the containers of all runs from these hosts; with `delete`, a run and its files."""
-    return hosts_delete.delete(options, console) if delete else hosts_attach.down(options, console)
+def down_hosts(options: Options, console: Console) -> int:
+    """`fab down --hosts`: remove the containers of all runs from these hosts; with --delete, a run and its files."""
+    return hosts_delete.delete(options, console) if options.delete else hosts_attach.down(options, console)

@@ -12,7 +12,7 @@ from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
 from ..ssh import session
-from .command import ALLOW, command
+from .command import command
 from .exit import end
 
 
@@ -22,8 +22,6 @@ from .exit import end
         DONE: "each host's keys were known already, or you have answered the question with yes or no",
         FAILED: "a host does not answer, or shows another key than the known one",
     },
-    takes="trust",
-    help={**ALLOW},
 )
 def trust(context: Connection, options: Options) -> None:
     """Show the SSH keys of unknown hosts, and ask whether to trust them."""

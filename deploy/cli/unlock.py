@@ -13,15 +13,13 @@ from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
 from ..ssh import session
-from .command import ALLOW, command
+from .command import command
 from .exit import end
 
 
 @command(
     example=f"{FAB} unlock --hosts gpu-a,gpu-b",
     codes={DONE: "no host is locked", STOPPED: "the answer was no, or Ctrl-C: the locks stay"},
-    takes="unlock",
-    help=ALLOW,
 )
 def unlock(context: Connection, options: Options) -> None:
     """Remove a deploy's lock from hosts. Asks first if that deploy is alive."""

@@ -15,7 +15,7 @@ from ..job.options import Options
 from ..local import within as local_within
 from ..report.console import Console
 from ..run import folders, record
-from .command import ALLOW, command
+from .command import command
 from .exit import end, names_hosts
 
 
@@ -27,8 +27,6 @@ from .exit import end, names_hosts
         FAILED: "a host did not answer; the others are shown",
         STOPPED: "Ctrl-C: the command was ended on every host",
     },
-    takes="exec",
-    help={**ALLOW},
 )
 def exec_task(context: Connection, options: Options) -> None:
     """Run the command after -- in a run's container on every host.
@@ -50,8 +48,6 @@ def exec_task(context: Connection, options: Options) -> None:
 @command(
     example=f"{FAB} shell --hosts gpu-a,gpu-b --rank 3",
     codes={DONE: "the shell has ended, with this code or another one of its own"},
-    takes="shell",
-    help={**ALLOW},
 )
 def shell(context: Connection, options: Options) -> None:
     """Open a shell in a run's container. The run is not disturbed.
@@ -78,8 +74,7 @@ def shell(context: Connection, options: Options) -> None:
         STOPPED: "Ctrl-C before the port was open",
     },
     positional=["number"],
-    takes="port",
-    help={"number": "the port in the container, or HERE:THERE if it should be another one here (required)", **ALLOW},
+    help={"number": "the port in the container, or HERE:THERE if it should be another one here (required)"},
 )
 def port(context: Connection, options: Options, number: str) -> None:
     """Make a port of a run's container a port of this machine.
@@ -102,10 +97,8 @@ def port(context: Connection, options: Options, number: str) -> None:
         FAILED: "there are no event files, or no TensorBoard",
         STOPPED: "Ctrl-C before TensorBoard was open",
     },
-    takes="tensorboard",
-    help={"port": "the port here (default: 6006)", **ALLOW},
 )
-def tensorboard(context: Connection, options: Options, port: str = "") -> None:
+def tensorboard(context: Connection, options: Options) -> None:
     """Open TensorBoard on a run's event files.
 
     On hosts it runs in the run's container, and this machine gets its
@@ -117,9 +110,9 @@ def tensorboard(context: Connection, options: Options, port: str = "") -> None:
         # If somebody followed or fetched an ended run, what it wrote is on this machine.
         asked = options if recorded.ended_here(options) else recorded.or_here(options, console)
         if asked.hosts or asked.cluster:
-            return deploy_port.tensorboard(load_cluster(asked), asked.run, options.rank, port, console)
+            return deploy_port.tensorboard(load_cluster(asked), asked.run, options.rank, options.port, console)
         folder = record.find(folders.RUNS, options.run or "latest")
-        return deploy_port.tensorboard_here(str(folder), port)
+        return deploy_port.tensorboard_here(str(folder), options.port)
 
     end(context, console, work)
 

@@ -44,7 +44,7 @@ class Door:
 
     asker: Callable[[], Asker]
     allow: bool = False
-    how: str = "--allow-folder"
+    how: str = ""
     # What was allowed or said in this command, by place; what was read of each file.
     _passed: dict[Place, set[str]] = field(default_factory=dict)
     _files: dict[tuple[Path, object], Any] = field(default_factory=dict)

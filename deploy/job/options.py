@@ -68,6 +68,7 @@ class Options:
         "deploy up",
         again=False,
         of={
+            "report": "latest, an id or a path (default: latest)",
             "status": "show this run only, or the latest (default: all runs)",
             "stop": "the run's id, or latest (default: the only run on these hosts; without hosts, the only one "
             "here that has "
@@ -461,6 +462,7 @@ class Options:
         False,
         again=False,
         of={
+            "compare": "write one JSON object",
             "preflight": "write the verdict as one JSON object to standard output",
             "down": "write one JSON object a host; without --hosts, of what was deleted",
             "runs": "write one JSON object a run",
@@ -489,6 +491,7 @@ class Options:
         read=values.digits(1, 65535),
         refusal="not a port",
         hint="--port 29500, or leave it out",
+        of={"tensorboard": "the port here (default: 6006)"},
     )
     collectives: str = option(
         "what to predict and rehearse: gloo, nccl, or auto: nccl if hosts have GPUs (default: auto)",
@@ -511,6 +514,7 @@ class Options:
         "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
         "preflight",
         again=False,
+        of={"compare": "write a page with both curves into this file (default: print text)"},
     )
     runs: tuple[str, ...] = option(
         "remove this run with all that it wrote, or all runs that have ended; repeatable (default: none)",
@@ -533,6 +537,49 @@ class Options:
         False,
         again=False,
         of={"unlock": "do not ask, even where the deploy that holds the lock is alive"},
+    )
+    delete: bool = option(
+        "with --run: also remove all that this run wrote there; it must have ended", "down", False, again=False
+    )
+    only: tuple[str, ...] = option(
+        "copy only what matches: 'work/outputs/*'; repeatable (default: all but downloads and unchanged sent files)",
+        "fetch",
+        (),
+        again=False,
+    )
+    state: str = option(
+        "afterwards join the newest checkpoint, whose parts several hosts have, into one file: state.pt, or "
+        "model.safetensors for the weights alone (default: none)",
+        "fetch",
+        again=False,
+    )
+    watch: bool = option(
+        "show it again every 2 s until Ctrl-C; if the output is no terminal, a line for each change",
+        "gpus",
+        False,
+        again=False,
+    )
+    follow: bool = option("continue until the run ends, or Ctrl-C", "logs", False, again=False)
+    grep: str = option(
+        "only lines that this extended regular expression (grep -E) finds, on the hosts (default: all lines)",
+        "logs",
+        again=False,
+    )
+    since: str = option(
+        "only newer lines: 10m, or a time such as 2026-11-21T03:00:00Z (default: all)", "logs", again=False
+    )
+    stacks: bool = option("also print each rank's whole stack", "why", False, again=False)
+    now: bool = option("kill it at once, without a checkpoint", "stop", False, again=False)
+    end: bool = option("close the connections", "login", False, again=False)
+    shell: str = option("bash or zsh (default: that of this login, $SHELL)", "completion", again=False)
+    allow_folder: bool = option(
+        "allow what the folder's files ask for, such as hosts, secrets and mounts, without a question; this is kept "
+        "like an answer",
+        "deploy up attach push drill bootstrap clean down exec fetch gpus join leave login logs port preflight runs "
+        "shell status stop tensorboard trust unlock why",
+        False,
+        again=False,
+        python=None,
     )
     # Keys of cluster.toml alone: no command has them.
     shm_size: str = option(

@@ -106,6 +106,7 @@ def test_the_pages_that_are_made_from_the_table_are_up_to_date():
 ELSEWHERE = {
     "--detach": {"engine/client.py", "hosts/docker_run.py", "hosts/overlay_plan.py"},
     "--env-file": {"hosts/docker_run.py", "hosts/probes.py", "hosts/rehearsal.py"},
+    "--follow": {"host/commands.py"},
     "--force": {"hosts/overlay.py", "packages/commands.py", "packages/places.py"},
     "--gpus": {"hosts/container.py"},
     "--include": {"config/script.py"},
@@ -114,16 +115,18 @@ ELSEWHERE = {
     | {"packages/commands.py"},
     "--name": {"cli/renamed.py", "hosts/docker_run.py", "hosts/overlay_plan.py"},
     "--nodes": {"config/runners.py", "run/sbatch_options.py"},
+    "--now": {"hosts/bootstrap.py"},
     "--port": {"hosts/port.py"},
     "--python": {"packages/inside/build.py", "packages/inside/install.py", "packages/resolve.py"},
     "--resume": {"run/resumable.py"},
     "--script": {"cli/renamed.py", "core/program.py", "run/environment.py"},
+    "--since": {"host/commands.py"},
     "--wait": {"run/sbatch_options.py", "slurm/plan.py"},
     **{flag: {"cli/renamed.py"} for flag in ("--backend", "--collectives", "--ground", "--run")},
 }
 # How many pairs of an option and a file there are in which a text names the option: an error, or a command that a hint
 # names. They read better with the flag in them; each is one more place that knows it.
-MOST_MENTIONS = 316
+MOST_MENTIONS = 333
 MOST_PARAMETERS = 8
 
 
