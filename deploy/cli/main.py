@@ -39,7 +39,6 @@ _MODULES = {
     "completion": "completion",
     "deploy": "deploy",
     "down": "local",
-    "drill": "drill",
     "exec": "within",
     "explain": "explain",
     "export": "export",

@@ -51,18 +51,6 @@ def load_cluster(options: Options) -> Cluster:
     return Cluster(hosts, job)
 
 
-def containers_alone(options: Options) -> Cluster:
-    """The hosts, and of their job what containers are made of: no command and no secret, for a run of our own.
-
-    Raises UsageError as `load_cluster` does.
-    """
-    cluster = load_cluster(options)
-    job = cluster.job
-    spec = Job(job.image, job.dockerfile, environment=job.environment, processes=job.processes, gpus=job.gpus)
-    spec = replace(spec, shm_size=job.shm_size, user=job.user, memory=job.memory, pids=job.pids)
-    return Cluster(cluster.hosts, replace(spec, wait_lost_s=job.wait_lost_s))
-
-
 def fill_from_file(options: Options) -> Options:
     """The options with what to run, and how to follow it, from cluster.toml where no flag says it.
 
