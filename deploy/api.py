@@ -191,7 +191,7 @@ class Cluster:
 
     def _deploy_options(self, more: Mapping[str, Any]) -> Options:
         """Options of `fab deploy` by their names. Raises UsageError for one that there is not."""
-        table = {each.name: each for each in options_of("deploy") if not row_of(each).hidden}
+        table = {each.name: each for each in options_of("deploy")}
         known = table.keys() - (_OURS if self._slurm else _OURS | _NOT_ON_HOSTS)
         known -= set() if self._slurm else {name for name in known if row_of(table[name]).slurm_alone}
         given = {_ALSO_CALLED.get(name, name): value for name, value in more.items()}

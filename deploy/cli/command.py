@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from typing import Any
@@ -44,12 +44,11 @@ ALLOW = {
 
 
 class Command(Task):  # type: ignore[misc]
-    """A task whose help leaves out the `hidden` options, which exist only to be refused.
+    """A task that opens the door to what a folder asks for (config/consent.py).
 
-    It opens the door to what a folder asks for (config/consent.py), and has --allow-folder where its help names it.
+    It has --allow-folder where its help names it.
     """
 
-    hidden: Collection[str] = ()
     help: dict[str, Any]
 
     def __call__(self, *args: Any, allow_folder: bool = False, **given: Any) -> Any:
@@ -64,26 +63,24 @@ class Command(Task):  # type: ignore[misc]
         return Console(as_json)
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """The options of the command line; for --help, only those that a user may give."""
+        """The options of the command line."""
         help = dict(self.help)
         allow = self.help.pop(_ALLOW, "")
         arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
         if allow:
             arguments.append(Argument(names=(_ALLOW,), attr_name="allow_folder", kind=bool, default=False, help=allow))
         self.help = help  # invoke removes an option from this list once it has shown it
-        if not {"--help", "-h"} & set(sys.argv[1:]):
-            return arguments
-        for argument in arguments:
-            if argument.positional:
-                argument.default = ""  # else invoke asks for the word before it shows the help
-        return [argument for argument in arguments if str(argument.name).replace("_", "-") not in self.hidden]
+        if {"--help", "-h"} & set(sys.argv[1:]):
+            for argument in arguments:
+                if argument.positional:
+                    argument.default = ""  # else invoke asks for the word before it shows the help
+        return arguments
 
 
 def command(
     example: str | Sequence[str],
     codes: Mapping[int, str],
     help: Mapping[str, str] | None = None,
-    hidden: Collection[str] = (),
     klass: type[Command] = Command,
     takes: str = "",
     **more: Any,
@@ -101,7 +98,6 @@ def command(
             *more.get("iterable", ()),
             *(each.name for each in table.options_of(takes) if each.default == ()),
         ]
-        hidden = [each.name for each in table.options_of(takes) if table.row_of(each).hidden]
 
     def made(body: Callable[..., None]) -> Command:
         body = _of_table(body, takes) if takes else body
@@ -109,7 +105,6 @@ def command(
         made_task: Command = task(
             klass=klass, help={**table.help_of(takes), **(help or {})}, auto_shortflags=False, **more
         )(body)
-        made_task.hidden = hidden
         return made_task
 
     return made

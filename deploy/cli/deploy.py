@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 from fabric import Connection
@@ -17,7 +16,6 @@ from ..job.options import Options
 from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..run import environment
-from . import renamed
 from . import slurm as on_slurm
 from .command import ALLOW, command
 from .exit import end
@@ -56,7 +54,6 @@ def deploy(context: Connection, options: Options) -> None:
         for variable, value in environment.asked_style(options.style, bool(asked.script)).items():
             asked = replace(asked, style="", env=(*asked.env, f"{variable}={value}"))
         _refuse_open_secrets(asked)  # before a refusal repeats the command line
-        renamed.refuse_names(sys.argv[1:], options.run, options.script, options.name)
         return hosts_deploy.deploy(asked, console)
 
     end(context, console, work)

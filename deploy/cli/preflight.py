@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as jsons
 import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from ..preflight.request import MUSTER, STYLES
 from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from . import exit, renamed
+from . import exit
 from .command import ALLOW, Command, command
 
 COLLECTIVES = ("auto", "gloo", "nccl")
@@ -75,7 +74,6 @@ class _OneObject(Command):
         **help_of("preflight"),
         **ALLOW,
     },
-    hidden=("ground",),
 )
 def preflight(
     context: Connection,
@@ -98,7 +96,6 @@ def preflight(
     json: bool = False,
     keep: str = "",
     html: str = "",
-    ground: str = "",
 ) -> None:
     """Say whether training would start; if not, name the one cause and its fix."""
     console = Console(json)
@@ -107,7 +104,6 @@ def preflight(
     def work() -> int:
         if getattr(context, "host", None):
             raise UsageError("--hosts must follow the task's name", f"for example: {FAB} preflight --hosts a,b")
-        renamed.refuse_ground(sys.argv[1:], ground, backend)
         request = _request(style, endpoint, port, collectives)
         long, burnt_s = _size(size), _burn(burn)
         if python and style == MUSTER:
@@ -115,6 +111,8 @@ def preflight(
             raise UsageError(why, "--style torchrun or --style slurm or --style mpi")
         for option, name in files.items():
             _refuse_unwritable(option, name)
+        if backend in COLLECTIVES[1:]:  # torch's word for them
+            raise UsageError(f"--backend {backend}: it says where the nodes run", f"--collectives {backend}")
         if backend or workers:
             plain = "" if style == MUSTER else f"--style {style}"
             _refuse_both(hosts, cluster, image, endpoint, plain, "--bandwidth" * bandwidth, "--burn" * bool(burn))

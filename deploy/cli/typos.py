@@ -24,6 +24,8 @@ _ELSEWHERE = {
     **dict.fromkeys(("doctor", "check", "validate"), "preflight"),
     **{"ssh": "shell", "rm": "down", "pull": "fetch", "nvidia-smi": "gpus"},
 }
+# What other programs call our options: docker and sbatch.
+_OPTIONS_ELSEWHERE = {"--name": "--run", "--job-name": "--run"}
 # A run as people name it.
 _RUN = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
 
@@ -45,7 +47,8 @@ def refusal(
         return UsageError("up has no option --env", f"the script has this shell's variables: {_in_front(typed)}")
     if name.startswith("-"):
         of_script = "--" in typed and word in typed and task in _WITH_SCRIPT
-        meant = near(name, options, 0.85 if of_script else 0.7)
+        elsewhere = _OPTIONS_ELSEWHERE.get(name)
+        meant = elsewhere if elsewhere in options else near(name, options, 0.85 if of_script else 0.7)
         help = f"{FAB} --help {task}" if task else f"{FAB} --list"
         where = f"{task} has no option {name}" if task else f"no option {name}"
         if of_script and not meant:

@@ -66,14 +66,13 @@ _OWN_FILES = (
 def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
-        resumes = bool(options.resume)
+        resumes, name = bool(options.resume), asked_run("--run", options.run)
         options, command, script_run = _what_to_run(fill_from_file(options), console)
         cluster, ranks = load_cluster(options), shown_ranks(options.rank)
         command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
         work, folder = replace(_work(options, cluster), bare=command.bare), folder_to_send(options, cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
-        name = asked_run("--run", options.run)
         first, choice = next(iter(work.script), "-"), choice_of(cluster)
         look = FolderLook(folder, choice) if folder else None
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)

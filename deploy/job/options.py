@@ -33,8 +33,6 @@ class Row:
     hint: str = ""
     # Each of its texts may be several, with commas.
     commas: bool = False
-    # It exists only to be refused, and no help shows it.
-    hidden: bool = False
 
 
 def option(help: str, on: str, start: Any = "", *, of: Mapping[str, str] | None = None, **more: Any) -> Any:
@@ -415,8 +413,6 @@ class Options:
             "up": "write events and the result as JSON lines to standard output",
         },
     )
-    name: str = option("refused: --run names the run", "deploy", again=False, hidden=True)
-    ground: str = option("refused: --backend says where the nodes run", "up preflight", again=False, hidden=True)
 
 
 def row_of(each: Field[Any]) -> Row:

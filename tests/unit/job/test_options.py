@@ -59,8 +59,8 @@ def test_every_option_is_of_a_command_and_says_what_it_means_there(each):
 
 # Flags that are words of other programs as well (docker, ip, sbatch), or that a refusal still names. It only shrinks.
 ELSEWHERE = {
-    *("--detach", "--env-file", "--force", "--gpus", "--mount", "--name", "--nodes", "--wait"),
-    *("--args", "--arbiter", "--backend", "--cluster", "--each", "--env", "--ground", "--hosts", "--include"),
+    *("--detach", "--env-file", "--force", "--gpus", "--mount", "--nodes", "--wait"),
+    *("--args", "--arbiter", "--backend", "--cluster", "--each", "--env", "--hosts", "--include"),
     *("--min-nodes", "--on-end", "--resume", "--run", "--sbatch", "--script", "--slurm", "--spare", "--workers"),
 }
 
