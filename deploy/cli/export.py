@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from ..run.sbatch import SlurmJob, batch_script, refuse_container
 from .command import command
 from .exit import end
 from .planned import planned
+from .slurm import count_of, gpus_of
 
 _TO = ("sbatch", "compose")
 _IMAGE = "muster-trainer:cpu"
@@ -56,7 +56,7 @@ def export(context: Connection, options: Options) -> None:
         own = {**own, **environment_of(options)}
         asked = asked_run("--run", options.run)
         name = asked or _name(words)
-        count = _count("--nodes", options.nodes or "1")
+        count = count_of("--nodes", options.nodes or "1")
         if options.to == "compose":
             _refuse_absent(words)
             _refuse_for_compose(options)
@@ -66,7 +66,7 @@ def export(context: Connection, options: Options) -> None:
             hint = f"{FAB} export --to sbatch --script train.py"
             raise UsageError(f"--to {options.to}: not one of {', '.join(_TO)}", hint)
         refuse_container(options.container, options.image)
-        gpus = _count("--gpus", options.gpus) if options.gpus else 0
+        gpus = gpus_of(options.gpus)
         sbatch = _sbatch_options(options.slurm, gpus, words)
         inside = ("python3", "-P", "-m", "trainer.node.agent", *words)
         typed = (f"{flag}={text}" for flag, text in pairs_of(options, ("script", "each", "args")))
@@ -113,12 +113,6 @@ def _refuse_absent(words: Sequence[str]) -> None:
     path = file_of(words[1:]) if words[:1] == ("--script",) else ""
     if path and not Path(path).is_file():
         refuse_missing(path, Path(), "type the command in the job's folder, where the script is")
-
-
-def _count(name: str, text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
-        raise UsageError(f"{name} {text}: not a number from 1", f"{name} 2")
-    return int(text)
 
 
 def _refuse_for_compose(options: Options) -> None:

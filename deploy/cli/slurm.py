@@ -56,7 +56,7 @@ def deploy(options: Options, console: Console) -> int:
         console.note(note)
     if resumed and (other := resumable.other_than(resumed.run_dir, command.words, folder)):
         console.warn(other)
-    nodes = _count("--nodes", options.nodes or str(command.nodes or 1))
+    nodes = count_of("--nodes", options.nodes or str(command.nodes or 1))
     command.refuse_nodes(nodes, f"--nodes {command.nodes}")
     cluster = Cluster((), Job(include=options.include, folder_limit=value_of(options, "folder_limit")))
     sent = folder_to_send(plain, cluster) if folder else None
@@ -71,7 +71,7 @@ def deploy(options: Options, console: Console) -> int:
         ("python3", "-P", "-m", "trainer.node.agent", *words),
         ("muster", "agent", *typed),
         own,
-        _gpus(options.gpus),
+        gpus_of(options.gpus),
         sbatch_options.words_of("--sbatch", options.sbatch),
         options.setup,
         options.container,
@@ -124,15 +124,13 @@ def _variables(options: Options) -> dict[str, str]:
     return {**own, "MUSTER_OBSERVE": "0"} if options.no_observe else own
 
 
-def _gpus(text: str) -> int:
-    if text in ("", "auto"):
-        return 0
-    if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
-        raise UsageError(f"--gpus {text}: with --slurm a number of GPUs of each node", "--gpus 8")
-    return int(text)
+def gpus_of(text: str) -> int:
+    """GPUs of each node; 0: as Slurm has it."""
+    return 0 if text in ("", "auto") else count_of("--gpus", text)
 
 
-def _count(name: str, text: str) -> int:
+def count_of(name: str, text: str) -> int:
+    """A number of nodes, or of GPUs of each. Raises UsageError."""
     if not re.fullmatch(r"[1-9][0-9]{0,4}", text):
         raise UsageError(f"{name} {text}: not a number from 1", f"{name} 2")
     return int(text)

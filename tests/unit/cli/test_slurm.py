@@ -86,7 +86,9 @@ def test_a_record_that_somebody_else_wrote_names_no_login_node():
     assert slurm.of_run("", "", "r1") is None
 
 
-@pytest.mark.parametrize("text", ["0,3", "-1", "0", "two"])
-def test_gpus_of_a_job_are_a_number(text):
+@pytest.mark.parametrize("text", ["0,3", "-1", "0", "two", "1e9"])
+def test_nodes_and_gpus_of_a_job_are_numbers(text):
     with pytest.raises(UsageError):
-        slurm._gpus(text)
+        slurm.gpus_of(text)
+    with pytest.raises(UsageError):
+        slurm.count_of("--nodes", text)

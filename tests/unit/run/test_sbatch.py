@@ -6,7 +6,6 @@ import pytest
 from invoke.exceptions import Exit
 
 from deploy.cli import export
-from deploy.cli.export import _count
 from deploy.core.errors import UsageError
 from deploy.run import environment, sbatch_options
 from deploy.run.compose_file import SENT_AT, compose_file
@@ -123,9 +122,3 @@ def test_compose_gives_each_node_what_the_contract_promises():
         node, environment.Rendezvous("node-0:29500", "r1"), "r1", "/muster/runs/r1", 0
     )
     assert made["services"]["node-1"]["environment"] == {**wanted, "MUSTER_SENT": SENT_AT, "A": "1"}
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "x", "1e9", ""])
-def test_a_number_that_is_none_is_refused(text):
-    with pytest.raises(UsageError):
-        _count("--nodes", text)
