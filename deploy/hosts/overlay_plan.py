@@ -16,9 +16,9 @@ from ..config.inventory import Cluster, Job
 from ..core.errors import DeployError, UsageError
 from ..core.formats import LABELS
 from ..core.results import Results
+from ..core.text import listed
 from ..host.facts import Address, HostFacts
 from ..host.networks import Networks
-from ..preflight.findings import listed
 from . import container
 from .container import NodeContainer, Work
 from .docker_run import python_of

@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..core.text import listed as listed  # the checks take it here
-from ..core.text import subject as subject
 from .causes import CAUSES
 
 FAULT, WARNING, UNKNOWN = "fault", "warning", "could not tell"
