@@ -9,8 +9,10 @@ were written, `score` only after the rules stood, `fresh` a second time after th
 likewise. Names of users, hosts and folders are replaced, and most lines left out. The last line of a few is the
 thread's title, where the text that could be had ends before it; their basis says so.
 
-94 of `rules` came first. 160 more were found later, for the rules alone, by queries of lab/rule_queries.txt: 93, none
-of which is in lab/thread_queries.txt, and of which about 55 were put. None of them is in another part.
+94 of `rules` came first. 160 more were found later, for the rules alone, by queries of lab/rule_queries.txt: its first
+93, none of which is in lab/thread_queries.txt, and of which about 55 were put. None of them is in another part. 41 more
+were looked for because a row of the tables had no thread: 39 by the other 44 queries, all put, each with the words of a
+row, and two by the words alone, in public files. A row for which nothing was found has gone.
 
 `fresh` was found by 24 of the first 90 queries in lab/thread_queries.txt: `random.Random(20261124).sample(range(90),
 24)`. Of each the first one to three results that quote a failed run were taken, less a message that the query had

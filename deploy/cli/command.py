@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, fields
 from functools import wraps
 from typing import Any
@@ -37,12 +37,8 @@ _WIDTH = 76  # of 80 columns, less invoke's own indent
 
 
 class Command(Task):  # type: ignore[misc]
-    """A task whose help leaves out the `hidden` options, which exist only to be refused.
+    """A task that opens the door to what a folder asks for (config/consent.py)."""
 
-    It opens the door to what a folder asks for (config/consent.py).
-    """
-
-    hidden: Collection[str] = ()
     help: dict[str, Any]
 
     def __call__(self, *args: Any, allow_folder: bool = False, **given: Any) -> Any:
@@ -57,16 +53,15 @@ class Command(Task):  # type: ignore[misc]
         return Console(as_json)
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """The options of the command line; for --help, only those that a user may give."""
+        """The options of the command line."""
         help = dict(self.help)
         arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
         self.help = help  # invoke removes an option from this list once it has shown it
-        if not {"--help", "-h"} & set(sys.argv[1:]):
-            return arguments
-        for argument in arguments:
-            if argument.positional:
-                argument.default = ""  # else invoke asks for the word before it shows the help
-        return [argument for argument in arguments if str(argument.name).replace("_", "-") not in self.hidden]
+        if {"--help", "-h"} & set(sys.argv[1:]):
+            for argument in arguments:
+                if argument.positional:
+                    argument.default = ""  # else invoke asks for the word before it shows the help
+        return arguments
 
 
 def command(
@@ -97,7 +92,6 @@ def command(
             iterable=[each.name for each in options if _start(each, name) is None],
             **more,
         )(body)
-        made_task.hidden = [each.name for each in options if table.row_of(each).hidden]
         return made_task
 
     return made

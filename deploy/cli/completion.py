@@ -101,11 +101,9 @@ def script(shell: str, tasks: Iterable[Task]) -> str:
 
 def _options(task: Task) -> dict[str, bool]:
     """The options of a task, and whether each takes a value."""
-    hidden = set(getattr(task, "hidden", ()))
-    arguments = [argument for argument in task.get_arguments() if argument.name not in hidden]
     named = {
         f"--{argument.name.replace('_', '-')}": argument.takes_value
-        for argument in arguments
+        for argument in task.get_arguments()
         if not argument.positional
     }
     return {**named, "--help": False}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from fabric import Connection
 
 from ..config import secrets
@@ -14,7 +12,6 @@ from ..job.load import load_cluster, refuse_open_secrets, refuse_without_slurm
 from ..job.options import Options
 from ..job.secrets import secrets_of
 from ..report.console import Console
-from . import renamed
 from . import slurm as on_slurm
 from .command import command
 from .exit import end
@@ -48,7 +45,6 @@ def deploy(context: Connection, options: Options) -> None:
             return on_slurm.deploy(options, console)
         refuse_without_slurm(options)
         _refuse_open_secrets(options)  # before a refusal repeats the command line
-        renamed.refuse_names(sys.argv[1:], options.run, options.script, options.name)
         return hosts_deploy.deploy(options, console)
 
     end(context, console, work)

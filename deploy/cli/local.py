@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from ..local import up as launch
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
-from . import exit, look, renamed
+from . import exit, look
 from . import runs as deploy_tasks
 from .command import command
 
@@ -47,7 +46,6 @@ def up(context: Connection, options: Options) -> None:
     console = Console(options.json)
 
     def work() -> int:
-        renamed.refuse_ground(sys.argv[1:], options.ground)
         return launch.up(replace(options, script=once_a_node(options.each, options.script)), console)
 
     _end(console, work)

@@ -40,7 +40,6 @@ _MODULES = {
     "completion": "completion",
     "deploy": "deploy",
     "down": "local",
-    "drill": "drill",
     "exec": "within",
     "explain": "explain",
     "export": "export",
@@ -190,8 +189,6 @@ def _refusing(parse: Callable[[], None]) -> None:
         context = fault.context
         task = (context.name if context else "") or ""
         options = [flag for flag in (context.flags if context else ()) if flag.startswith("--")]
-        hidden = {f"--{name}" for name in commands([task]).tasks[task].hidden} if task else set()
-        shown = [option for option in options if option not in hidden]
         typed = sys.argv[1:]
-        refused = typos.refusal(str(fault), task, shown, _MODULES.keys(), typed)
+        refused = typos.refusal(str(fault), task, options, _MODULES.keys(), typed)
         raise Exit(f"error: {refused.message}\nhint: {refused.hint}", refused.code) from fault

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as jsons
 import os
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +28,7 @@ from ..preflight.request import MUSTER, STYLES
 from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from . import exit, renamed
+from . import exit
 from .command import Command, command
 
 COLLECTIVES = ("auto", "gloo", "nccl")
@@ -66,7 +65,6 @@ def preflight(context: Connection, options: Options) -> None:
     def work() -> int:
         if getattr(context, "host", None):
             raise UsageError("--hosts must follow the task's name", f"for example: {FAB} preflight --hosts a,b")
-        renamed.refuse_ground(sys.argv[1:], options.ground, options.backend)
         request = _request(options)
         size = value_of(options, "size") or LONG
         burn_s = value_of(options, "burn") or 0
@@ -75,6 +73,9 @@ def preflight(context: Connection, options: Options) -> None:
             raise UsageError(why, "--style torchrun or --style slurm or --style mpi")
         for name, path in files.items():
             _refuse_unwritable(flag_of(name), path)
+        if options.backend in COLLECTIVES[1:]:  # torch's word for them
+            words = f"--backend {options.backend}: it says where the nodes run"
+            raise UsageError(words, f"--collectives {options.backend}")
         if here:
             _refuse_for_hosts(options)
         cluster = None if here else find_cluster(options.hosts, options.cluster)

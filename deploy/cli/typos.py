@@ -26,6 +26,8 @@ _ELSEWHERE = {
     **dict.fromkeys(("doctor", "check", "validate"), "preflight"),
     **{"ssh": "shell", "rm": "down", "pull": "fetch", "nvidia-smi": "gpus"},
 }
+# What other programs call our options: docker and sbatch.
+_OPTIONS_ELSEWHERE = dict.fromkeys(("--name", "--job-name"), _RUN)
 # Options of torchrun and its like for what Muster is told in another way.
 _LAUNCHERS = {
     **dict.fromkeys(("--nnodes", "--num-machines"), "a node is a host: as many as --hosts names"),
@@ -53,7 +55,8 @@ def refusal(
         return UsageError(f"up has no option {_ENV}", f"the script has this shell's variables: {_in_front(typed)}")
     if name.startswith("-"):
         of_script = "--" in typed and task in _WITH_SCRIPT and name in [each.partition("=")[0] for each in typed]
-        meant = near(name, options, 0.85 if of_script else 0.7)
+        elsewhere = _OPTIONS_ELSEWHERE.get(name)
+        meant = elsewhere if elsewhere in options else near(name, options, 0.85 if of_script else 0.7)
         help = f"{FAB} --help {task}" if task else f"{FAB} --list"
         where = f"{task} has no option {name}" if task else f"no option {name}"
         instead = _LAUNCHERS.get(name.replace("_", "-"), "")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-MOST_MEMORY, MOST_DEPTH, MOST_FILES = 64 << 20, 50, 200
+MOST_DEPTH, MOST_FILES = 50, 200
 # A JSON text may have so many lists, objects and commas: each part takes up to 230 bytes of memory.
 MOST_PARTS = 200_000
 # Each of the things that a reader keeps takes up to 4 kB.

@@ -129,7 +129,7 @@ CAUSES = (
          only=r"bind source path does not exist"),
     _row("image-missing", r"no such image|failed to extract layer|layer does not exist|"
          r"image .{0,200}not found locally", "the image is missing",
-         f"{FAB} push --hosts {{host}}", "build it: make image", in_logs=True, only=r"no such image|not found locally"),
+         f"{FAB} push --hosts {{host}}", "build it: make image", only=r"no such image|not found locally"),
     _row("memory-low", r"cannot allocate memory|fatal error:.{0,80}(?:out of memory|failed to reserve)",
          "there is not enough memory",
          "on {host}: free -h; ps aux --sort -rss | head",

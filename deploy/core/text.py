@@ -6,6 +6,7 @@ Messages, the console and the tables format here; report/page/units.py builds on
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -131,16 +132,30 @@ def date(seconds: float) -> str:
         return figure(seconds)
 
 
-def ranks(numbers: list[int]) -> str:
-    """`rank 3`, `ranks 0–2, 5`: it joins neighbours."""
+def ranks_in_words(numbers: Iterable[int]) -> str:
+    """`rank 3`, or `ranks 0-2, 5`: it joins neighbours, and leaves out what is behind eight groups of them."""
     spans: list[list[int]] = []
     for number in sorted(set(numbers)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
         else:
-            spans.append([number, number])
-    listed = ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in spans)
-    return f"{'rank' if len(set(numbers)) == 1 else 'ranks'} {listed}"
+            spans.append([number])
+    shown = ", ".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans[:8])
+    noun = "rank" if [len(span) for span in spans] == [1] else "ranks"
+    return f"{noun} {shown}{', ...' if len(spans) > 8 else ''}"
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """`a, b and c`; beyond `most` the rest is counted."""
+    every = list(names)
+    if len(every) > most:
+        return f"{', '.join(every[: most - 1])} and {len(every) - most + 1} more"
+    return " and ".join(filter(None, [", ".join(every[:-1]), *every[-1:]]))
+
+
+def subject(names: Sequence[str], singular: str, plural: str, most: int = 4) -> str:
+    """Names and the verb that agrees with them: `a drops`, `a and b drop`."""
+    return f"{listed(names, most)} {singular if len(names) == 1 else plural}"
 
 
 def last_line(stderr: bytes) -> str:

@@ -148,16 +148,6 @@ def logs(run_id: str, node: str) -> Iterator[bytes]:
     raise DeployError(f"run {run_id} has no container for {node}")
 
 
-def save_logs(run_id: str, folder: Path) -> None:
-    """Write every node's whole console to `folder`/<node>.log, replacing the file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for state in states(run_id):
-        aside = folder / f".{state.node}.log"
-        with aside.open("wb") as file:
-            file.writelines(logs(run_id, state.node))
-        aside.replace(folder / f"{state.node}.log")
-
-
 def hand_in(container: str, secrets: bytes) -> None:
     """Give secrets to a node that waits for them, beside this process: the node may need a while to begin.
 
@@ -197,11 +187,6 @@ def stop(run_id: str, grace_s: float) -> None:
 def down(run_id: str) -> int:
     """Remove a run's containers and networks; returns how many things were removed."""
     return _remove(f"{LABEL}={run_id}")
-
-
-def down_all() -> int:
-    """Remove the containers and networks of every run; returns how many things were removed."""
-    return _remove(LABEL)
 
 
 def run_ids() -> frozenset[str]:

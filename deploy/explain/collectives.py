@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ..core.text import ranks_in_words
 from .patterns import compiled
 from .reading import Line, Wait
 
@@ -47,7 +48,7 @@ def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
         if behind and near and len(behind) * 2 < len(ranks) + (len(ranks) == 2):
             what = f"at collective {behind[0].number} ({behind[0].kind}), where the others wait in number {usual}"
             other = next(wait for wait in ranks if wait.number == usual)
-            return _names(behind), what, (behind[0].line, other.line)
+            return ranks_in_words(wait.rank for wait in behind), what, (behind[0].line, other.line)
         same = [wait for wait in ranks if wait.number == usual]
         kinds = Counter((wait.kind, wait.size if wait.kind in _SAME_SIZE else "") for wait in same)
         if len(kinds) > 1 and (group or usual > _NEAR):
@@ -57,14 +58,9 @@ def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
             )
             other = next(wait for wait in same if wait not in odd)
             what = f"in {_call(odd[0].kind, odd[0].size)}, where the others are in {_call(*most)}, both number {usual}"
-            return _names(odd), what, (odd[0].line, other.line)
+            return ranks_in_words(wait.rank for wait in odd), what, (odd[0].line, other.line)
     return None
 
 
 def _call(kind: str, size: str) -> str:
     return f"{kind} of {size} numbers" if size else kind
-
-
-def _names(waits: Sequence[Wait]) -> str:
-    numbers = list(dict.fromkeys(str(wait.rank) for wait in waits))
-    return f"rank{'s' * (len(numbers) > 1)} {', '.join(numbers[:8])}"

@@ -7,8 +7,6 @@ of the table wins. Patterns have no unbounded gaps: lines are untrusted, and mat
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..core import docker_faults
 from .patterns import compiled
 from .signs_gpus import GPU
@@ -33,29 +31,25 @@ __all__ = [
     "Weight",
 ]
 
-# core/docker_faults.py has Docker's own texts, and which of them have one cause only. A layer that is not there was
-# measured: the image has to be brought again.
-_MEASURED = ("image-missing",)
+# core/docker_faults.py has Docker's own texts: of each cause the words that have no other one.
 _DOCKER = tuple(
-    sign
+    Sign(cause.name, cause.only or cause.words, cause.what, cause.command)
     for cause in docker_faults.CAUSES
     if cause.in_logs
-    for sign in (
-        Sign(cause.name, (cause.name not in _MEASURED and cause.only) or cause.words, cause.what, cause.command),
-        *([replace(several("", cause.what, cause.command, cause.name), pattern=cause.words)] if cause.only else []),
-    )
 )
 # For a script the same words mean that its first line is not `#!`.
+_ARCHITECTURE = docker_faults.named("architecture-differs")
 _BINARY = Sign(
-    "architecture-differs",
+    _ARCHITECTURE.name,
     compiled(r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error"),
-    docker_faults.named("architecture-differs").what,
-    docker_faults.named("architecture-differs").command,
+    _ARCHITECTURE.what,
+    _ARCHITECTURE.command,
 )
+_SCRIPT_OR_BINARY = several(r"exec format error", _ARCHITECTURE.what, _ARCHITECTURE.command, _ARCHITECTURE.name)
 # Why something failed of which another line tells: torch puts NCCL's words behind `Last error:`.
 REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
 LAST_ERROR = compiled(r"Last error:\s*$")
-SIGNS = (*NETWORK, _BINARY, *_DOCKER, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
+SIGNS = (*NETWORK, _BINARY, *_DOCKER, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
 
 # Messages of a node that does not reach a store of torch; deploy/explain/store.py finds out which store, and why.
 STORE = compiled(

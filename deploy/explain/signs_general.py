@@ -6,9 +6,7 @@ may be wide, and no line of training is read by them. The first row that fits wi
 
 from __future__ import annotations
 
-from ..core.program import FAB
 from .signs_kinds import ALONE, GPUS, KERNEL, Sign, general, several
-from .signs_nodes import DENIED
 from .words import ELSEWHERE, WRAPPERS, facts
 
 _CANNOT = r"(?:could(?: not|n't)|can ?not|can't|unable to|fail(?:s|ed|ure)?(?: to| in| of| while)?)"
@@ -47,17 +45,9 @@ _OUTSIDE = (
             r"\.(?:pt|pth|bin|ckpt)\b)|(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|ckpt)\b).{0,100}(?:corrupt|"
             "truncated|incomplete|invalid header|malformed|not a valid)",
             "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
-    several("(?i)" + _CANNOT + r" load (?:\w+ ){0,4}(?:weights|checkpoint|state[_ ]?dict)",
-            "a checkpoint could not be loaded", "ls -l FILE", "checkpoint-broken", "checkpoint-mismatch",
-            "file-permission"),
     general("arguments", "(?i)unrecogni[sz]ed (?:argument|option)|specified arguments are not used|no such "
             "option|(?:missing|unknown) (?:command[- ]line )?(?:option|flag)|invalid choice",
             "the script was given wrong arguments", "python SCRIPT --help"),
-    general("gpu-count", r"(?i)requested gpus?:.{0,80}only has|\bonly (?!supports?\b|works?\b|for\b)"
-            r"(?:\w+ ){0,3}\d+ (?:\w+ )?gpus?\b|not "
-            r"enough gpus|more (?:process\w*|ranks|workers|gpus) than (?:\w+ ){0,3}(?:gpus?|devices)",
-            "the run wants more GPUs than the host shows", "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L", "gpu-hidden"),
-    DENIED,
     general("file-permission", "(?i)permissionerror|permission denied|operation not permitted|not write?able",
             "the run's user may not read or write a file", "ls -ld FOLDER; id", "folder-readonly"),
     general("folder-readonly", "(?i)read-only file ?system", "the run writes to a folder that is mounted read-only",
@@ -83,8 +73,6 @@ _OUTSIDE = (
     general("preempted", r"(?i)\bpreempt(?:ed|ion)\b(?! by preemptionmode)|"
             r"spot (?:instance )?(?:interrupt|terminat|reclaim)|\bpod (?:was )?evicted",
             "the scheduler took the job's hosts away", "sacct -X -j JOB"),
-    general("time-limit", r"(?i)(?:wall ?time|run ?time|job time) (?:limit|exceed)|max\w*runtime\w*exceeded",
-            "the scheduler's time limit ended the job", "sacct -X -j JOB --format JobID,Timelimit,Elapsed"),
     general("scheduler", r"(?i)quota (?:metrics|exceeded|limits?)|exceed\w* .{0,30}quota|capacityerror|"
             r"(?:not enough|insufficient|no (?:free|available|idle|more)) (?:\w+ ){0,2}(?:capacity|slots|nodes)\b|"
             r"resourcelimitexceeded|no capacity\b",
@@ -102,17 +90,11 @@ _HOST = (
             r"container|cgroup|pod|kill\w*)\b|out[- ]of[- ]host[- ]memory|memory pressure|arraymemoryerror|"
             r"exceed\w*(?: the)? memory",
             "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed", "gpu-memory"),
-    several(r"(?i)out[- ]of[- ]memory|\boom\b|(?:not enough|insufficient|low on) memory",
-            "memory is full: a host's, or a GPU's", "free -h; nvidia-smi", "host-memory", "gpu-memory"),
     general("gpu-arch", r"(?i)unsupported (?:gpu|cuda|device) arch|(?:compute capability|\bsm_?\d\d|ampere|"
             "hopper|blackwell).{0,80}(?:required|not supported|unsupported|or (?:higher|newer|above|later))|"
             r"(?:requires?|only supports?|needs?) .{0,60}(?:compute capability|\bsm_?\d\d|ampere|hopper)",
             "this build was not made for that GPU, or the compiler does not know it",
             "python -c 'import torch; print(torch.cuda.get_arch_list())'", "compiler-missing"),
-    general("compiler-missing", r"(?i)\b(?:" + _COMPILER
-            + r"|compiler|ptxas)\b.{0,60}(?:not found|missing|not installed)",
-            "a library compiles kernels at first use, and the compiler or CUDA's toolkit is missing",
-            "which gcc nvcc ninja; nvcc --version", "gpu-arch", "library-mismatch"),
     several(r"(?i)\b" + _COMPILER
             + r"\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|(?:fail\w*|error)(?: to)? (?:build|compil)\w* "
             r"(?:\w+ ){0,2}(?:extension|op)\b",
@@ -143,23 +125,12 @@ _HOST = (
     general("port-busy", r"(?i)address (?:is )?already in use|EADDRINUSE|port (?:\d+ )?(?:is )?(?:already "
             ")?(?:in use|taken|occupied)",
             "a port is in use on the host that should listen on it", "ss -ltnp"),
-    general("node-missing", r"(?i)tim(?:ed|e)[- ]?out.{0,60}wait\w* (?:for )?(?:\w+ ){0,4}(?:workers|nodes|"
-            r"ranks|processes|clients|peers|tasks)\b(?! to (?:exit|finish|"
-            r"stop|end|complete|terminate|shut))|not all (?:\w+ )?(?:workers|nodes|ranks|processes|"
-            r"clients)\b.{0,40}join",
-            "not enough nodes or ranks came together in time", "sacct; kubectl get pods", "rendezvous-dropped"),
     general("loss-nan", r"(?i)\b(?:loss|grad\w*)\b.{0,60}\b(?:nan|inf|non-?finite|not finite)\b|\b(?:nan|"
             r"inf|non-?finite)\b.{0,30}\b(?:loss|grad\w*)\b",
             "the loss is no longer a number", ALONE),
     general("cuda-fork", r"(?i)(?:fork\w*|new process\w*|subprocess\w*) "
             r".{0,60}\bcuda\b.{0,40}initiali[sz]ed|\bcuda\b.{0,60}initiali[sz]ed.{0,60}(?:fork|spawn|new process)",
             "a forked process uses CUDA, which its parent has started already", ALONE),
-    general("shm-small", r"(?i)(?:insufficient|not enough|out of) shared memory(?!, required|.{0,60}\b(?:block|"
-            r"kernel|sm|gpu|limit|triton)\b)|bus error "
-            "encountered|shared memory .{0,40}(?:exhaust|no space|full)",
-            "/dev/shm is too small", "df -h /dev/shm"),
-    general("memlock", "(?i)memlock|(?<!page-)locked memory",
-            "locked memory is limited", "ulimit -l"),
     general("collective-timeout", "(?i)(?:all_?reduce|all_?gather|reduce_?scatter|broadcast|barrier|"
             r"all_?to_?all|collective)(?![^\n]{0,300}connect).{0,120}tim(?:ed|e)[- ]?out|remote rank did not send",
             "a rank waited in a collective for another that did not come, or is stuck",
@@ -168,8 +139,6 @@ _HOST = (
             r"exec(?:vp?e?|ute)?)\b(?!.{0,200}slurm_script).{0,60}(?:no such file|not found)|"
             r"executable .{0,60}not found|command not found",
             "a program does not exist there", "which PROGRAM"),
-    general("container-missing", r"(?i)no such image|manifest .{0,40}not found", "the image is not there",
-            f"{FAB} push --hosts ..."),
     several("(?i)" + _CANNOT + r" (?:\w+ ){0,2}(?:import|pull|fetch|find|resolve) (?:the )?(?:\w+ )?image",
             "the image could not be fetched or unpacked", "docker pull IMAGE", "container-missing", "access-denied",
             "file-permission", "disk-full", "download"),

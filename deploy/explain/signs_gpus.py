@@ -95,8 +95,8 @@ GPU = (
     several(r"CUDA driver initialization failed|NVML Shared Library Not Found|deserialize object on a CUDA device but",
             "the process has no GPU that it can use, and the words do not say why", "nvidia-smi -L", "gpu-missing",
             "gpu-driver", "gpu-runtime", "torch-without-cuda"),
-    several(r"(?i:CUDA(?: runtime)?(?: driver)? error).{0,24}(?:unknown|initialization) error|Error 999\b|"
-            r"CUDA error: the launch timed out",
+    several(r"(?i:CUDA(?: runtime)?(?: driver)? error).{0,24}(?:unknown|initialization) error|CUDA unknown error|"
+            r"Error 999\b|CUDA error: the launch timed out",
             "CUDA does not work there, and does not say why: its driver, a GPU, or a process that was forked",
             "nvidia-smi; dmesg -T | tail -50", "gpu-driver", "gpu-faulty", "cuda-fork", "gpu-prohibited"),
     sign("python-old", r"TypeError: 'type' object is not subscriptable|unsupported operand type\(s\) for \|: 'type'",

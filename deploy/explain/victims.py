@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from ..run.numbers import ranks_in_words
+from ..core.text import ranks_in_words
 from .reading import Reading, Root
 from .signs_kinds import Weight
 

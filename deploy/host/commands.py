@@ -150,26 +150,6 @@ def join(container: str) -> tuple[str, ...]:
     return _SCRIPT("join", container)
 
 
-def kill_rank(container: str, pid: int) -> tuple[str, ...]:
-    """Kill a process of a node with SIGKILL. Answers `killed`."""
-    return ("docker", "exec", container, *_SCRIPT("kill-rank", str(pid)))
-
-
-def kill_agent(container: str) -> tuple[str, ...]:
-    """Kill a node's agent with SIGKILL. Answers `killed`; its exit code says nothing, because the container ends."""
-    return ("docker", "exec", container, *_SCRIPT("kill-agent"))
-
-
-def pause(container: str, seconds: int) -> tuple[str, ...]:
-    """Pause a node. The host itself ends the pause after the given seconds."""
-    return _SCRIPT("pause", container, str(seconds))
-
-
-def unpause(container: str) -> tuple[str, ...]:
-    """End the pause of a node."""
-    return ("docker", "unpause", container)
-
-
 def clear(run: str) -> tuple[str, ...]:
     """Prepare a run's folder for its next start: remove what the last start wrote about its nodes."""
     return _SCRIPT("clear", run)

@@ -30,7 +30,6 @@ from ..image.model import tag_of
 from ..image.push import Pushed
 from ..job.cluster import Cluster
 from ..job.load import (
-    containers_alone,
     environment_of,
     fill_from_file,
     folder_to_send,
@@ -64,20 +63,16 @@ _OWN_FILES = (
 )
 
 
-def deploy(options: Options, console: Console, own: bool = False) -> int:
-    """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed.
-
-    `own`: a run of Muster's own, with the hosts and containers of cluster.toml, and nothing else that it says.
-    """
+def deploy(options: Options, console: Console) -> int:
+    """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
-        resumes = bool(options.resume)
-        options, command, script_run = _what_to_run(options if own else fill_from_file(options), console)
-        cluster, ranks = (containers_alone if own else load_cluster)(options), shown_ranks(options.rank)
+        resumes, name = bool(options.resume), read_run(options.run)
+        options, command, script_run = _what_to_run(fill_from_file(options), console)
+        cluster, ranks = load_cluster(options), shown_ranks(options.rank)
         command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
         work, folder = replace(_work(options, cluster), bare=command.bare), folder_to_send(options, cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
-        name = read_run(options.run)
         first, choice = next(iter(work.script), "-"), choice_of(cluster)
         look = FolderLook(folder, choice) if folder else None
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)

@@ -9,12 +9,12 @@ from ..config.values import Mount
 from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError
 from ..core.program import FAB
-from ..core.text import binary, in_seconds
+from ..core.text import binary, in_seconds, listed
 from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
-from ..preflight.findings import FAULT, WARNING, listed, odd_ones
+from ..preflight.findings import FAULT, WARNING, odd_ones
 from ..preflight.remedies import on
 from ..ssh.session import SshFault
 

@@ -16,7 +16,7 @@ from ..core.facts import ended_how
 from ..core.fields import array, document, record, words
 from ..core.names import RunId, node_name
 from ..core.program import FAB
-from ..core.text import in_seconds
+from ..core.text import in_seconds, subject
 from ..host import audit, commands
 from ..host.facts import Container
 from ..job.load import load_cluster, read_run
@@ -60,7 +60,7 @@ def leave(options: Options, console: Console) -> int:
             text = f"{host} has left {run}"
             if not _until_ended(session, run):
                 console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; {FAB} status shows it")
-            text += f": {_named(answer.members)} on" if answer.members else ""
+            text += f": {subject(answer.members, 'trains', 'train', len(answer.members))} on" if answer.members else ""
             console.line(text, {"kind": "left", "host": host, "run": run, "members": list(answer.members)})
     return DONE
 
@@ -137,7 +137,3 @@ def _instead(host: str, run: str, why: str) -> str:
 def _show(host: str, argv: Sequence[str], console: Console) -> None:
     console.text(f"{host}: ask its node to leave, and wait until it has ended\n    {shlex.join(argv)}")
     console.data({"kind": "step", "host": host, "text": "ask its node to leave", "argv": list(argv)})
-
-
-def _named(names: Sequence[str]) -> str:
-    return f"{names[0]} trains" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} train"

@@ -15,11 +15,11 @@ from ipaddress import IPv4Network
 from ..core.errors import DeployError, UsageError
 from ..core.formats import LABELS
 from ..core.results import Results
+from ..core.text import listed
 from ..host.facts import Address, HostFacts
 from ..host.networks import Networks
 from ..job.cluster import Cluster
 from ..job.options import Job, flag_of
-from ..preflight.findings import listed
 from . import container
 from .container import NodeContainer, Work
 from .docker_run import python_of

@@ -13,9 +13,10 @@ from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.scripts import Scripts
+from ..core.text import subject
 from ..host.facts import HostFacts
 from ..preflight import Answers, Finding, refusals
-from ..preflight.findings import WARNING, subject
+from ..preflight.findings import WARNING
 from ..ssh.session import Session, on_all
 from .probes import LABEL
 

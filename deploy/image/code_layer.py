@@ -83,13 +83,6 @@ def entries(folder: Path, choice: Choice) -> list[Entry]:
     return _look(folder, choice)[0]
 
 
-def trainer_digest() -> str:
-    """What tells one trainer from another."""
-    layer = _Hashed(None)
-    _write(None, [], True, cast(IO[bytes], layer))
-    return layer.digest
-
-
 def _write(folder: Path | None, chosen: Sequence[Entry], with_trainer: bool, to: IO[bytes]) -> None:
     with tarfile.open(fileobj=to, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
         for entry in [Entry(""), *chosen]:

@@ -55,18 +55,6 @@ def load_cluster(options: Options) -> Cluster:
     return Cluster(hosts, job)
 
 
-def containers_alone(options: Options) -> Cluster:
-    """The hosts, and of their job what containers are made of: no command and no secret, for a run of our own.
-
-    Raises UsageError as `load_cluster` does.
-    """
-    cluster = load_cluster(options)
-    job = cluster.job
-    spec = Job(job.image, job.dockerfile, environment=job.environment, processes=job.processes, gpus=job.gpus)
-    spec = replace(spec, shm_size=job.shm_size, user=job.user, memory=job.memory, pids=job.pids)
-    return Cluster(cluster.hosts, replace(spec, wait_lost=job.wait_lost))
-
-
 def fill_from_file(options: Options) -> Options:
     """The options with those of cluster.toml that count as typed (`Key.typed`), where no flag says them.
 

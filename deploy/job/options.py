@@ -33,7 +33,7 @@ class Options:
 
     hosts: str = option(
         "where: user@a:port,b (default: the hosts of cluster.toml)",
-        "deploy push drill bootstrap clean gpus login preflight trust unlock",
+        "deploy push bootstrap clean gpus login preflight trust unlock",
         slurm="Slurm chooses the nodes: --sbatch=--nodelist=n1,n2 names them",
         again=False,
         of={
@@ -51,7 +51,7 @@ class Options:
     )
     cluster: str = option(
         "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
-        "deploy attach push drill bootstrap clean gpus login preflight trust unlock exec fetch logs port shell status "
+        "deploy attach push bootstrap clean gpus login preflight trust unlock exec fetch logs port shell status "
         "stop join leave",
         slurm="it lists hosts, and Slurm chooses its own: leave it out",
         again=False,
@@ -168,8 +168,6 @@ class Options:
         of={
             "preflight": f"look from inside this image (default: the one {FAB} deploy would take)",
             "push": "the image to send (default: muster-trainer:cpu, or :gpu where there are GPUs)",
-            "drill": "the image to run in (default: cluster.toml's, or muster-trainer:cpu, or :gpu where there are "
-            "GPUs)",
             "export": "the image, made from Muster's own (default: muster-trainer:cpu for compose; else no container)",
         },
         key=Key("image", values.word, "the name of an image"),
@@ -215,7 +213,7 @@ class Options:
     gpus: str = option(
         "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one "
         "alone: 3,) (default: auto)",
-        "deploy up drill",
+        "deploy up",
         of={"export": "GPUs of each host, a number (default: as --slurm says)"},
         read=values.gpus_flag,
         refusal="neither auto, how many, nor which",
@@ -425,7 +423,7 @@ class Options:
     detach: bool = option("return once the run has started", "deploy", False, again=False, python=None)
     dry_run: bool = option(
         "print what each host would do, and do nothing",
-        "deploy drill join leave",
+        "deploy join leave",
         False,
         again=False,
         of={"bootstrap": "print the commands, and do nothing", "push": "say what would be sent, and send nothing"},
@@ -457,7 +455,7 @@ class Options:
     to: str = option("what will start it: sbatch or compose (default: sbatch)", "export", again=False)
     json: bool = option(
         "write JSON lines to standard output",
-        "deploy attach push drill bootstrap clean gpus login trust unlock exec fetch logs port status stop join "
+        "deploy attach push bootstrap clean gpus login trust unlock exec fetch logs port status stop join "
         "leave tensorboard why",
         False,
         again=False,
@@ -575,7 +573,7 @@ class Options:
     allow_folder: bool = option(
         "allow what the folder's files ask for, such as hosts, secrets and mounts, without a question; this is kept "
         "like an answer",
-        "deploy up attach push drill bootstrap clean down exec fetch gpus join leave login logs port preflight runs "
+        "deploy up attach push bootstrap clean down exec fetch gpus join leave login logs port preflight runs "
         "shell status stop tensorboard trust unlock why",
         False,
         again=False,
@@ -605,8 +603,6 @@ class Options:
             "{} owns the run's processes on the hosts",
         ),
     )
-    name: str = option("refused: --run names the run", "deploy", again=False, hidden=True, python=None)
-    ground: str = option("refused: --backend says where the nodes run", "up preflight", again=False, hidden=True)
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,6 @@ class Row:
     single: str = ""
     # Each of its texts may be several, with commas.
     commas: bool = False
-    # It exists only to be refused, and no help shows it.
-    hidden: bool = False
 
 
 def option(help: str, on: str = "", start: Any = "", *, of: Mapping[str, str] | None = None, **more: Any) -> Any:

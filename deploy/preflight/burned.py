@@ -14,9 +14,9 @@ from typing import Any
 
 from ..core.errors import DeployError
 from ..core.program import FAB
-from ..core.text import amount, figure, gigabytes_a_second, percent
+from ..core.text import amount, figure, gigabytes_a_second, listed, percent
 from .checks import xid
-from .findings import FAULT, UNKNOWN, WARNING, Finding, Verdict, listed
+from .findings import FAULT, UNKNOWN, WARNING, Finding, Verdict
 
 # The share of what its like reach, below which a GPU is slow. Copies share switches and sockets with others.
 SLOW, SLOW_COPIES = 0.9, 0.7

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..core.text import listed
 from .answers import Answers
-from .findings import listed, odd_ones
+from .findings import odd_ones
 
 # Variables that belong to one host. What a host has of its own (name, addresses, cores, memory, space, names of cards)
 # is not compared at all.

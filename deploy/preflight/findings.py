@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -159,19 +159,6 @@ class Verdict:
             "network": self.network,
             "burned": list(self.burned),
         }
-
-
-def listed(names: Iterable[str], most: int = 4) -> str:
-    """`a, b and c`; beyond `most` the rest is counted."""
-    every = list(names)
-    if len(every) > most:
-        return f"{', '.join(every[: most - 1])} and {len(every) - most + 1} more"
-    return " and ".join(filter(None, [", ".join(every[:-1]), *every[-1:]]))
-
-
-def subject(names: Sequence[str], singular: str, plural: str) -> str:
-    """Names and the verb that agrees with them: `a drops`, `a and b drop`."""
-    return f"{listed(names)} {singular if len(names) == 1 else plural}"
 
 
 def odd_ones(values: Mapping[str, str]) -> tuple[str, ...]:

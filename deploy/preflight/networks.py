@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..core.text import listed
 from . import prediction, remedies
 from .answers import Answers, Link
-from .findings import Finding, listed
+from .findings import Finding
 from .request import MUSTER
 
 Pair = tuple[str, str]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from ..core.text import binary
+from ..core.text import binary, listed
 from .answers import Answers, Link
-from .findings import listed
 
 # How many calls end, by their outcome.
 _HOW = {

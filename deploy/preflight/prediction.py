@@ -143,11 +143,6 @@ def addresses_of(facts: Facts, name: str) -> list[str] | None:
     return list(dict.fromkeys(row[0] for row in rows)) if isinstance(rows, list) else None
 
 
-def in_torch_order(addresses: Sequence[str]) -> list[str]:
-    """torch's store client tries IPv6 first, and stays with an address that swallows its packets."""
-    return sorted(addresses, key=lambda address: ":" not in address)
-
-
 def meeting_address(facts: Mapping[str, Facts]) -> str:
     """The master's address in a network that all share, IPv4 first; else its first one."""
     own = [list(reachable(entry)) for entry in facts.values()]

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from ..core import docker_faults
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
-from ..core.text import amount, in_seconds, several
+from ..core.text import amount, in_seconds, listed, several
 from . import alternatives, nccl_log, refusals
-from .findings import UNKNOWN, WARNING, Finding, listed
+from .findings import UNKNOWN, WARNING, Finding
 from .networks import is_overlay
 
 # Words of a rank that lost another one, or waited for it.

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..core.program import FAB
+from ..core.text import listed
 from . import alternatives, observations, traffic
 from .answers import Answers, Link
-from .findings import FAULT, UNKNOWN, WARNING, Finding, listed
+from .findings import FAULT, UNKNOWN, WARNING, Finding
 
 Observations = frozenset[Link]
 LOST = frozenset({"dropped", "late", "at-times", "silent"})

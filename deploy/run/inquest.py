@@ -12,15 +12,14 @@ import signal
 from collections import Counter
 
 from ..core.errors import DONE, SIGNALLED
+from ..core.text import ranks_in_words
 from . import collectives, hang, reach, unjoined
 from .blame import End
 from .causes import Cause, Finding
 from .evidence import CLOCKS_ALIKE_S, Evidence, done
-from .numbers import ranks_in_words
 from .slow import slow, throttled
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
-_LEFT_AFTER_S = 10.0
 _UNKNOWN_AFTER_S = 8.0
 _CLOCK_JUMP_S = 10.0
 _PLACE = re.compile(r" in (\S+:\d+)$")

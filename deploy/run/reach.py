@@ -6,10 +6,9 @@ import ipaddress
 from collections import Counter
 from collections.abc import Sequence
 
-from ..core.text import in_seconds
+from ..core.text import in_seconds, ranks_in_words
 from .causes import Cause, Finding
 from .evidence import Evidence
-from .numbers import ranks_in_words
 
 # Others report the same link some seconds later, and SSH needs some to notice a lost host.
 _LINKS_SETTLE_S = 6.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.text import several
+from ..core.text import several, subject
 from .events import Event
 
 
@@ -42,6 +42,4 @@ def cut_off(event: Event) -> str:
 
 
 def _named(names: Sequence[str], singular: str, plural: str) -> str:
-    if len(names) == 1:
-        return f"{names[0]} {singular}"
-    return f"{', '.join(names[:-1])} and {names[-1]} {plural}" if names else ""
+    return subject(names, singular, plural, len(names)) if names else ""

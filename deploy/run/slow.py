@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from ..core.text import ranks_in_words
 from .causes import Cause, Finding
 from .evidence import Evidence, Pace, Throttled
-from .numbers import ranks_in_words
 
 # A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long, in so
 # many steps and reports: one report alone may hold a pause.

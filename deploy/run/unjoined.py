@@ -5,9 +5,9 @@ The nodes' agents know of their own ranks (trainer/node/training_alone.py); the 
 
 from __future__ import annotations
 
+from ..core.text import ranks_in_words
 from .causes import Cause, Finding
 from .evidence import Evidence
-from .numbers import ranks_in_words
 
 # One rank may train something for itself while the others wait.
 _LEAST = 2

@@ -189,14 +189,20 @@ def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
 
 
-def test_a_drill_shows_that_a_run_survives_each_fault_and_leaves_nothing(run):
-    done = run.fab("drill", "--image", BASE, "--json")
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    faults = [row for row in rows if row["kind"] == "fault"]
-    # On a busy machine the first words may be of a slow rank.
-    assert [(row["host"], row["back"]) for row in faults] == [(host, True) for host in reversed(run.hosts)], done.stderr
-    left = "docker ps --all --quiet --filter name=muster-drill; ls ~/.muster/runs | grep drill; true"
+def test_the_commands_of_the_page_break_a_run_which_goes_on_after_each_and_leaves_nothing(run):
+    page = (HOME / "docs/recovery.md").read_text()
+    typed = dict(re.findall(r"^ssh gpu-([abc]) '(.+?)'", page, re.MULTILINE))
+    run.begin()
+    for letter, restarts in (("c", 1), ("b", 1), ("a", 2)):
+        before = run.step()
+        run.rack.on(run.hosts["abc".index(letter)], typed[letter].replace("muster-try", f"muster-{run.run}"))
+        run.goes_on(restarts)
+        waiting.until(lambda before=before: run.step() > before + 5, f"steps after {typed[letter]}", 240)
+    run.says(f"{run.hosts[2]} (rank 2) was killed by SIGKILL")
+    run.says(f"{run.hosts[1]} (rank 1) is paused")
+    run.stop()
+    assert run.fab("down", "--run", run.run, "--delete").returncode == 0
+    left = f"ls -d ~/.muster/runs/{run.run} 2>/dev/null; true"
     assert [run.rack.on(host, left).split() for host in run.hosts] == [[], [], []]
 
 

@@ -156,7 +156,7 @@ TYPED = [
     "up --backend docker --folder-limit much -- train.py",
     f"kill {HOST}",
     f"pull {HOST}",
-    f"drill {HOST} --nodes 9",
+    f"push {HOST} --nodes 9",
 ]
 
 

@@ -62,6 +62,7 @@ _SILENT = {
     "home-readonly": "its home is on a read-only file system",
     "image-without-python": 'exec: "python3": executable file not found in $PATH',
     "docker-missing": "docker: not found",
+    "image-missing": "docker: Error response from daemon: No such image: mine:1",
     "engine-rootless": "this engine is rootless",
     "docker-down": "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
     "docker-silent": "no answer within 20 s",

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...core.program import FAB
-from ...core.text import gpu_memory, in_seconds
+from ...core.text import gpu_memory, in_seconds, listed, subject
 from .. import alternatives
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed, odd_ones, subject
+from ..findings import FAULT, UNKNOWN, WARNING, Finding, odd_ones
 from ..probe.facts import GPU_FIELDS
 from . import cuda
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...core.program import FAB
+from ...core.text import listed, subject
 from .. import prediction, reachability, remedies, traffic
 from ..answers import Answers, Link, pairs
-from ..findings import FAULT, WARNING, Finding, listed, subject
+from ..findings import FAULT, WARNING, Finding
 from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
 
 SILENT = "both nodes hang silently, or `The client socket has timed out after 60000ms`"

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from ...core.program import FAB
-from ...core.text import in_seconds
+from ...core.text import in_seconds, listed
 from .. import alternatives
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, WARNING, Finding, listed
+from ..findings import FAULT, UNKNOWN, WARNING, Finding
 from ..targets import NO_PORT
 
 OLD_S = 5.0

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.text import binary
+from ...core.text import binary, listed, subject
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding, listed, odd_ones, subject
+from ..findings import FAULT, WARNING, Finding, odd_ones
 
 LAYERS = ("InfiniBand", "Ethernet")
 IPV4 = re.compile(r"^0000:0000:0000:0000:0000:ffff:")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...core.docker_faults import SECCOMP_FIX
-from ...core.text import binary, in_seconds
+from ...core.text import binary, in_seconds, listed
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding, listed
+from ..findings import FAULT, WARNING, Finding
 from ..request import MUSTER
 
 MIB, GIB = 1 << 20, 1 << 30

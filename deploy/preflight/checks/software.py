@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...core.program import FAB
+from ...core.text import listed
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding, listed, odd_ones
+from ..findings import FAULT, WARNING, Finding, odd_ones
 
 # Settings that may differ from node to node.
 OWN = (

@@ -142,7 +142,7 @@ def _unseen(run: Run) -> list[tuple[str, str]]:
             what, why = (str(event.fields.get(name) or "") for name in ("what", "message"))
             ranks.setdefault((what, why), []).append(event.rank)
     shown = [
-        (UNSEEN_NAMES.get(what, what), f"{words.ranks(numbers)}: {why}"[:LONGEST])
+        (UNSEEN_NAMES.get(what, what), f"{words.ranks_in_words(numbers)}: {why}"[:LONGEST])
         for (what, why), numbers in ranks.items()
     ]
     return shown[:UNSEEN]

@@ -168,7 +168,7 @@ def _time(entry: Entry, begin: float) -> tuple[str, str]:
 
 
 def _line(entry: Entry, begin: float) -> Line:
-    who = f"{words.ranks(entry.ranks)} · " if entry.sort in OF_RANKS and entry.ranks else ""
+    who = f"{words.ranks_in_words(entry.ranks)} · " if entry.sort in OF_RANKS and entry.ranks else ""
     return Line(*_time(entry, begin), entry.title, f"{who}{entry.detail}", entry.level or entry.sort)
 
 

@@ -6,9 +6,21 @@ from collections.abc import Callable
 from typing import ParamSpec
 
 from ...core import text
-from ...core.text import count, date, figure, ranks
+from ...core.text import count, date, figure, ranks_in_words
 
-__all__ = ["GAP", "clock", "count", "date", "duration", "figure", "milliseconds", "percent", "ranks", "several", "size"]
+__all__ = [
+    "GAP",
+    "clock",
+    "count",
+    "date",
+    "duration",
+    "figure",
+    "milliseconds",
+    "percent",
+    "ranks_in_words",
+    "several",
+    "size",
+]
 
 GAP = "\u00a0"
 P = ParamSpec("P")

@@ -44,7 +44,7 @@ def test_every_exit_code_that_a_command_can_end_with_has_a_meaning(task):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_option_that_takes_a_value_shows_its_default(task):
-    shown = [argument for name, argument in options_of(task).items() if name not in task.hidden]
+    shown = list(options_of(task).values())
     taking = [argument for argument in shown if argument.kind is not bool and not argument.positional]
     assert [each.name for each in taking if not re.search(r"\(default: |\(required\)", each.help)] == []
     assert all(argument.help for argument in shown)
@@ -57,17 +57,6 @@ def test_what_stands_above_the_options_fits_a_terminal_of_80_columns(task):
 
 def test_options_have_no_letters_that_a_new_option_would_move():
     assert [name for _, task in main.commands().tasks.items() for name in options_of(task) if len(name) == 1] == []
-
-
-def test_an_option_that_is_only_refused_is_not_in_the_help(monkeypatch):
-    refused = {task.name: set(task.hidden) for task in main.commands().tasks.values() if task.hidden}
-    assert refused == {"deploy": {"name"}, "preflight": {"ground"}, "up": {"ground"}}
-    for name, options in refused.items():
-        task = main.commands().tasks[name]
-        monkeypatch.setattr("sys.argv", ["fab", name])
-        assert options <= set(options_of(task))
-        monkeypatch.setattr("sys.argv", ["fab", "--help", name])
-        assert not options & set(options_of(task))
 
 
 @pytest.mark.parametrize("name", ["muster", "fab"])

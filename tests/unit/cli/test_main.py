@@ -8,7 +8,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from deploy.cli import deploy, main, renamed
+from deploy.cli import deploy, main
 from deploy.core.errors import UsageError
 
 
@@ -58,48 +58,7 @@ def test_each_command_is_found_by_its_name_alone():
     assert not set(everything) - set(main._MODULES), "a command that --list shows is unknown where it is typed"
 
 
-OLD = [
-    (["--run", "train.py --lr 3e-4"], "--script 'train.py --lr 3e-4'"),
-    (["--run=train.py", "--name=first"], "--script=train.py --run=first"),
-    (["--run", "-m pkg.train", "--name", "first"], "--script '-m pkg.train' --run first"),
-    (["--name", "first"], "--run first"),
-    (["--script", "train.py", "--name", "first"], "--script train.py --run first"),
-    (["--name", "first", "--", "train.py", "--name", "x"], "--run first -- train.py --name x"),
-]
-
-
-@pytest.mark.parametrize(("words", "now"), OLD)
-def test_options_of_before_are_refused_with_the_command_of_today(words, now):
-    with pytest.raises(UsageError) as refused:
-        renamed.refuse_names(["deploy", "--hosts", "a", *words], **_options(words))
-    assert refused.value.hint == f"fab deploy --hosts a {now}"
-
-
-@pytest.mark.parametrize(
-    ("words", "ground", "backend", "now"),
-    [
-        ("up --ground=docker --workers 1", "docker", "", "up --backend=docker --workers 1"),
-        ("preflight --ground docker --backend gloo", "docker", "gloo", "preflight --backend docker --collectives gloo"),
-        ("preflight --hosts a,b --backend nccl", "", "nccl", "preflight --hosts a,b --collectives nccl"),
-    ],
-)
-def test_the_ground_of_before_is_refused_with_the_backend_of_today(words, ground, backend, now):
-    with pytest.raises(UsageError) as refused:
-        renamed.refuse_ground(words.split(), ground, backend)
-    assert refused.value.hint == f"fab {now}"
-
-
-@pytest.mark.parametrize("backend", ["", "auto", "docker", "processes"])
-def test_a_backend_of_today_is_taken(backend):
-    renamed.refuse_ground(["preflight", "--backend", backend], "", backend)
-
-
-@pytest.mark.parametrize("words", [[], ["--run", "first.try_2"], ["--run", "first", "--script", "train.py"]])
-def test_options_of_today_are_taken(words):
-    renamed.refuse_names(["deploy", *words], **_options(words))
-
-
-def test_the_refusal_of_an_old_option_does_not_repeat_a_secret(monkeypatch, capsys):
+def test_a_script_behind_run_is_refused_without_a_secret_that_it_has(monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", "sesame-4711")
     with pytest.raises(Exit) as ended:
         deploy.deploy(Context(), hosts="a", run="train.py --token sesame-4711")
@@ -107,13 +66,3 @@ def test_the_refusal_of_an_old_option_does_not_repeat_a_secret(monkeypatch, caps
     assert ended.value.code == 2
     assert "--secret HF_TOKEN" in output.err
     assert "sesame-4711" not in output.out + output.err
-
-
-def _options(words):
-    """The values of --run, --script and --name among the words of a command."""
-    options = iter(words[: words.index("--")] if "--" in words else words)
-    given = {"run": "", "script": "", "name": ""}
-    for option in options:
-        name, equals, value = option.partition("=")
-        given[name.removeprefix("--")] = value if equals else next(options)
-    return given

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.cli import main, typos
 
-OPTIONS, TASKS = ["--hosts", "--script", "--json"], ["deploy", "down", "status", "up"]
+OPTIONS, TASKS = ["--hosts", "--script", "--json", "--run"], ["deploy", "down", "status", "up"]
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ OPTIONS, TASKS = ["--hosts", "--script", "--json"], ["deploy", "down", "status",
         ("deploy --hosts a train.py --lr 3", "train.py", "deploy", "fab deploy --hosts a -- train.py --lr 3"),
         ("up torchrun train.py", "torchrun", "up", "fab up -- torchrun train.py"),
         ("deploy --hosts a, b", "b", "deploy", "a,b"),
+        ("deploy --name first -- train.py", "--name", "deploy", "did you mean --run?"),
         ("deply --hosts a", "deply", "", "fab deploy"),
         ("qqq", "qqq", "", "fab --list"),
         ("status --zzz", "--zzz", "status", "fab --help status"),

@@ -113,20 +113,18 @@ ELSEWHERE = {
     "--min-nodes": {"hosts/leave.py"},
     "--mount": {"hosts/container.py", "hosts/large_folder.py", "hosts/rehearsal.py", "local/packages.py"}
     | {"packages/commands.py"},
-    "--name": {"cli/renamed.py", "hosts/docker_run.py", "hosts/overlay_plan.py"},
     "--nodes": {"config/runners.py", "run/sbatch_options.py"},
     "--now": {"hosts/bootstrap.py"},
     "--port": {"hosts/port.py"},
     "--python": {"packages/inside/build.py", "packages/inside/install.py", "packages/resolve.py"},
     "--resume": {"run/resumable.py"},
-    "--script": {"cli/renamed.py", "core/program.py", "run/environment.py"},
+    "--script": {"core/program.py", "run/environment.py"},
     "--since": {"host/commands.py"},
     "--wait": {"run/sbatch_options.py", "slurm/plan.py"},
-    **{flag: {"cli/renamed.py"} for flag in ("--backend", "--collectives", "--ground", "--run")},
 }
 # How many pairs of an option and a file there are in which a text names the option: an error, or a command that a hint
 # names. They read better with the flag in them; each is one more place that knows it.
-MOST_MENTIONS = 333
+MOST_MENTIONS = 321
 MOST_PARAMETERS = 8
 
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
+from deploy.core.text import subject
 from deploy.preflight import PreflightRequest, judge, remedies
-from deploy.preflight.findings import subject
 from lab import fixes
 from lab.answers import HOSTS, answers
 

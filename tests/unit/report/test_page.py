@@ -232,11 +232,11 @@ def test_timeline_merges_ranks_and_tells_in_order(shown):
         shown.text.index(words)
         for words in (
             "Nodes up master on gpu-a, worker-1 on gpu-a, worker-2 on gpu-a",
-            "Started ranks 0–2",
+            "Started ranks 0-2",
             "Checkpoint at step 200",
             "Resumed at step 300",
             "Checkpoint at step 600",
-            "Done ranks 0–2",
+            "Done ranks 0-2",
         )
     ]
     assert times == sorted(times)

@@ -91,7 +91,7 @@ def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
         (text.duration(59.99), "60.0 s"),
         (text.size(1_234_567), "1.2 MB"),
         (text.size(999), "999 B"),
-        (text.ranks([0, 1, 2, 5]), "ranks 0–2, 5"),
+        (text.ranks_in_words([0, 1, 2, 5]), "ranks 0-2, 5"),
     ],
 )
 def test_words(shown, meant):

@@ -81,7 +81,7 @@ def test_loss_step_time_phases_and_what_was_not_seen(tmp_path):
     assert "Step time" in shown.text
     assert "forward, backward, rest" in shown.text
     assert "Too few steps to name a straggler: 10 steps in 1 report." in shown.text
-    assert shown.pairs["Waiting for data"] == "ranks 0–1: no DataLoader of torch's gave a batch"
+    assert shown.pairs["Waiting for data"] == "ranks 0-1: no DataLoader of torch's gave a batch"
 
 
 @pytest.mark.parametrize(
