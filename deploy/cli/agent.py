@@ -6,8 +6,6 @@ import os
 import sys
 from importlib.util import find_spec
 
-from fabric import Connection
-
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
 from ..core.program import FAB
 from ..image import commands
@@ -15,7 +13,6 @@ from ..job.options import Options
 from ..report.console import Console
 from ..run import folders
 from .command import command
-from .exit import end
 from .planned import planned
 
 
@@ -28,21 +25,17 @@ from .planned import planned
         STOPPED: "stopped by SIGTERM; Muster's own trainer, and a script with `import muster`, left a checkpoint",
     },
 )
-def agent(context: Connection, options: Options) -> None:
+def agent(options: Options, console: Console) -> int:
     """Be one node of a run that srun, or another launcher, starts.
 
     Below Slurm: srun --ntasks-per-node=1 muster agent -- train.py
     It reads SLURM_* where there is no PET_*. It needs torch in the
     Python that Muster is installed in, and no Docker.
     """
-
-    def work() -> int:
-        words, own = planned(options)
-        if find_spec("torch") is None:
-            raise UsageError(
-                f"{sys.executable} has no torch", "install Muster in the environment that has it: its pip install"
-            )
-        argv = commands.agent(sys.executable, words)
-        os.execve(argv[0], argv, folders.with_trainer({**os.environ, **own}))
-
-    end(context, Console(False), work)
+    words, own = planned(options)
+    if find_spec("torch") is None:
+        raise UsageError(
+            f"{sys.executable} has no torch", "install Muster in the environment that has it: its pip install"
+        )
+    argv = commands.agent(sys.executable, words)
+    os.execve(argv[0], argv, folders.with_trainer({**os.environ, **own}))

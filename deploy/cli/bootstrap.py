@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from fabric import Connection
-
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..core.program import FAB
 from ..hosts import bootstrap_run
@@ -13,7 +11,6 @@ from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
 from .command import command
-from .exit import end
 
 
 @command(
@@ -24,20 +21,15 @@ from .exit import end
         STOPPED: "the answer was no, or Ctrl-C",
     },
 )
-def bootstrap(context: Connection, options: Options) -> None:
+def bootstrap(options: Options, console: Console) -> int:
     """Install Docker on Debian and Ubuntu hosts, with NVIDIA's toolkit for GPUs.
 
     Shows every command first, and asks.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        if not options.yes and not options.dry_run and not sys.stdin.isatty():
-            raise UsageError(
-                "no terminal to ask on whether to install",
-                "--yes installs without asking, --dry-run only shows the commands",
-            )
-        ask = None if options.yes else console.ask
-        return bootstrap_run.run(load_cluster(options).hosts, ask, options.dry_run, console)
-
-    end(context, console, work)
+    if not options.yes and not options.dry_run and not sys.stdin.isatty():
+        raise UsageError(
+            "no terminal to ask on whether to install",
+            "--yes installs without asking, --dry-run only shows the commands",
+        )
+    ask = None if options.yes else console.ask
+    return bootstrap_run.run(load_cluster(options).hosts, ask, options.dry_run, console)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from fabric import Connection
-
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
 from ..core.program import FAB
 from ..host import leftovers
@@ -14,7 +12,6 @@ from ..hosts import clean as hosts_clean
 from ..job.options import Options
 from ..report.console import Console
 from .command import command
-from .exit import end
 
 
 @command(
@@ -30,17 +27,12 @@ from .exit import end
         STOPPED: "the answer was no, or Ctrl-C",
     },
 )
-def clean(context: Connection, options: Options) -> None:
+def clean(options: Options, console: Console) -> int:
     """Show what Muster keeps on hosts, with age and size; remove what is named.
 
     Nothing that a run uses is removed, and nothing of another user.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        named = frozenset(kind for kind in ("images", "folders", "packages", "caches") if getattr(options, kind))
-        wanted = Selection(options.runs, named, leftovers.age(options.older) if options.older else 0)
-        ask = console.ask if sys.stdin.isatty() else None
-        return hosts_clean.clean(options, wanted, options.yes, ask, console)
-
-    end(context, console, work)
+    named = frozenset(kind for kind in ("images", "folders", "packages", "caches") if getattr(options, kind))
+    wanted = Selection(options.runs, named, leftovers.age(options.older) if options.older else 0)
+    ask = console.ask if sys.stdin.isatty() else None
+    return hosts_clean.clean(options, wanted, options.yes, ask, console)

@@ -17,10 +17,11 @@ from typing import Any
 
 from fabric import task
 from fabric.tasks import Task
+from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 
 from ..config import consent
-from ..core.errors import DONE, FAILED, STOPPED, USAGE
+from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError
 from ..core.program import FAB
 from ..job import options as table
 from ..job.options import Options
@@ -33,6 +34,7 @@ MEANINGS = {
     USAGE: "an option or a file was refused: nothing was changed",
     STOPPED: "stopped by Ctrl-C",
 }
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _WIDTH = 76  # of 80 columns, less invoke's own indent
 
 
@@ -70,26 +72,26 @@ def command(
     help: Mapping[str, str] | None = None,
     klass: type[Command] = Command,
     **more: Any,
-) -> Callable[[Callable[..., None]], Command]:
-    """Make a function a task. `codes`: what its exit codes mean, if MEANINGS does not say it.
+) -> Callable[[Callable[..., int]], Command]:
+    """Make a function a task, which ends with the exit code that it returns.
 
-    The function gets the options which the table has for this command, read, before the words of its own (`help`).
+    The function gets the options which the table has for this command, a console, and the words of its own, which are
+    no options (`help`). `codes`: what its exit codes mean, if MEANINGS does not say it.
 
     Options have no one-letter forms: invoke would assign letters by the order of the parameters, so a new option would
     change the meaning of an old letter.
     """
     examples = [example] if isinstance(example, str) else example
 
-    def made(body: Callable[..., None]) -> Command:
-        name = str(more.get("name", body.__name__))
-        options = table.options_of(name)
-        body = _of_table(body, name) if options else body
-        body.__doc__ = _doc(body.__doc__ or "", examples, {**MEANINGS, **codes})
+    def made(work: Callable[..., int]) -> Command:
+        name = str(more.get("name", work.__name__))
+        body = _body_of(work, name)
+        body.__doc__ = _doc(work.__doc__ or "", examples, {**MEANINGS, **codes})
         made_task: Command = task(
             klass=klass,
             help={**table.help_of(name), **(help or {})},
             auto_shortflags=False,
-            iterable=[each.name for each in options if _start(each, name) is None],
+            iterable=[each.name for each in table.options_of(name) if _start(each, name) is None],
             **more,
         )(body)
         return made_task
@@ -97,22 +99,43 @@ def command(
     return made
 
 
-def _of_table(body: Callable[..., None], takes: str) -> Callable[..., None]:
-    """A function with the table's options of a command as parameters, beside those of its own."""
-    context, _, *own = inspect.signature(body).parameters.values()
-    options = table.options_of(takes)
+def _body_of(work: Callable[..., int], name: str) -> Callable[..., None]:
+    """What invoke calls: its parameters are the words of a command's own, and the options that the table has for it."""
+    options = table.options_of(name)
 
-    @wraps(body)
-    def made(context: Any, **given: Any) -> None:
-        asked = {each.name: given.pop(each.name) for each in options if each.name in given}
-        body(context, _read(asked), **given)
+    @wraps(work)
+    def body(context: Any, **given: Any) -> None:
+        asked = _read({each.name: given.pop(each.name) for each in options if each.name in given})
+        console = Console(asked.json)
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    more = [inspect.Parameter(each.name, keyword, default=_start(each, takes)) for each in options]
-    made.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [context, *(each.replace(kind=keyword) for each in own), *more]
-    )
-    return made
+        def once() -> int:
+            # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
+            if getattr(context, "host", None):
+                raise UsageError("--hosts must follow the task's name", f"for example: {FAB} {name} --hosts a,b")
+            return work(asked, console, **given)
+
+        raise Exit(code=code_of(console, once))
+
+    _, _, *own = inspect.signature(work).parameters.values()
+    words = [each.replace(kind=_KEYWORD) for each in own if each.kind != inspect.Parameter.VAR_KEYWORD]
+    more = [inspect.Parameter(each.name, _KEYWORD, default=_start(each, name)) for each in options]
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    body.__signature__ = inspect.Signature([context, *words, *more])  # type: ignore[attr-defined]
+    return body
+
+
+def code_of(console: Console, work: Callable[[], int]) -> int:
+    """Do the work; its exit code, or that of its fault: 0 done, 1 failed, 2 wrong usage, 75 stopped."""
+    try:
+        return work()
+    except DeployError as fault:
+        console.error(fault)
+        return fault.code
+    except KeyboardInterrupt as stop:
+        message = str(stop) or "stopped"
+        console.warn(message)
+        console.data({"kind": "stopped", "message": message})
+        return STOPPED
 
 
 def _start(each: Field[Any], takes: str) -> Any:

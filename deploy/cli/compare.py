@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from fabric import Connection
-from invoke.exceptions import Exit
-
 from ..core.errors import DONE, DeployError
 from ..core.program import FAB
 from ..job.options import Options
@@ -15,7 +12,6 @@ from ..report import compare as report
 from ..report.console import Console
 from ..report.page import comparison as page
 from ..run import folders, record
-from . import exit
 from .command import command
 
 
@@ -28,20 +24,15 @@ from .command import command
         "second": "the run to compare it with (required)",
     },
 )
-def compare(context: Connection, options: Options, first: str, second: str) -> None:
+def compare(options: Options, console: Console, first: str, second: str) -> int:
     """Compare two runs: what differs, their curves, their numbers."""
-    console = Console(options.json)
-
-    def work() -> int:
-        comparison = report.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
-        if path := options.html:
-            _write(Path(path), page.build(comparison))
-            console.line(path, {"kind": "page", "path": path})
-        else:
-            console.line("\n".join(report.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
-        return DONE
-
-    raise Exit(code=exit.code_of(console, work))
+    comparison = report.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
+    if path := options.html:
+        _write(Path(path), page.build(comparison))
+        console.line(path, {"kind": "page", "path": path})
+    else:
+        console.line("\n".join(report.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
+    return DONE
 
 
 def _write(path: Path, markup: str) -> None:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from fabric import Connection
 from fabric.tasks import Task
 
 from ..core.errors import DONE, UsageError
@@ -18,7 +17,6 @@ from ..core.program import FAB
 from ..job.options import Options
 from ..report.console import Console
 from .command import command
-from .exit import end
 
 _COMMANDS = " ".join(("fab", "muster"))
 # How each shell calls `_muster_words`. bash takes `=` for a word of its own.
@@ -61,27 +59,20 @@ _INSTALL = {
     example=f"{FAB} completion --shell zsh > ~/.muster.zsh",
     codes={DONE: "the text is on standard output"},
 )
-def completion(context: Connection, options: Options) -> None:
+def completion(options: Options, console: Console) -> int:
     """Print what a shell needs to complete commands, options, hosts and runs.
 
     The Tab key then asks no host. Print it again after an update.
     """
-    console = Console()
+    from .main import commands
 
-    def work() -> int:
-        from .main import commands
-
-        name = options.shell or Path(os.environ.get("SHELL", "")).name
-        if name not in _SHELLS:
-            raise UsageError(
-                f"no completion for the shell {name or '(none: SHELL is not set)'}", "--shell bash, or zsh"
-            )
-        console.block(script(name, commands().tasks.values()).splitlines())
-        if console.asks:
-            console.hint(_INSTALL[name].format(fab=FAB))
-        return DONE
-
-    end(context, console, work)
+    name = options.shell or Path(os.environ.get("SHELL", "")).name
+    if name not in _SHELLS:
+        raise UsageError(f"no completion for the shell {name or '(none: SHELL is not set)'}", "--shell bash, or zsh")
+    console.block(script(name, commands().tasks.values()).splitlines())
+    if console.asks:
+        console.hint(_INSTALL[name].format(fab=FAB))
+    return DONE
 
 
 def script(shell: str, tasks: Iterable[Task]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fabric import Connection
-
 from ..config import secrets
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE
 from ..core.program import FAB
@@ -14,7 +12,6 @@ from ..job.secrets import secrets_of
 from ..report.console import Console
 from . import slurm as on_slurm
 from .command import command
-from .exit import end
 
 
 @command(
@@ -32,22 +29,17 @@ from .exit import end
         DETACHED: "Ctrl-C left the run, which continues",
     },
 )
-def deploy(context: Connection, options: Options) -> None:
+def deploy(options: Options, console: Console) -> int:
     """Train on real hosts: preflight, push, start, follow to the end.
 
     Ctrl-C leaves the run, which continues; fab attach comes back to it.
     With --slurm, it submits a job instead, and follows that.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        if options.slurm:
-            return on_slurm.deploy(options, console)
-        refuse_without_slurm(options)
-        _refuse_open_secrets(options)  # before a refusal repeats the command line
-        return hosts_deploy.deploy(options, console)
-
-    end(context, console, work)
+    if options.slurm:
+        return on_slurm.deploy(options, console)
+    refuse_without_slurm(options)
+    _refuse_open_secrets(options)  # before a refusal repeats the command line
+    return hosts_deploy.deploy(options, console)
 
 
 def _refuse_open_secrets(options: Options) -> None:

@@ -7,15 +7,12 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from fabric import Connection
-from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 
 from ..core.budget import Budget
@@ -28,9 +25,9 @@ from ..explain.cause import DOCS, Explanation, judge
 from ..explain.own_run import OwnRun, of_run
 from ..explain.read import read
 from ..explain.reading import Reading
+from ..job.options import Options
 from ..report.console import Console
 from ..run import folders, record
-from . import exit
 from .command import Command, command
 
 SHOWN, _MOST_NAMED = 240, 20
@@ -47,11 +44,6 @@ _STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), or - 
 
 class _AnyNumber(Command):
     """Takes any number of files: it declares as many words as were typed, since invoke takes only declared words."""
-
-    def argspec(self, body: Callable[..., Any]) -> Signature:
-        """The signature without **more, which takes the words after the first."""
-        sig: Signature = super().argspec(body)
-        return sig.replace(parameters=[p for p in sig.parameters.values() if p.kind != Parameter.VAR_KEYWORD])
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """The arguments of the command line; for --help only the options."""
@@ -70,18 +62,16 @@ class _AnyNumber(Command):
     positional=["what"],
     help={
         "what": "files, a folder of logs, - for standard input, or a run: its id or latest (required)",
-        "json": "write one JSON object",
     },
     name="explain",
 )
-def explain_task(context: Connection, what: str, json: bool = False, **more: str) -> None:
+def explain_task(options: Options, console: Console, what: str, **more: str) -> int:
     """Name the cause of a failed run, from its output, or what to check.
 
     WHAT is one or more files, a folder of logs, a run, or - for standard
     input. The output may come from Muster or from any torchrun.
     """
-    console = Console(json)
-    raise Exit(code=exit.code_of(console, lambda: tell([what, *more.values()], console)))
+    return tell([what, *more.values()], console)
 
 
 def tell(whats: Sequence[str], console: Console) -> int:

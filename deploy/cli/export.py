@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fabric import Connection
-
 from ..config.script import PER_NODE
 from ..config.script_file import file_of, refuse_missing
 from ..core.errors import DONE, USAGE, UsageError
@@ -24,7 +22,6 @@ from ..run import environment, sbatch_options
 from ..run.compose_file import compose_file
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
 from .command import command
-from .exit import end
 from .planned import planned
 
 _TO = ("sbatch", "compose")
@@ -40,53 +37,48 @@ _TRAINER = "muster-trainer"
     ),
     codes={DONE: "the file is on standard output", USAGE: "an option was refused"},
 )
-def export(context: Connection, options: Options) -> None:
+def export(options: Options, console: Console) -> int:
     """Print a run as a file for Slurm's sbatch, or for docker compose.
 
     The batch script passes a stop on to the ranks, and lets Slurm
     start the job again only when it was stopped with a checkpoint.
     """
-    console = Console(False)
-
-    def work() -> int:
-        words, own = planned(replace(options, run=""))
-        own = {**own, **environment_of(options)}
-        asked = read_run(options.run)
-        name = asked or _name(words)
-        count: int = read_text("nodes", options.nodes or "1")
-        if options.to == "compose":
-            _refuse_absent(words)
-            _refuse_for_compose(options)
-            print(json.dumps(compose_file(name, options.image or _IMAGE, count, words, own), indent=2))
-            return DONE
-        if (options.to or "sbatch") != "sbatch":
-            hint = f"{FAB} export --to sbatch --script train.py"
-            raise UsageError(f"--to {options.to}: not one of {', '.join(_TO)}", hint)
-        refuse_container(options.container, options.image)
-        gpus = gpus_of_each_node(options)
-        sbatch = _sbatch_options(options.slurm, gpus, words)
-        inside = ("python3", "-P", "-m", "trainer.node.agent", *words)
-        typed = (f"{flag}={text}" for flag, text in pairs_of(options, ("script", "each", "args")))
-        job = SlurmJob(
-            name,
-            count,
-            inside if options.container else ("muster", "agent", *typed),
-            own,
-            sbatch,
-            gpus,
-            options.setup,
-            options.container,
-            options.image,
-            options.mount,
-            run=asked,
-            made_by=shlex.join([FAB, *sys.argv[1:]]),
-        )
-        print(batch_script(job), end="")
-        if few := sbatch_options.note_of_cpus(flag_of("slurm"), sbatch):
-            console.note(few)
+    words, own = planned(replace(options, run=""))
+    own = {**own, **environment_of(options)}
+    asked = read_run(options.run)
+    name = asked or _name(words)
+    count: int = read_text("nodes", options.nodes or "1")
+    if options.to == "compose":
+        _refuse_absent(words)
+        _refuse_for_compose(options)
+        print(json.dumps(compose_file(name, options.image or _IMAGE, count, words, own), indent=2))
         return DONE
-
-    end(context, console, work)
+    if (options.to or "sbatch") != "sbatch":
+        hint = f"{FAB} export --to sbatch --script train.py"
+        raise UsageError(f"--to {options.to}: not one of {', '.join(_TO)}", hint)
+    refuse_container(options.container, options.image)
+    gpus = gpus_of_each_node(options)
+    sbatch = _sbatch_options(options.slurm, gpus, words)
+    inside = ("python3", "-P", "-m", "trainer.node.agent", *words)
+    typed = (f"{flag}={text}" for flag, text in pairs_of(options, ("script", "each", "args")))
+    job = SlurmJob(
+        name,
+        count,
+        inside if options.container else ("muster", "agent", *typed),
+        own,
+        sbatch,
+        gpus,
+        options.setup,
+        options.container,
+        options.image,
+        options.mount,
+        run=asked,
+        made_by=shlex.join([FAB, *sys.argv[1:]]),
+    )
+    print(batch_script(job), end="")
+    if few := sbatch_options.note_of_cpus(flag_of("slurm"), sbatch):
+        console.note(few)
+    return DONE
 
 
 def _name(words: Sequence[str]) -> str:

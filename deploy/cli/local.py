@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-
-from fabric import Connection
-from invoke.exceptions import Exit
 
 from ..config.script import once_a_node
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
@@ -19,7 +15,7 @@ from ..local import up as launch
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
-from . import exit, look
+from . import look
 from . import runs as deploy_tasks
 from .command import command
 
@@ -38,17 +34,12 @@ from .command import command
         STOPPED: "stopped by Ctrl-C, with a checkpoint",
     },
 )
-def up(context: Connection, options: Options) -> None:
+def up(options: Options, console: Console) -> int:
     """Train on this machine: your script, or Muster's own trainer.
 
     In containers if a Docker engine answers, otherwise as plain processes.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        return launch.up(replace(options, script=once_a_node(options.each, options.script)), console)
-
-    _end(console, work)
+    return launch.up(replace(options, script=once_a_node(options.each, options.script)), console)
 
 
 @command(
@@ -58,61 +49,42 @@ def up(context: Connection, options: Options) -> None:
         USAGE: "nothing was changed: with --delete, the run still runs",
     },
 )
-def down(context: Connection, options: Options) -> None:
+def down(options: Options, console: Console) -> int:
     """Stop every run of this checkout, or on some hosts, and clean up.
 
     What runs wrote stays, unless --delete is given.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        if options.delete and not options.run:
-            raise UsageError("--delete: no run is named; nothing was deleted", f"{FAB} down ... --run ID --delete")
-        # Without --run it is about this machine, and what --delete removes must be named.
-        asked = recorded.or_here(options, console) if options.run and not options.delete else options
-        if asked.hosts or asked.cluster:
-            return deploy_tasks.down_hosts(asked, console)
-        if options.delete:
-            local_delete.delete(options.run, console)
-        else:
-            launch.stop_all(console, read_run(options.run))
-        return DONE
-
-    _end(console, work)
+    if options.delete and not options.run:
+        raise UsageError("--delete: no run is named; nothing was deleted", f"{FAB} down ... --run ID --delete")
+    # Without --run it is about this machine, and what --delete removes must be named.
+    asked = recorded.or_here(options, console) if options.run and not options.delete else options
+    if asked.hosts or asked.cluster:
+        return deploy_tasks.down_hosts(asked, console)
+    if options.delete:
+        local_delete.delete(options.run, console)
+    else:
+        launch.stop_all(console, read_run(options.run))
+    return DONE
 
 
 @command(
     example=(f"{FAB} runs", f"{FAB} runs --hosts gpu-a,gpu-b"),
     codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
 )
-def runs(context: Connection, options: Options) -> None:
+def runs(options: Options, console: Console) -> int:
     """List the runs of this checkout, or those on some hosts, newest last."""
-    console = Console(options.json)
-
-    def work() -> int:
-        if options.hosts or options.cluster:
-            return look.runs_on_hosts(options, console)
-        launch.list_all(console)
-        return DONE
-
-    _end(console, work)
+    if options.hosts or options.cluster:
+        return look.runs_on_hosts(options, console)
+    launch.list_all(console)
+    return DONE
 
 
 @command(
     example=f"{FAB} report --run latest",
     codes={DONE: "the page is written; its path is on standard output"},
 )
-def report(context: Connection, options: Options) -> None:
+def report(options: Options, console: Console) -> int:
     """Build report.html of a run again."""
-    console = Console()
-
-    def work() -> int:
-        path = page.write(record.find(folders.RUNS, options.run or "latest"))
-        console.line(folders.display_path(path))
-        return DONE
-
-    _end(console, work)
-
-
-def _end(console: Console, work: Callable[[], int]) -> None:
-    raise Exit(code=exit.code_of(console, work))
+    path = page.write(record.find(folders.RUNS, options.run or "latest"))
+    console.line(folders.display_path(path))
+    return DONE

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fabric import Connection
-
 from ..core.errors import DONE, FAILED
 from ..core.program import FAB
 from ..core.results import all_faults
@@ -11,7 +9,6 @@ from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
 from ..ssh import login as ssh_login
-from . import exit
 from .command import command
 
 
@@ -20,21 +17,16 @@ from .command import command
     example=(f"{FAB} login --hosts gpu-a,gpu-b", f"{FAB} login --hosts gpu-a,gpu-b --end"),
     codes={DONE: "a connection to every host is open; with --end, none is", FAILED: "ssh could not log in to a host"},
 )
-def login_task(context: Connection, options: Options) -> None:
+def login_task(options: Options, console: Console) -> int:
     """Log in to hosts with your own ssh, and keep the connections.
 
     For hosts that want a second factor, a key on a token, or Kerberos:
     ssh asks once, and the other commands use these connections.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        asked = load_cluster(options).hosts
-        opened = None if options.end else ssh_login.login(asked, console.note)
-        for host, words in (opened.values if opened else ssh_login.logout(asked)).items():
-            console.line(f"{host}  {words}", {"kind": "login", "host": host, "message": words})
-        if opened:
-            all_faults(opened)
-        return DONE
-
-    exit.end(context, console, work)
+    asked = load_cluster(options).hosts
+    opened = None if options.end else ssh_login.login(asked, console.note)
+    for host, words in (opened.values if opened else ssh_login.logout(asked)).items():
+        console.line(f"{host}  {words}", {"kind": "login", "host": host, "message": words})
+    if opened:
+        all_faults(opened)
+    return DONE

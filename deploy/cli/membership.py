@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fabric import Connection
-
 from ..core.errors import DONE, FAILED, STOPPED, USAGE
 from ..core.program import FAB
 from ..hosts import join as deploy_join
@@ -12,7 +10,6 @@ from ..hosts import recorded
 from ..job.options import Options
 from ..report.console import Console
 from .command import command
-from .exit import end
 
 
 @command(
@@ -24,20 +21,15 @@ from .exit import end
         STOPPED: "Ctrl-C: a node that was already asked still leaves",
     },
 )
-def leave(context: Connection, options: Options) -> None:
+def leave(options: Options, console: Console) -> int:
     """Take hosts out of a run with --min-nodes, which goes on.
 
     The others agree at once, and train on from the newest checkpoint;
     a spare takes the place. The host's GPUs are free then, its files
     stay, and it does not come back by itself.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        deploy_leave.refuse_unnamed(options, "leave")
-        return deploy_leave.leave(recorded.filled(options, console), console)
-
-    end(context, console, work)
+    deploy_leave.refuse_unnamed(options, "leave")
+    return deploy_leave.leave(recorded.filled(options, console), console)
 
 
 @command(
@@ -49,16 +41,11 @@ def leave(context: Connection, options: Options) -> None:
         STOPPED: "Ctrl-C: a node that has already started still joins",
     },
 )
-def join(context: Connection, options: Options) -> None:
+def join(options: Options, console: Console) -> int:
     """Bring hosts back into a run with --min-nodes, which goes on.
 
     A host that has left it, or whose node was lost, takes a free place
     after the next checkpoint; where none is free, it waits as a spare.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        deploy_leave.refuse_unnamed(options, "join")
-        return deploy_join.join(recorded.filled(options, console), console)
-
-    end(context, console, work)
+    deploy_leave.refuse_unnamed(options, "join")
+    return deploy_join.join(recorded.filled(options, console), console)

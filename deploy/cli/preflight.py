@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fabric import Connection
-from invoke.exceptions import Exit
-
 from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
 from ..core.near import near
 from ..core.program import FAB
@@ -28,7 +25,6 @@ from ..preflight.request import MUSTER, STYLES
 from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from . import exit
 from .command import Command, command
 
 COLLECTIVES = ("auto", "gloo", "nccl")
@@ -56,48 +52,41 @@ class _OneObject(Command):
         REFUSED: "training would not start: the output names the one cause and its fix",
     },
 )
-def preflight(context: Connection, options: Options) -> None:
+def preflight(options: Options, console: Console) -> int:
     """Say whether training would start; if not, name the one cause and its fix."""
-    console = Console(options.json)
     files = {name: path for name, path in (("keep", "".join(options.keep)), ("html", options.html)) if path}
     here = bool(options.backend or options.workers)
+    request = _request(options)
+    size = value_of(options, "size") or LONG
+    burn_s = value_of(options, "burn") or 0
+    if options.python and request.style == MUSTER:
+        why = f"--python {options.python}: {FAB} deploy starts the image's Python"
+        raise UsageError(why, "--style torchrun or --style slurm or --style mpi")
+    for name, path in files.items():
+        _refuse_unwritable(flag_of(name), path)
+    if options.backend in COLLECTIVES[1:]:  # torch's word for them
+        words = f"--backend {options.backend}: it says where the nodes run"
+        raise UsageError(words, f"--collectives {options.backend}")
+    if here:
+        _refuse_for_hosts(options)
+    cluster = None if here else find_cluster(options.hosts, options.cluster)
+    with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
+        if cluster is None:
+            from ..local import preflight as preflight_here  # 0.1 s that a look at real hosts does not wait for
 
-    def work() -> int:
-        if getattr(context, "host", None):
-            raise UsageError("--hosts must follow the task's name", f"for example: {FAB} preflight --hosts a,b")
-        request = _request(options)
-        size = value_of(options, "size") or LONG
-        burn_s = value_of(options, "burn") or 0
-        if options.python and request.style == MUSTER:
-            why = f"--python {options.python}: {FAB} deploy starts the image's Python"
-            raise UsageError(why, "--style torchrun or --style slurm or --style mpi")
-        for name, path in files.items():
-            _refuse_unwritable(flag_of(name), path)
-        if options.backend in COLLECTIVES[1:]:  # torch's word for them
-            words = f"--backend {options.backend}: it says where the nodes run"
-            raise UsageError(words, f"--collectives {options.backend}")
-        if here:
-            _refuse_for_hosts(options)
-        cluster = None if here else find_cluster(options.hosts, options.cluster)
-        with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
-            if cluster is None:
-                from ..local import preflight as preflight_here  # 0.1 s that a look at real hosts does not wait for
-
-                where = options.backend or "auto"
-                answers, verdict = preflight_here.preflight(options.workers, where, request, not options.quick, say)
-            else:
-                asked = PreflightOptions(
-                    request, not options.quick, options.bandwidth, size, options.python or "python3", say, burn=burn_s
-                )
-                answers, verdict = preflight_launch.preflight(cluster, options.image, asked)
-        left_out = verdict.not_rehearsed or "--quick leaves the rehearsal out" * options.quick
-        verdict = replace(verdict, seconds=round(_waited(), 1), not_rehearsed=left_out)
-        _show(answers, verdict, options, files, console)
-        if not verdict.ok:
-            return REFUSED
-        return FAILED if options.strict and verdict.warnings else DONE
-
-    raise Exit(code=exit.code_of(console, work))
+            where = options.backend or "auto"
+            answers, verdict = preflight_here.preflight(options.workers, where, request, not options.quick, say)
+        else:
+            asked = PreflightOptions(
+                request, not options.quick, options.bandwidth, size, options.python or "python3", say, burn=burn_s
+            )
+            answers, verdict = preflight_launch.preflight(cluster, options.image, asked)
+    left_out = verdict.not_rehearsed or "--quick leaves the rehearsal out" * options.quick
+    verdict = replace(verdict, seconds=round(_waited(), 1), not_rehearsed=left_out)
+    _show(answers, verdict, options, files, console)
+    if not verdict.ok:
+        return REFUSED
+    return FAILED if options.strict and verdict.warnings else DONE
 
 
 def _waited() -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fabric import Connection
-
 from ..core.errors import DETACHED, DONE, FAILED, STOPPED
 from ..core.program import FAB
 from ..hosts import attach as hosts_attach
@@ -19,7 +17,6 @@ from ..run import folders
 from ..slurm import runs as slurm_runs
 from . import slurm as on_slurm
 from .command import command
-from .exit import end
 
 
 @command(
@@ -31,37 +28,27 @@ from .exit import end
         DETACHED: "Ctrl-C left the run, which continues",
     },
 )
-def attach(context: Connection, options: Options) -> None:
+def attach(options: Options, console: Console) -> int:
     """Follow a run to its end, and show what it prints.
 
     Ctrl-C leaves the run, which continues. If nodes wait for their
     secrets, attach hands them in again. If the run has
     ended, attach shows how, and exits with the run's own code.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
-            return slurm_runs.attach(known, options.rank, console)
-        return hosts_attach.attach(recorded.filled(options, console), console)
-
-    end(context, console, work)
+    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+        return slurm_runs.attach(known, options.rank, console)
+    return hosts_attach.attach(recorded.filled(options, console), console)
 
 
 @command(
     example=f"{FAB} stop --hosts gpu-a,gpu-b",
     codes={DONE: "the run has ended, whatever its end"},
 )
-def stop(context: Connection, options: Options) -> None:
+def stop(options: Options, console: Console) -> int:
     """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
-    console = Console(options.json)
-
-    def work() -> int:
-        if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
-            return slurm_runs.stop(known, options.now, console)
-        return hosts_stop.stop(recorded.to_stop(options, console), options.now, console)
-
-    end(context, console, work)
+    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+        return slurm_runs.stop(known, options.now, console)
+    return hosts_stop.stop(recorded.to_stop(options, console), options.now, console)
 
 
 @command(
@@ -71,25 +58,20 @@ def stop(context: Connection, options: Options) -> None:
         FAILED: "a host failed: the error names it; what the other hosts sent is here",
     },
 )
-def fetch(context: Connection, options: Options) -> None:
+def fetch(options: Options, console: Console) -> int:
     """Copy what a run wrote to this machine, and build its report.
 
     It does not copy again what is here already.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        if options.state:
-            one_file.refuse(options.state)
-        if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
-            folder = slurm_runs.fetch(known, options.only, console)
-        else:
-            asked = recorded.filled(options, console)
-            folder = hosts_fetch.fetch(load_cluster(asked), asked.run, options.only, console)
-        console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
-        return one_file.gather(folder, options.state, console.note) if options.state else DONE
-
-    end(context, console, work)
+    if options.state:
+        one_file.refuse(options.state)
+    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+        folder = slurm_runs.fetch(known, options.only, console)
+    else:
+        asked = recorded.filled(options, console)
+        folder = hosts_fetch.fetch(load_cluster(asked), asked.run, options.only, console)
+    console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
+    return one_file.gather(folder, options.state, console.note) if options.state else DONE
 
 
 def down_hosts(options: Options, console: Console) -> int:

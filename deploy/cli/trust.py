@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from fabric import Connection
-
 from ..core.errors import DONE, FAILED, UsageError
 from ..core.program import FAB
 from ..job.load import load_cluster
@@ -13,7 +11,6 @@ from ..job.options import Options
 from ..report.console import Console
 from ..ssh import session
 from .command import command
-from .exit import end
 
 
 @command(
@@ -23,18 +20,14 @@ from .exit import end
         FAILED: "a host does not answer, or shows another key than the known one",
     },
 )
-def trust(context: Connection, options: Options) -> None:
+def trust(options: Options, console: Console) -> int:
     """Show the SSH keys of unknown hosts, and ask whether to trust them."""
-    console = Console(options.json)
 
     def ask(question: str) -> bool:
         if not sys.stdin.isatty():
             raise UsageError("no terminal to ask on whether to trust a host", f"run `{FAB} trust` on a terminal")
         return console.ask(question)
 
-    def work() -> int:
-        for host, words in session.trust(load_cluster(options).hosts, ask, console.note).all().items():
-            console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
-        return DONE
-
-    end(context, console, work)
+    for host, words in session.trust(load_cluster(options).hosts, ask, console.note).all().items():
+        console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
+    return DONE

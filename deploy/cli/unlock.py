@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from fabric import Connection
-
 from ..core.errors import DONE, STOPPED, UsageError
 from ..core.program import FAB
 from ..host import lock as host_lock
@@ -14,34 +12,28 @@ from ..job.options import Options
 from ..report.console import Console
 from ..ssh import session
 from .command import command
-from .exit import end
 
 
 @command(
     example=f"{FAB} unlock --hosts gpu-a,gpu-b",
     codes={DONE: "no host is locked", STOPPED: "the answer was no, or Ctrl-C: the locks stay"},
 )
-def unlock(context: Connection, options: Options) -> None:
+def unlock(options: Options, console: Console) -> int:
     """Remove a deploy's lock from hosts. Asks first if that deploy is alive."""
-    console = Console(options.json)
-
-    def work() -> int:
-        with session.open_all(load_cluster(options).hosts) as opened:
-            sessions = opened.all()
-            seen = host_lock.look(sessions.values()).all()
-            held = {host: lock for host, lock in seen.items() if lock}
-            alive = [] if options.yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
-            if alive and not sys.stdin.isatty():
-                raise UsageError(
-                    f"the deploy that holds the lock is alive: {'; '.join(alive)}", "wait until it ends, or add --yes"
-                )
-            if alive and not console.ask(f"the deploy that holds the lock is alive: {'; '.join(alive)}. Break it?"):
-                console.note("the locks stay")
-                return STOPPED
-            taken = host_lock.break_lock(sessions.values(), held).all()
-            for host in sessions:
-                words = f"was held by {taken[host]}" if host in taken else "was not locked"
-                console.line(f"{host}  {words}", {"kind": "unlocked", "host": host, "holder": taken.get(host, "")})
-        return DONE
-
-    end(context, console, work)
+    with session.open_all(load_cluster(options).hosts) as opened:
+        sessions = opened.all()
+        seen = host_lock.look(sessions.values()).all()
+        held = {host: lock for host, lock in seen.items() if lock}
+        alive = [] if options.yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
+        if alive and not sys.stdin.isatty():
+            raise UsageError(
+                f"the deploy that holds the lock is alive: {'; '.join(alive)}", "wait until it ends, or add --yes"
+            )
+        if alive and not console.ask(f"the deploy that holds the lock is alive: {'; '.join(alive)}. Break it?"):
+            console.note("the locks stay")
+            return STOPPED
+        taken = host_lock.break_lock(sessions.values(), held).all()
+        for host in sessions:
+            words = f"was held by {taken[host]}" if host in taken else "was not locked"
+            console.line(f"{host}  {words}", {"kind": "unlocked", "host": host, "holder": taken.get(host, "")})
+    return DONE

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from fabric import Connection
-
 from ..core.errors import DONE, FAILED, STOPPED
 from ..core.program import FAB
 from ..hosts import port as deploy_port
@@ -16,7 +14,6 @@ from ..local import within as local_within
 from ..report.console import Console
 from ..run import folders, record
 from .command import command
-from .exit import end, names_hosts
 
 
 @command(
@@ -28,43 +25,32 @@ from .exit import end, names_hosts
         STOPPED: "Ctrl-C: the command was ended on every host",
     },
 )
-def exec_task(context: Connection, options: Options) -> None:
+def exec_task(options: Options, console: Console) -> int:
     """Run the command after -- in a run's container on every host.
 
     It runs as the run's user, in the folder where the script works.
     For a run on this machine: once, beside a rank.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        asked = recorded.or_here(options, console)
-        if names_hosts(asked.hosts, asked.cluster):
-            return within.exec_on_hosts(load_cluster(asked), asked.run, options.rank, _words(), console)
-        return local_within.exec_here(options.run, options.rank, _words(), console)
-
-    end(context, console, work)
+    asked = recorded.or_here(options, console)
+    if recorded.names_hosts(asked):
+        return within.exec_on_hosts(load_cluster(asked), asked.run, options.rank, _words(), console)
+    return local_within.exec_here(options.run, options.rank, _words(), console)
 
 
 @command(
     example=f"{FAB} shell --hosts gpu-a,gpu-b --rank 3",
     codes={DONE: "the shell has ended, with this code or another one of its own"},
 )
-def shell(context: Connection, options: Options) -> None:
+def shell(options: Options, console: Console) -> int:
     """Open a shell in a run's container. The run is not disturbed.
 
     It runs as the run's user, in the folder where the script works.
     A command after -- is started instead of the shell.
     """
-
-    console = Console(False)
-
-    def work() -> int:
-        asked = recorded.or_here(options, console)
-        if names_hosts(asked.hosts, asked.cluster):
-            return within.shell(load_cluster(asked), asked.run, options.rank, _words())
-        return local_within.shell_here(options.run, options.rank, _words())
-
-    end(context, console, work)
+    asked = recorded.or_here(options, console)
+    if recorded.names_hosts(asked):
+        return within.shell(load_cluster(asked), asked.run, options.rank, _words())
+    return local_within.shell_here(options.run, options.rank, _words())
 
 
 @command(
@@ -76,18 +62,13 @@ def shell(context: Connection, options: Options) -> None:
     positional=["number"],
     help={"number": "the port in the container, or HERE:THERE if it should be another one here (required)"},
 )
-def port(context: Connection, options: Options, number: str) -> None:
+def port(options: Options, console: Console, number: str) -> int:
     """Make a port of a run's container a port of this machine.
 
     It listens on 127.0.0.1 alone, and ends with this command.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        asked = recorded.filled(options, console)
-        return deploy_port.port(load_cluster(asked), asked.run, options.rank, number, console)
-
-    end(context, console, work)
+    asked = recorded.filled(options, console)
+    return deploy_port.port(load_cluster(asked), asked.run, options.rank, number, console)
 
 
 @command(
@@ -98,23 +79,18 @@ def port(context: Connection, options: Options, number: str) -> None:
         STOPPED: "Ctrl-C before TensorBoard was open",
     },
 )
-def tensorboard(context: Connection, options: Options) -> None:
+def tensorboard(options: Options, console: Console) -> int:
     """Open TensorBoard on a run's event files.
 
     On hosts it runs in the run's container, and this machine gets its
     port; else it runs here, on the run's folder.
     """
-    console = Console(options.json)
-
-    def work() -> int:
-        # If somebody followed or fetched an ended run, what it wrote is on this machine.
-        asked = options if recorded.ended_here(options) else recorded.or_here(options, console)
-        if asked.hosts or asked.cluster:
-            return deploy_port.tensorboard(load_cluster(asked), asked.run, options.rank, options.port, console)
-        folder = record.find(folders.RUNS, options.run or "latest")
-        return deploy_port.tensorboard_here(str(folder), options.port)
-
-    end(context, console, work)
+    # If somebody followed or fetched an ended run, what it wrote is on this machine.
+    asked = options if recorded.ended_here(options) else recorded.or_here(options, console)
+    if asked.hosts or asked.cluster:
+        return deploy_port.tensorboard(load_cluster(asked), asked.run, options.rank, options.port, console)
+    folder = record.find(folders.RUNS, options.run or "latest")
+    return deploy_port.tensorboard_here(str(folder), options.port)
 
 
 def _words() -> list[str]:

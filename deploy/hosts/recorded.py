@@ -20,6 +20,11 @@ from ..run import folders, record
 _MOST_NAMES = 5
 
 
+def names_hosts(options: Options) -> bool:
+    """Whether a command is about hosts: it names some, or this folder has a cluster.toml. Else about this machine."""
+    return bool(options.hosts or options.cluster or Path("cluster.toml").is_file())
+
+
 def filled(options: Options, console: Console) -> Options:
     """Options with the run that `latest` means, and with the hosts and the run of the record if no hosts are named.
 

@@ -460,7 +460,7 @@ class Options:
         False,
         again=False,
         of={
-            "compare": "write one JSON object",
+            "compare explain": "write one JSON object",
             "preflight": "write the verdict as one JSON object to standard output",
             "down": "write one JSON object a host; without --hosts, of what was deleted",
             "runs": "write one JSON object a run",
