@@ -14,7 +14,6 @@ from ..config.script_file import file_of, refuse_missing
 from ..core.errors import DONE, USAGE, UsageError
 from ..core.program import FAB
 from ..image.model import slug
-from ..job.again import pairs_of
 from ..job.load import environment_of, gpus_of_each_node, read_run, read_text
 from ..job.options import Options, flag_of
 from ..report.console import Console
@@ -22,7 +21,7 @@ from ..run import environment, sbatch_options
 from ..run.compose_file import compose_file
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
 from .command import command
-from .planned import planned
+from .planned import agent_of, planned
 
 _TO = ("sbatch", "compose")
 _IMAGE = "muster-trainer:cpu"
@@ -59,12 +58,10 @@ def export(options: Options, console: Console) -> int:
     refuse_container(options.container, options.image)
     gpus = gpus_of_each_node(options)
     sbatch = _sbatch_options(options.slurm, gpus, words)
-    inside = ("python3", "-P", "-m", "trainer.node.agent", *words)
-    typed = (f"{flag}={text}" for flag, text in pairs_of(options, ("script", "each", "args")))
     job = SlurmJob(
         name,
         count,
-        inside if options.container else ("muster", "agent", *typed),
+        agent_of(options, words),
         own,
         sbatch,
         gpus,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..config.script import once_a_node, read
 from ..config.script_file import refuse_no_script
 from ..core.errors import UsageError
 from ..core.names import RunId
+from ..job.again import pairs_of
 from ..job.load import read_run, read_text, value_of
 from ..job.options import Options
 from ..run import environment, record
+
+# Each of them says what runs.
+COMMAND = ("script", "each", "args")
 
 
 def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
@@ -35,3 +39,10 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
     if run_id := RunId(read_run(options.run)):
         own |= {environment.RUN_DIR: str(record.path_of(run_id)), environment.RUN_ID: run_id}
     return (environment.SCRIPT, *asked.words) if script else tuple(shlex.split(options.args)), own
+
+
+def agent_of(options: Options, words: Sequence[str]) -> tuple[str, ...]:
+    """What Slurm starts on each node: the agent with its `words` in a container, else `muster agent` as it is typed."""
+    if options.container:
+        return ("python3", "-P", "-m", "trainer.node.agent", *words)
+    return ("muster", "agent", *(f"{flag}={text}" for flag, text in pairs_of(options, COMMAND)))

@@ -11,7 +11,7 @@ from ..core.errors import UsageError
 from ..hosts import push as deploy_push
 from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
-from ..job.again import pairs_of, read_again, words_again
+from ..job.again import read_again, words_again
 from ..job.cluster import Cluster
 from ..job.load import (
     environment_of,
@@ -32,10 +32,7 @@ from ..slurm import deploy as slurm_deploy
 from ..slurm import known, plan
 from ..slurm.backend import Order
 from ..slurm.known import Known
-from .planned import planned
-
-# Each of them says what runs: one that is given replaces all of the last start.
-_COMMAND = ("script", "each", "args")
+from .planned import COMMAND, agent_of, planned
 
 
 def deploy(options: Options, console: Console) -> int:
@@ -63,32 +60,20 @@ def deploy(options: Options, console: Console) -> int:
     first = next(iter(script_words(plain)), "-")
     code = FolderLook(sent, choice) if sent else None
     deploy_push.look_through(code, "" if first.startswith("-") else first, console)
-    typed = (f"{flag}={text}" for flag, text in pairs_of(options, _COMMAND))
+    sbatch = sbatch_options.words_of(flag_of("sbatch"), options.sbatch)
     request = plan.JobRequest(
-        options.slurm,
-        nodes,
-        ("python3", "-P", "-m", "trainer.node.agent", *words),
-        ("muster", "agent", *typed),
-        own,
-        gpus_of_each_node(options),
-        sbatch_options.words_of(flag_of("sbatch"), options.sbatch),
-        options.setup,
-        options.container,
-        options.image,
-        options.mount,
-        options.shared,
-        again(options),
+        options, nodes, agent_of(options, words), own, gpus_of_each_node(options), sbatch, again(options)
     )
     plan.check(request)
     if few := sbatch_options.note_of_cpus(flag_of("sbatch"), request.sbatch):
         console.note(few)
     script = tuple(word for word in words[1:]) if asked.script else words
-    return slurm_deploy.deploy(Order(request, sent, choice), options, script, bool(asked.script), console, resumed)
+    return slurm_deploy.deploy(Order(request, sent, choice), script, bool(asked.script), console, resumed)
 
 
 def again(options: Options) -> str:
     """The words that deploy the same once more, behind the program's name."""
-    return shlex.join(["deploy", *words_again(options, ("slurm", *_COMMAND))])
+    return shlex.join(["deploy", *words_again(options, ("slurm", *COMMAND))])
 
 
 def continued(options: Options) -> tuple[Options, Known | None]:
@@ -101,8 +86,9 @@ def continued(options: Options) -> tuple[Options, Known | None]:
     script = read(once_a_node(options.each, options.script), Path(options.folder or "."))
     run = known.to_resume(options.resume, Asked(script.words, options.folder, tuple(shlex.split(options.args))))
     typed = {name: value for name, value in vars(options).items() if value}
-    if typed.keys() & {*_COMMAND}:
-        typed = {**dict.fromkeys(_COMMAND, ""), **typed}
+    # One that is given replaces all of the last start.
+    if typed.keys() & {*COMMAND}:
+        typed = {**dict.fromkeys(COMMAND, ""), **typed}
     return replace(read_again(shlex.split(run.again)), **{**typed, "shared": run.shared}), run
 
 

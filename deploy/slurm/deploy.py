@@ -16,7 +16,6 @@ from ..core.text import amount, several
 from ..host import jobs
 from ..image import code_layer, repository
 from ..job.load import read_run
-from ..job.options import Options
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
@@ -30,37 +29,36 @@ from .login import Login
 _LOOK_S = 0.5
 
 
-def deploy(
-    order: Order, options: Options, words: Sequence[str], script: bool, console: Console, resumed: Known | None = None
-) -> int:
+def deploy(order: Order, words: Sequence[str], script: bool, console: Console, resumed: Known | None = None) -> int:
     """Submit a job and follow it; returns the exit code. Raises DeployError.
 
     `resumed`: the run that goes on with this job.
     """
-    asked, name, ranks = order.asked, read_run(options.run), shown_ranks(options.rank)
-    hosts = hosts_of_flag(asked.login)
+    asked, options = order.asked, order.asked.options
+    name, ranks = read_run(options.run), shown_ranks(options.rank)
+    hosts = hosts_of_flag(options.slurm)
     if len(hosts) != 1:
-        raise UsageError(f"--slurm {asked.login}: one login node", "--slurm user@login.cluster:port")
+        raise UsageError(f"--slurm {options.slurm}: one login node", "--slurm user@login.cluster:port")
     files = _files(order)
     with Interrupts(console, "connecting", "nothing was submitted") as interrupts, Login(hosts[0]) as login:
         interrupts.at("looking at the cluster")
-        seen = login.look(asked.shared, "" if resumed else name)
+        seen = login.look(options.shared, "" if resumed else name)
         if seen.lacks:
             raise DeployError(
-                f"{asked.login}: it has no {', '.join(seen.lacks)}", "--slurm names a login node of Slurm"
+                f"{options.slurm}: it has no {', '.join(seen.lacks)}", "--slurm names a login node of Slurm"
             )
         if seen.wrong:
-            raise UsageError(f"--shared {asked.shared}: {seen.wrong}", f"a folder that exists on {asked.login}")
+            raise UsageError(f"--shared {options.shared}: {seen.wrong}", f"a folder that exists on {options.slurm}")
         if not resumed and (seen.taken or (name and record.path_of(RunId(name)).exists())):
             raise UsageError(f"--run {name}: a run of this name exists already", "choose another name")
         login.shared = seen.shared
-        console.note(f"{asked.login}: {seen.version}; runs lie in {seen.shared}/.muster/runs")
+        console.note(f"{options.slurm}: {seen.version}; runs lie in {seen.shared}/.muster/runs")
         if resumed:
             order = replace(order, after=_ended(resumed, login, console))
         if options.dry_run:
             run = resumed.run if resumed else RunId(name or "RUN")
             console.text("\n".join(plan.shown(asked, run, seen.shared, files)))
-            console.data({"kind": "plan", "login": asked.login, "folder": plan.folder_of(seen.shared, run)})
+            console.data({"kind": "plan", "login": options.slurm, "folder": plan.folder_of(seen.shared, run)})
             return DONE
         run_dir = resumed.run_dir if resumed else _run_folder(name, words, script)
         with console.pushing([hosts[0].name]) as tell:
@@ -80,8 +78,8 @@ def deploy(
         if order.folder:
             code.write(run_dir, repository.look(order.folder, order.choice))
         run = RunId(run_dir.name)
-        console.note(f"{run} is job {backend.number} on {asked.login} ({files})")
-        console.data({"kind": "submitted", "run": run, "job": backend.number, "login": asked.login})
+        console.note(f"{run} is job {backend.number} on {options.slurm} ({files})")
+        console.data({"kind": "submitted", "run": run, "job": backend.number, "login": options.slurm})
         if options.detach:
             backend.close()
             console.note(f"follow it: {FAB} attach --run {run}")

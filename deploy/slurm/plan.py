@@ -28,34 +28,29 @@ _SHARED = re.compile(r"[^\x00-\x1f\x7f%\\]{0,4000}")
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What to run on Slurm. `agent`: the agent's words in a container; `typed`: those of `muster agent` without one.
+    """What to run on Slurm. `options`: as they were typed, with those of the start that is continued.
 
-    `variables`: of the ranks. `sbatch`: the user's own options; `setup`: lines of a shell before the run. `shared`: a
-    folder that login node and nodes share (empty: the home there). `again`: the command that deploys the same again.
+    `agent`: the words of a node's agent; `variables`: of the ranks; `sbatch`: the words of the user's own options.
+    `again`: the command that deploys the same again.
     """
 
-    login: str
+    options: Options
     nodes: int
     agent: tuple[str, ...]
-    typed: tuple[str, ...]
     variables: Mapping[str, str] = field(default_factory=dict, hash=False)
     gpus: int = 0
     sbatch: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-    container: str = ""
-    image: str = ""
-    mounts: tuple[str, ...] = ()
-    shared: str = ""
     again: str = ""
 
 
 def check(asked: JobRequest) -> None:
     """Raise UsageError for what does not fit together, and for words of --sbatch that a run cannot have."""
-    refuse_container(asked.container, asked.image)
-    if asked.mounts and not asked.container:
+    options = asked.options
+    refuse_container(options.container, options.image)
+    if options.mount and not options.container:
         raise UsageError("--mount: without --container, a job sees the cluster's disks as they are", "leave it out")
-    if not _SHARED.fullmatch(asked.shared):
-        raise UsageError(f"--shared {asked.shared}: Slurm would read % and \\ in it", "name another folder")
+    if not _SHARED.fullmatch(options.shared):
+        raise UsageError(f"--shared {options.shared}: Slurm would read % and \\ in it", "name another folder")
     sbatch_options.refuse(flag_of("sbatch"), asked.sbatch, asked.gpus, _OWN)
 
 
@@ -71,19 +66,19 @@ def resume_command(login: str, run: str) -> str:
 
 def job_of(asked: JobRequest, shared: str, run: RunId) -> SlurmJob:
     """What sbatch gets: the run's folder is absolute in it, so sbatch may be typed anywhere."""
-    folder = folder_of(shared, run)
-    own = {RUN_DIR: folder, RUN_ID: run, "MUSTER_RESUME_COMMAND": resume_command(asked.login, run)}
+    folder, options = folder_of(shared, run), asked.options
+    own = {RUN_DIR: folder, RUN_ID: run, "MUSTER_RESUME_COMMAND": resume_command(options.slurm, run)}
     return SlurmJob(
         run,
         asked.nodes,
-        asked.agent if asked.container else asked.typed,
+        asked.agent,
         {**own, **asked.variables},
         (f"--chdir={folder}/work", *asked.sbatch),
         asked.gpus,
-        asked.setup,
-        asked.container,
-        asked.image,
-        (f"{folder}:{folder}", *asked.mounts) if asked.container else (),
+        options.setup,
+        options.container,
+        options.image,
+        (f"{folder}:{folder}", *options.mount) if options.container else (),
         output=f"{folder}/job.out",
         stop=f"{folder}/.stop",
         made_by=f"{FAB} {asked.again}",
@@ -94,7 +89,7 @@ def shown(asked: JobRequest, run: RunId, shared: str, files: str) -> Sequence[st
     """What --dry-run prints: the steps on the login node, then the batch script."""
     folder = folder_of(shared, run)
     return (
-        f"on {asked.login}:",
+        f"on {asked.options.slurm}:",
         f"  mkdir -p {shlex.quote(folder)}/work  # {files}",
         f"  write {shlex.quote(folder)}/job.sbatch",
         f"  sbatch --parsable {shlex.quote(folder)}/job.sbatch",

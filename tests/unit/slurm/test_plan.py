@@ -7,11 +7,17 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.core.names import RunId
+from deploy.job.options import Options
 from deploy.run.sbatch import batch_script
 from deploy.slurm import plan
 
 RUN = RunId("r1")
-ASKED = plan.JobRequest("login", 2, ("python3", "-m", "agent"), ("muster", "agent", "--script=train.py"), {"A": "1"})
+ASKED = plan.JobRequest(Options(slurm="login"), 2, ("muster", "agent", "--script=train.py"), {"A": "1"})
+
+
+def asked(**more):
+    """The same, with more options typed."""
+    return replace(ASKED, options=replace(ASKED.options, **more))
 
 
 def test_what_a_dry_run_prints_is_what_is_submitted():
@@ -21,7 +27,7 @@ def test_what_a_dry_run_prints_is_what_is_submitted():
 
 
 def test_the_run_folder_is_named_wherever_the_file_is_submitted_and_a_stop_keeps_it_from_the_queue():
-    text = batch_script(plan.job_of(replace(ASKED, shared="x"), "/scratch/a b", RUN))
+    text = batch_script(plan.job_of(asked(shared="x"), "/scratch/a b", RUN))
     assert "export MUSTER_RUN_DIR='/scratch/a b/.muster/runs/r1'" in text
     assert "#SBATCH '--chdir=/scratch/a b/.muster/runs/r1/work'" in text
     assert "[ ! -e '/scratch/a b/.muster/runs/r1/.stop' ]" in text
@@ -29,7 +35,7 @@ def test_the_run_folder_is_named_wherever_the_file_is_submitted_and_a_stop_keeps
 
 
 def test_a_container_sees_the_runs_folder():
-    job = plan.job_of(replace(ASKED, container="apptainer", image="t.sif"), "/s", RUN)
+    job = plan.job_of(asked(container="apptainer", image="t.sif"), "/s", RUN)
     words = shlex.split(next(line for line in batch_script(job).splitlines() if line.startswith("srun "))[:-1])
     assert "/s/.muster/runs/r1:/s/.muster/runs/r1" in words
     assert words[-3:] == list(ASKED.agent)
@@ -45,7 +51,7 @@ def test_options_of_sbatch_that_are_the_users_own_are_taken():
     plan.check(replace(ASKED, sbatch=("--partition=a100", "-t", "60", "--mem=64G", "--no-requeue", "--exclusive")))
 
 
-@pytest.mark.parametrize("change", [{"container": "pyxis"}, {"image": "x"}, {"mounts": ("/a:/a",)}, {"shared": "a%b"}])
+@pytest.mark.parametrize("change", [{"container": "pyxis"}, {"image": "x"}, {"mount": ("/a:/a",)}, {"shared": "a%b"}])
 def test_what_does_not_fit_together_is_refused(change):
     with pytest.raises(UsageError):
-        plan.check(replace(ASKED, **change))
+        plan.check(asked(**change))
