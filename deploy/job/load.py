@@ -137,7 +137,7 @@ def _job_of(options: Options, job: Job) -> Job:
     hidden = secrets.combined((*job.env_file, *lists), job.secrets, flags, open_names, refuse_ours)
     typed: dict[str, Any] = {}
     for name, key in KEYS.items():
-        if name in _OF_THEIR_OWN or not getattr(options, name):
+        if key.typed or name in _OF_THEIR_OWN or not getattr(options, name):
             continue
         value, before = value_of(options, name), getattr(job, key.name)
         if isinstance(getattr(options, name), tuple):

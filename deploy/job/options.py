@@ -160,7 +160,6 @@ class Options:
             "push": "the folder to send (default: cluster.toml's, or none)",
         },
         key=Key("folder", values.path_from, "the path of a folder", FREE, relative=True, exists="folder", typed=True),
-        read=Path,
     )
     image: str = option(
         "the image to run in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
