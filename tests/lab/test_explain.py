@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks import explain as benchmark
 from deploy.explain.cause import explain
+from deploy.explain.read import sign_of
+from deploy.explain.signs import SIGNS
 from lab import fault, recordings, threads
 
 
@@ -71,6 +73,14 @@ def test_real_output_of_any_launcher_is_explained_as_well_as_before(part, right,
     verdicts = [benchmark.verdict(thread, thread.text) for thread in of_part]
     assert verdicts.count("right") >= right
     assert verdicts.count("wrong") <= wrong
+
+
+def test_each_row_has_a_thread_or_a_recorded_run_with_a_line_that_it_is_the_first_to_match():
+    """A row that nothing recorded has is a guess: find a thread for it (lab/threads.py), or take it out."""
+    texts = [thread.text for thread in threads.load()]
+    texts += [text for hosts in recordings.load().values() for text in hosts.values()]
+    matched = {id(sign_of(line[:2000])) for line in {line for text in texts for line in text.splitlines()}}
+    assert not [sign.pattern.pattern for sign in SIGNS if id(sign) not in matched]
 
 
 def test_the_goal_is_judged_by_the_score_before_the_mending():
