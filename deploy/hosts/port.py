@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from ..config.inventory import Cluster
 from ..core.errors import DONE, DeployError, UsageError
@@ -169,7 +170,7 @@ def _carry(
         with connection:
             channel = session.tunnel(remote)
             try:
-                ends = {connection: channel, channel: connection}
+                ends: dict[Any, Any] = {connection: channel, channel: connection}
                 while ends:
                     for source in select.select(list(ends), [], [])[0]:
                         data = source.recv(_PIECE)

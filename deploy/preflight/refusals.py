@@ -17,7 +17,7 @@ from . import alternatives
 from .findings import Finding
 
 if TYPE_CHECKING:  # its package needs paramiko, which gpu-check does without
-    from ..ssh.faults import Kind
+    from ..door.faults import Kind
 
 NOT_STARTED = "the run does not start there"
 # Kinds of SSH faults in which the server gives no reason.

@@ -21,15 +21,13 @@ from paramiko.ssh_exception import BadAuthenticationType, ChannelException, SSHE
 
 from ..config.inventory import Host
 from ..core.errors import UsageError
+from ..door import master as door
+from ..door.faults import Kind, SshFault, Where, fault
 from . import host_keys, master, sockets, user_file
-from .faults import Kind, SshFault, Where, fault
 from .keys import Keys
 from .transport import ENDLESS, SettledTransport
 from .way import Client, Way
 
-# A server with MaxStartups 2 lets 32 hosts behind one jump host in within 10 tries. If strangers hold all its places,
-# these tries last some 25 s.
-TRIES = 16
 _LONGEST_PAUSE_S = 2.0
 # What only a person, a token or Kerberos can do, and so the user's own ssh.
 _FOR_A_PERSON = ("second-factor", "password-only", "key-rejected")
@@ -155,7 +153,7 @@ def attempt(where: Where, link: Link, judge: Judge, types: Sequence[str]) -> Non
     types: of host keys, in the order of the request. Raises SshFault, or what `judge` raises.
     """
     limit = link.way.timeout_s
-    for number in range(1, TRIES + 1):
+    for number in range(1, door.TRIES + 1):
         began = time.monotonic()
         try:
             result = _once(link, judge, types)
@@ -167,7 +165,7 @@ def attempt(where: Where, link: Link, judge: Judge, types: Sequence[str]) -> Non
             if not isinstance(failed, SSHException | OSError | EOFError | UnicodeError):
                 raise
             kind, detail = _classify(failed, time.monotonic() - began >= 0.9 * limit)
-            if kind != "dropped" or number == TRIES:
+            if kind != "dropped" or number == door.TRIES:
                 details = {"timeout": f"{limit:.0f}", "silent": f"{limit:.0f}", "dropped": str(number)}
                 if kind == "resolve" and (name := user_file.meant(where.host)):
                     detail = f"; did you mean {name}?"

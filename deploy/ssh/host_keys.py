@@ -13,8 +13,8 @@ from pathlib import Path
 from paramiko import PKey
 
 from ..core.errors import UsageError
+from ..door.faults import Where, fault
 from . import known_hosts
-from .faults import Where, fault
 from .known_hosts import Known
 from .way import Trust, Way
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..door.faults import fault
 from . import host_keys, master, settings
-from .faults import fault
 from .way import Client, Way
 
 # So long after the last command, a connection closes.

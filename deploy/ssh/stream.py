@@ -12,8 +12,9 @@ from paramiko.ssh_exception import SSHException
 
 from ..core.errors import DeployError
 from ..core.text import amount, in_seconds, last_line
+from ..door import framing
+from ..door.faults import SshFault, Where, fault
 from . import command
-from .faults import SshFault, Where, fault
 
 _PIECE = 1 << 18
 # An answer is one line. The answer of a probe that called some hundred hosts is not longer.
@@ -24,10 +25,10 @@ class LineStream:
     """One running command. The end of its input tells it that this side has stopped listening."""
 
     def __init__(self, transport: Transport, where: Where, argv: Sequence[str], shell: str = "sh") -> None:
-        self._transport, self._where, self._shown = transport, where, command.shown(argv)
+        self._transport, self._where, self._shown = transport, where, framing.shown(argv)
         self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
         self._started = False
-        self._channel = command.begin(transport, where, command.wrapped(self._marker, argv, shell=shell))
+        self._channel = command.begin(transport, where, framing.wrapped(self._marker, argv, shell=shell))
 
     def write(self, data: bytes) -> None:
         """Give the command more input.

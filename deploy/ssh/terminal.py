@@ -24,8 +24,9 @@ from paramiko import Channel, Transport
 from paramiko.ssh_exception import SSHException
 
 from ..core.text import in_seconds
+from ..door import framing
+from ..door.faults import Where, fault
 from . import command
-from .faults import Where, fault
 
 _PIECE = 1 << 16
 _MOST_BEFORE, _LAST_WORD_S = 1 << 20, 5.0
@@ -35,7 +36,7 @@ _END_OF_INPUT = b"\x04"  # as a terminal says it: Ctrl-D
 def converse(transport: Transport, where: Where, argv: Sequence[str]) -> int:
     """Run `argv` with this terminal until it ends; returns its exit code. Raises SshFault: the connection is lost."""
     marker = f"muster-{secrets.token_hex(8)}"
-    channel = command.begin(transport, where, command.wrapped(marker, argv, end=False))
+    channel = command.begin(transport, where, framing.wrapped(marker, argv, end=False))
     try:
         with _raw(), _resizing() as resized:
             _pump(transport, channel, f"{marker}\n".encode(), resized)
@@ -62,10 +63,10 @@ def _pump(transport: Transport, channel: Channel, marker: bytes, resized: int) -
     typing = [0]
     channel.sendall(_size())
     while True:
-        ready = select.select([channel, resized, *typing], [], [], command.PULSE_S)[0]
-        if time.monotonic() - transport.sock.at > command.DEAD_AFTER_S:
+        ready = select.select([channel, resized, *typing], [], [], framing.PULSE_S)[0]
+        if time.monotonic() - transport.sock.at > command.dead_after_s():
             transport.close()
-            raise SSHException(command.SILENT.format(in_seconds(command.DEAD_AFTER_S)))
+            raise SSHException(command.SILENT.format(in_seconds(command.dead_after_s())))
         if resized in ready:
             os.read(resized, _PIECE)
             channel.sendall(_size())

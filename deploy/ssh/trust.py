@@ -13,9 +13,9 @@ from paramiko import PKey
 from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..door.faults import fault
 from . import host_keys, known_hosts, settings
 from .connect import Link, Opener, attempt
-from .faults import fault
 from .way import Way
 
 # A server shows one key a connection: we ask once for each type.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..config.inventory import Host
 from ..core.errors import UsageError
-from .faults import Where
+from ..door.faults import Where
 from .known_hosts import host_name
 
 

@@ -20,10 +20,10 @@ import psutil
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
+from deploy.door.faults import SshFault
 from deploy.hosts import port
 from deploy.ssh import login, settings
 from deploy.ssh import session as ssh
-from deploy.ssh.faults import SshFault
 from lab.waiting import until
 from tests.ssh import conftest
 

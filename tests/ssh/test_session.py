@@ -240,8 +240,7 @@ def test_a_connection_that_is_cut_in_the_middle_is_lost(server):
 
 
 def test_a_link_that_goes_silent_is_lost(server, monkeypatch):
-    monkeypatch.setattr("deploy.ssh.command.PULSE_S", 0.2)
-    monkeypatch.setattr("deploy.ssh.command.DEAD_AFTER_S", 2.0)
+    monkeypatch.setattr("deploy.door.framing.PULSE_S", 1.0)
     silent = server()
     with session.open_all([silent.host]) as results:
         opened = results.all()["a"]
@@ -262,8 +261,7 @@ def test_a_link_that_goes_silent_is_lost(server, monkeypatch):
 
 
 def test_a_second_connection_that_goes_silent_leaves_the_first_alone(server, monkeypatch):
-    monkeypatch.setattr("deploy.ssh.command.PULSE_S", 0.2)
-    monkeypatch.setattr("deploy.ssh.command.DEAD_AFTER_S", 2.0)
+    monkeypatch.setattr("deploy.door.framing.PULSE_S", 1.0)
     narrow = server("MaxSessions 1")
     # Nothing is asked before: the server may not have ended that session yet, and would refuse the next one.
     with session.open_all([narrow.host], ask_home=False) as results:

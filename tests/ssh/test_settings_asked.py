@@ -9,8 +9,8 @@ from paramiko import PKey
 
 from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
+from deploy.door.faults import SshFault
 from deploy.ssh import ask, host_keys, reader, session, settings, tokens
-from deploy.ssh.faults import SshFault
 from lab.waiting import until
 
 NODE = Host("node", "node")

@@ -22,6 +22,7 @@ DEPLOY = [
     "job",
     "engine",
     "run",
+    "door",
     "ssh",
     "preflight",
     "explain",

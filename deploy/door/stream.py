@@ -1,0 +1,97 @@
+"""Talk with one command over an open connection, line by line in both directions."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ..core.errors import DeployError
+from ..core.text import amount, in_seconds, last_line
+from . import command, framing
+from .faults import SshFault, Where, fault
+from .master import Master
+
+_PIECE, _CODE_S = 1 << 18, 1.0
+# An answer is one line. The answer of a probe that called some hundred hosts is not longer.
+MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
+
+
+class LineStream:
+    """One running command. The end of its input tells it that this side has stopped listening."""
+
+    def __init__(self, master: Master, where: Where, argv: Sequence[str], shell: str = "sh") -> None:
+        self._master, self._where, self._shown = master, where, framing.shown(argv)
+        self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
+        self._started = False
+        self._channel = command.begin(master, where, framing.wrapped(self._marker, argv, shell=shell))
+
+    def write(self, data: bytes) -> None:
+        """Give the command more input.
+
+        Raises SshFault if the connection is lost or the host takes nothing, DeployError if the command is over.
+        """
+        try:
+            self._channel.input.write_all(data, time.monotonic() + TAKE_S)
+        except TimeoutError:
+            raise fault("slow", self._where, f"`{self._shown}` accepted no input for {in_seconds(TAKE_S)}") from None
+        except OSError as failed:
+            raise self._over() from failed
+
+    def read_line(self, wait_s: float) -> bytes:
+        """The command's next whole line.
+
+        Raises DeployError if the command ends, is silent for `wait_s` seconds, or writes too much.
+        """
+        end = time.monotonic() + wait_s
+        while True:
+            if not self._started:
+                self._skip_to_marker()
+            if self._started and (at := self._rest.find(b"\n")) >= 0:
+                line = bytes(self._rest[:at])
+                if line.endswith(self._marker.encode()):
+                    raise self._over()
+                del self._rest[: at + 1]
+                return line
+            if len(self._rest) > MOST_LINE:
+                raise fault("flood", self._where, f"more than {amount(MOST_LINE)} in one line to `{self._shown}`")
+            try:
+                piece = self._channel.out.read(_PIECE, end)
+            except TimeoutError:
+                raise self._slow(wait_s) from None
+            if not piece:
+                raise self._over()
+            self._rest += piece
+
+    def end_input(self) -> None:
+        """Tell it that no more input comes. Its output goes on."""
+        self._channel.input.close()
+
+    def close(self) -> None:
+        """End it. Calling it again does nothing."""
+        self._channel.close()
+
+    def _skip_to_marker(self) -> None:
+        marker = f"{self._marker}\n".encode()
+        if (at := self._rest.find(marker)) >= 0:
+            self._started = True
+            del self._rest[: at + len(marker)]
+
+    def _slow(self, wait_s: float) -> SshFault:
+        if not self._started:
+            why = f"its login shell did not begin a command within {in_seconds(wait_s)}: a start-up file may be waiting"
+            return fault("slow", self._where, why)
+        return fault("slow", self._where, f"`{self._shown}` sent nothing for {in_seconds(wait_s)}")
+
+    def _over(self) -> DeployError:
+        """Why the command is over, in its own last words."""
+        output, end = bytearray(), time.monotonic() + _CODE_S
+        with suppress(TimeoutError):
+            while len(output) < MOST_LAST_WORDS and (piece := self._channel.err.read(_PIECE, end)):
+                output += piece
+        words = bytes([*bytes(output).split(f"{self._marker}\n".encode()), b""][1])
+        code = self._channel.code(max(0.01, end - time.monotonic()))
+        if code is None and not self._master.is_open:
+            return fault("lost", self._where, f" while `{self._shown}` ran ({self._master.why_gone()})")
+        return DeployError(f"`{self._shown}` ended with code {-1 if code is None else code}: {last_line(words)}")
