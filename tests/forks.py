@@ -1,6 +1,6 @@
 """`make quick`: one collection of the tests, shared among forks of the process that made it.
 
-Each process of pytest-xdist collects all tests for itself: of 40 s of processor time, 8 s (decision 0129). This plugin
+Each process of pytest-xdist collects all tests for itself: of 40 s of processor time, 8 s (decision 0119). This plugin
 collects once and forks, which is safe as long as the tests are only imported, have started no thread and use no torch.
 `python -m pytest -p tests.forks --forks 5 ...`
 """

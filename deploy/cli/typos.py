@@ -24,6 +24,12 @@ _ELSEWHERE = {
     **dict.fromkeys(("doctor", "check", "validate"), "preflight"),
     **{"ssh": "shell", "rm": "down", "pull": "fetch", "nvidia-smi": "gpus"},
 }
+# Options of torchrun and its like for what Muster is told in another way.
+_LAUNCHERS = {
+    **dict.fromkeys(("--nnodes", "--num-machines"), "a node is a host: as many as --hosts names"),
+    **dict.fromkeys(("--node-rank", "--machine-rank"), "each host's rank is its place in --hosts"),
+    **dict.fromkeys(("--master-addr", "--rdzv-endpoint"), "the nodes meet at the first host of --hosts"),
+}
 # A run as people name it.
 _RUN = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
 
@@ -44,12 +50,18 @@ def refusal(
     if (task, name) == ("up", "--env"):
         return UsageError("up has no option --env", f"the script has this shell's variables: {_in_front(typed)}")
     if name.startswith("-"):
-        of_script = "--" in typed and word in typed and task in _WITH_SCRIPT
+        of_script = "--" in typed and task in _WITH_SCRIPT and name in [each.partition("=")[0] for each in typed]
         meant = near(name, options, 0.85 if of_script else 0.7)
         help = f"{FAB} --help {task}" if task else f"{FAB} --list"
         where = f"{task} has no option {name}" if task else f"no option {name}"
+        instead = _LAUNCHERS.get(name.replace("_", "-"), "")
+        if instead and task == "deploy" and "--slurm" not in typed:
+            return UsageError(f"{where}; {instead}", _without(name, typed))
+        command = _script_behind(name, typed) if task in _WITH_SCRIPT else ""
+        if command and not near(name, options, 0.85):
+            return UsageError(f"{where}; a script stands behind --", command)
         if of_script and not meant:
-            return UsageError(where, f"an option of the script stands behind it: {_behind(word, typed)}; or {help}")
+            return UsageError(where, f"an option of the script stands behind it: {_behind(name, typed)}; or {help}")
         return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
     if before.endswith(","):
         return UsageError(f"{word}: not an option of {task}", f"no blank after a comma: {before}{word}")
@@ -100,11 +112,33 @@ def _in_front(typed: Sequence[str]) -> str:
     return f"{name or 'NAME'}=... {shlex.join([FAB, *rest])}"
 
 
-def _behind(word: str, typed: Sequence[str]) -> str:
+def _without(name: str, typed: Sequence[str]) -> str:
+    """The command without an option, and its value."""
+    before, _, after = _around(name, typed)
+    return shlex.join([FAB, *before, *after])
+
+
+def _script_behind(name: str, typed: Sequence[str]) -> str:
+    """The command in which a script that was given as an option's value stands behind --; empty if none was."""
+    before, value, after = _around(name, typed)
+    if "--" in typed or not value.endswith((".py", ".sh")):
+        return ""
+    return shlex.join([FAB, *before, *after, "--", value])
+
+
+def _around(name: str, typed: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """The words before an option, its value, which may be empty, and the words behind it."""
+    at = next((at for at, word in enumerate(typed) if word.partition("=")[0] == name), len(typed))
+    own = "".join(typed[at : at + 1]).partition("=")[2]
+    behind = list(typed[at + 1 :])
+    value = own or next((word for word in behind[:1] if not word.startswith("-")), "")
+    return list(typed[:at]), value, behind[1:] if value and not own else behind
+
+
+def _behind(name: str, typed: Sequence[str]) -> str:
     """The command in which an option, and its value if one follows, stand behind the script."""
-    words, at = list(typed), list(typed).index(word)
-    end = at + (2 if words[at + 1 : at + 2] and not words[at + 1].startswith("-") else 1)
-    return shlex.join([FAB, *words[:at], *words[end:], *words[at:end]])
+    before, value, after = _around(name, typed)
+    return shlex.join([FAB, *before, *after, name, *([value] if value else [])])
 
 
 def _bare(shown: str) -> str:

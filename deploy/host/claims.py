@@ -2,7 +2,7 @@
 
 A small script on the host (scripts/claim.sh) keeps the claim as long as our connection lives. It locks the machine
 while we look and choose, and looks once more when our claim is there, so that no GPU is given twice
-(docs/decisions/0048, 0139).
+(docs/decisions/0139).
 """
 
 from __future__ import annotations

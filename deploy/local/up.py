@@ -284,12 +284,17 @@ def _new_folder(name: str, choice: record.Choice, taken: Collection[str]) -> Pat
 
 
 def stop_all(console: Console, run: str = "") -> int:
-    """`make down`: end every run of this checkout, or `run` alone, on any backend. Returns how many runs it ended."""
+    """`make down`: end every run of this checkout, or `run` alone, on any backend. Returns how many runs it ended.
+
+    Raises UsageError if nothing here knows a run of that name.
+    """
     engine, count = client.find_engine(), 0
     for backend in backends.BACKENDS.values():
         for run_id in sorted(name for name in backend.running(folders.RUNS, engine) if run in ("", name)):
             backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
+    if run and not count and not record.path_of(RunId(run)).exists():
+        resumable.refuse_unknown(run, folders.RUNS, "--run {}".format)
     what = run or "this checkout's runs"
     console.note("nothing was running" if not count else f"down: nothing of {what} is left running")
     return count

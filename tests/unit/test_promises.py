@@ -7,7 +7,7 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[2]
 PROMISES = (HOME / "docs/promises.md").read_text()
 HELD, _, UNHELD = PROMISES.partition("\n## Not held by a test")
-PAGES = [*HOME.glob("*.md"), *(HOME / "docs").glob("*.md")]
+PAGES = [*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")]
 
 
 def rows(text):

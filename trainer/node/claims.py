@@ -1,6 +1,6 @@
 """What the runs and deploys of all users have of this host, or wait for: files in a folder that root owns.
 
-MUSTER_CLAIM has the text of this node's own claim, `run-NUMBER-TOKEN` (docs/decisions/0048, 0057, 0139). From its first
+MUSTER_CLAIM has the text of this node's own claim, `run-NUMBER-TOKEN` (docs/decisions/0057, 0139). From its first
 moment to its end the agent keeps the file beside it locked, which is all that its container has of the claims; a node
 that waits also has its own text, and may read those of others. Nobody needs a lock to take something: who has written
 what it takes looks once more. Other users write what they like there. Standard library only.

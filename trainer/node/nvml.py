@@ -3,7 +3,7 @@
 `python -m trainer.node.nvml` prints the index and the used bytes of each GPU, by its UUID, as JSON.
 
 The library comes with the driver, into a container with the driver capability `utility`. Standard library only:
-decision 0031 says why not nvidia-ml-py.
+decision 0036 says why not nvidia-ml-py.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from .steps import FIRST_STEPS, Done, Steps, between
 
 _CLOSER_SECONDS = 0.25
 _NO_WAIT: float | None = 0.0
-# A thread of gloo's needs Python to drop a message's tensors; once Python ends, that aborts the rank (decision 0128).
+# A thread of gloo's needs Python to drop a message's tensors; once Python ends, that aborts the rank (decision 0142).
 _GLOO_ENDS_S = 0.05
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 

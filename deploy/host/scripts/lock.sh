@@ -1,7 +1,7 @@
 #!/bin/sh
 # lock DO TOKEN SILENCE: one deploy per host at a time. `take` reads the holder, a JSON line, and holds the lock until its
 # input ends or is silent for SILENCE seconds; each further line is a beat. `show` prints the holder. `drop` removes the lock
-# if it has this token (or with `any`), `sweep` if its process has died. docs/decisions/0024 gives the reasons.
+# if it has this token (or with `any`), `sweep` if its process has died. docs/decisions/0139 gives the reasons.
 #
 # If the host has flock, it makes each step atomic: of two scripts that clear a dead lock, none can clear a fresh one. If
 # not, mkdir alone decides. The folder has the host's name, because hosts may share a home.
