@@ -7,10 +7,10 @@ from fabric import Connection
 from ..core.errors import DONE, FAILED
 from ..core.program import FAB
 from ..core.results import all_faults
+from ..door import login as ssh_login
 from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
-from ..ssh import login as ssh_login
 from . import exit
 from .command import ALLOW, command
 

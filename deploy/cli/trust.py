@@ -8,10 +8,10 @@ from fabric import Connection
 
 from ..core.errors import DONE, FAILED, UsageError
 from ..core.program import FAB
+from ..door import session
 from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
-from ..ssh import session
 from .command import ALLOW, command
 from .exit import end
 

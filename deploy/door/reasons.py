@@ -5,15 +5,17 @@ Each pattern stands in the sources of OpenSSH 8.2 to 10.0. `Connection refused` 
 
 from __future__ import annotations
 
-import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
+from ..core.errors import UsageError
+from ..core.printable import one_line
 from ..core.text import in_seconds
 from .faults import Kind, SshFault, Where, fault
-from .settings import Route, meant, run_limited
+from .settings import Route, meant, path, run_limited
 
-# The first row that fits counts: what is special stands before what ssh says after anything else.
+# Before a login begins, the first row that fits counts. A host's own words come later.
 _KINDS: tuple[tuple[Kind, str], ...] = (
     ("changed-key", r"REMOTE HOST IDENTIFICATION HAS CHANGED"),
     ("revoked-key", r"REVOKED HOST KEY|marked as revoked|revoked by file"),
@@ -24,22 +26,17 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
     ("unreachable", r"No route to host|Network is unreachable|Cannot assign requested address"),
     ("silent", r"[Tt]imed out during banner exchange"),
     ("timeout", r"[Cc]onnection (?:to \S+ port \d+ )?timed out"),
-    ("key-rejected", r"Too many authentication failures"),
-    ("second-factor", r"(?s)partial success.*Permission denied \("),
-    ("password-only", r"Permission denied \((?!.*publickey)"),
-    ("key-rejected", r"Permission denied \("),
-    ("key-rejected", r"(?s)Offering public key:.*Connection (?:closed|reset) by"),
     ("protocol", r"no matching [\w ]+ found"),
-    (
-        "dropped",
-        r"kex_exchange_identification: (?:Connection closed|read:|write:)|Connection (?:closed|reset) by|Broken pipe",
-    ),
+    ("dropped", r"kex_exchange_identification: (?:Connection closed|read:|write:)"),
+    ("dropped", r"Connection (?:closed|reset) by|Broken pipe"),
 )
+_LOGIN_BEGINS = "debug1: SSH2_MSG_SERVICE_ACCEPT received"
+_MOST_DETAIL = 300
 # What a jump host says of the connection that it should make.
 _OPEN_FAILED = re.compile(r"open failed: ([^\r\n]{0,200})")
 _OFFERED = re.compile(r"^debug1: Offering public key: (.+?) (?:[\w-]+) (SHA256:\S+)", re.MULTILINE)
 _UNUSABLE = re.compile(r'^Load key "(.+?)": (.+?)\r?$', re.MULTILINE)
-_METHODS = re.compile(r"Permission denied \(([\w,@.-]*)\)")
+_METHODS = re.compile(r"Permission denied \(([\w,@.-]{1,200})\)")
 _SHOWN_KEY = re.compile(r"debug1: Server host key: (\S+) (SHA256:\S+)")
 _CALLED = re.compile(r"debug1: Connecting to \S+ \[(\S+)\] port \d+")
 _KNOWN_KEY = re.compile(r"Offending (\S+) key in ([^\r\n]+?:\d+)")
@@ -47,12 +44,29 @@ _KNOWN_KEY = re.compile(r"Offending (\S+) key in ([^\r\n]+?:\d+)")
 
 def kind_of(words: str) -> Kind:
     """The kind of what ssh said."""
-    plain = "".join(line for line in words.splitlines(True) if not line.startswith(("debug", "OpenSSH_")))
-    for kind, pattern in _KINDS:
-        text = words if "Offering" in pattern or "partial" in pattern else plain
-        if re.search(pattern, text):
-            return kind
+    _, begins, login = words.partition(_LOGIN_BEGINS)
+    if begins:
+        return _kind_of_login(login)
+    plain = "\n".join(_plain(words))
+    return next((kind for kind, pattern in _KINDS if re.search(pattern, plain)), "protocol")
+
+
+def _kind_of_login(words: str) -> Kind:
+    """The server was the right one. It may greet with any words: ssh's own come last."""
+    methods = _METHODS.findall(words)
+    if "Too many authentication failures" in words:
+        return "key-rejected"
+    if methods:
+        key = "publickey" in methods[-1].split(",")
+        return "second-factor" if "partial success" in words else "key-rejected" if key else "password-only"
+    if re.search(r"Connection (?:closed|reset) by", words):
+        return "key-rejected" if "Offering public key:" in words else "dropped"
     return "protocol"
+
+
+def _plain(words: str) -> list[str]:
+    """What ssh says without being asked for more."""
+    return [line for line in words.splitlines() if line.strip() and not line.startswith(("debug", "OpenSSH_"))]
 
 
 def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str = "") -> SshFault:
@@ -94,15 +108,14 @@ def _detail(kind: Kind, words: str, route: Route) -> str:
     if kind == "key-rejected":
         return _keys(words, route)
     if kind in ("second-factor", "password-only"):
-        methods = _METHODS.search(words)
-        return (methods[1] if methods else "something else").replace(",", " or ")
-    lines = [line for line in words.splitlines() if line.strip() and not line.startswith(("debug", "OpenSSH_"))]
-    return lines[-1].strip() if lines else "ssh said nothing"
+        return str(_METHODS.findall(words)[-1]).replace(",", " or ")
+    lines = _plain(words)
+    return one_line(lines[-1].strip())[:_MOST_DETAIL] if lines else "ssh said nothing"
 
 
 def _keys(words: str, route: Route) -> str:
     """Which keys were offered, and why others were not."""
-    files = [Path(os.path.expanduser(file)) for file in route.answer.get("identityfile", ())]
+    files = [path(file) for file in route.answer.get("identityfile", ()) if file != "none"]
     locked = [str(file) for file in files if file.is_file() and _is_locked(file)]
     offered = [f"{file} ({print_})" for file, print_ in _OFFERED.findall(words) if file not in locked]
     parts = [f"offered {', '.join(offered)}" if offered else "there is none to offer"]
@@ -112,8 +125,7 @@ def _keys(words: str, route: Route) -> str:
     unusable = dict(_UNUSABLE.findall(words))
     parts += [f"{file} needs its passphrase: `ssh-add {file}`" for file in locked]
     parts += [_unusable(file, why) for file, why in unusable.items() if file not in locked]
-    named = len(files) < 3 or route.value("identitiesonly") == "yes"
-    parts += [f"{file} does not exist" for file in files if named and not file.exists() and str(file) not in unusable]
+    parts += [f"{file} does not exist" for file in files if not _is_usual(file) and not file.exists()]
     return "; ".join(parts)
 
 
@@ -121,7 +133,14 @@ def _unusable(file: str, why: str) -> str:
     return f"{file} can be read by others: `chmod 600 {file}`" if "permissions" in why else f"{file}: {why}"
 
 
+def _is_usual(file: Path) -> bool:
+    """Whether ssh tries this file where nobody has named one."""
+    return file.parent.name == ".ssh" and file.name.startswith("id_")
+
+
 def _is_locked(file: Path) -> bool:
     """Whether a private key needs a passphrase, which ssh does not ask for here and says nothing of."""
-    code, _, err = run_limited(["ssh-keygen", "-y", "-P", "", "-f", str(file)])
-    return code != 0 and "passphrase" in err
+    with suppress(UsageError):  # no ssh-keygen here
+        code, _, err = run_limited(["ssh-keygen", "-y", "-P", "", "-f", str(file)])
+        return code != 0 and "passphrase" in err
+    return False

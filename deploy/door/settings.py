@@ -40,8 +40,10 @@ _STRICT = {
 }
 # AES-GCM is twice as fast as ssh's first choice where the processor has instructions for it.
 _USUAL = {"ConnectTimeout": "10", "Ciphers": "^aes128-gcm@openssh.com"}
+# With one of these, ssh may take a host key without a person's look at it.
+_TRUSTING = ("nohostauthenticationforlocalhost", "verifyhostkeydns")
 _SYSTEM = Path("/etc/ssh/ssh_config")
-OLDEST = "8.2"
+OLDEST, _INSTALL = "8.2", "install OpenSSH's client (package openssh-client)"
 # A Match exec or a name server may take its time.
 _LONGEST_S, _MOST_BYTES = 30.0, 1 << 20
 _AT_ONCE = 8
@@ -122,7 +124,7 @@ class Client:
         """`asks`: ssh may ask in this terminal. Raises UsageError: no ssh, no settings file, no folder for sockets."""
         program = shutil.which("ssh")
         if not program:
-            raise UsageError("there is no `ssh` on this machine", "install OpenSSH's client (package openssh-client)")
+            raise UsageError("there is no `ssh` on this machine", _INSTALL)
         self.program, self.folder = program, _folder()
         self._user = _user_file()
         self._copies = {str(self.folder / "user"): str(self._user), str(self.folder / "system"): str(_SYSTEM)}
@@ -159,11 +161,11 @@ class Client:
 
     def users_socket(self, place: Place) -> str:
         """The ControlPath of the user's settings; empty if there is none, or if they take unknown host keys."""
-        line = [self.program, *(["-F", os.environ[VARIABLE]] if os.environ.get(VARIABLE) else [])]
-        code, out, _ = run_limited([*line, "-G", *place.words, "--", place.name])
+        file = [] if self._user == _home_file() else ["-F", str(self._user)]
+        code, out, _ = run_limited([self.program, *file, "-G", *place.words, "--", place.name])
         own = Route(place, _answer(out), None)
         strict = own.value("stricthostkeychecking") in ("true", "yes", "ask") and not own.value("knownhostscommand")
-        trusting = (own.value(name) not in ("no", "false") for name in ("verifyhostkeydns", _LOCAL))
+        trusting = (own.value(name) not in ("", "no", "false") for name in _TRUSTING)
         return own.value("controlpath") if code == 0 and strict and not any(trusting) else ""
 
     def original(self, text: str) -> str:
@@ -175,19 +177,18 @@ class Client:
     def _text(self, asks: bool) -> str:
         strict = {**_STRICT, "ServerAliveInterval": f"{max(1.0, framing.PULSE_S):.0f}"}
         strict["BatchMode"] = "no" if asks else "yes"
-        parts = [_section(strict)]
-        if self._user == _home_file():
+        usual = self._user == _home_file()
+        if usual:
             # A link: ssh looks whether others may write the file, as it always does.
             (self.folder / "user").symlink_to(self._user)
-            parts.append(f"Include {self.folder}/user\n")
         else:
             # A copy: of a file that `-F` names, ssh does not ask whose it is.
             shutil.copyfile(self._user, self.folder / "user")
-            parts.append(f"Include {self.folder}/user\n")
-        if self._user == _home_file() and os.access(_SYSTEM, os.R_OK):
+        if usual and os.access(_SYSTEM, os.R_OK):
             shutil.copyfile(_SYSTEM, self.folder / "system")
-            parts.append(f"Include {self.folder}/system\n")
-        return "Host *\n".join(["", *parts, _section(_USUAL)])
+        # A file that is not there is none.
+        theirs = [f"Include {self.folder}/{name}\n" for name in ("user", "system")]
+        return "Host *\n".join(["", _section(strict), *theirs, _section(_USUAL)])
 
     def _ask(self, place: Place) -> Answer:
         """What ssh says of a place. Raises UsageError with ssh's own words if it refuses a settings file."""
@@ -209,12 +210,14 @@ class Client:
         raise UsageError(f"{place.name}: {source}: {first}", hint)
 
 
-_LOCAL = "nohostauthenticationforlocalhost"
-
-
 def home() -> Path:
     """The user's home as OpenSSH takes it: from the user database, not from $HOME."""
     return Path(pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def path(text: str) -> Path:
+    """A path as `ssh -G` prints it, whose versions expand more or less of it."""
+    return home() / text[2:] if text.startswith("~/") else Path(text)
 
 
 def meant(host: str) -> str:
@@ -229,7 +232,12 @@ def meant(host: str) -> str:
 
 
 def run_limited(line: Sequence[str]) -> tuple[int | None, str, str]:
-    """A command's exit code, output and errors; None for the code if it took too long or printed too much."""
+    """A command's exit code, output and errors; None for the code if it took too long or printed too much.
+
+    Raises UsageError if there is no such program.
+    """
+    if not shutil.which(line[0]):
+        raise UsageError(f"there is no `{line[0]}` on this machine", _INSTALL)
     with subprocess.Popen(
         line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         env={**os.environ, "LC_ALL": "C"},

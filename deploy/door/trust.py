@@ -19,10 +19,9 @@ from typing import NamedTuple, TypeVar
 from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.results import Results
-from . import settings
 from .faults import SshFault, fault
 from .master import Opener
-from .settings import Client, Route, run_limited
+from .settings import Client, Route, path, run_limited
 
 T = TypeVar("T")
 
@@ -173,9 +172,8 @@ def _known_in(file: Path, name: str) -> list[Known]:
 def _files(route: Route, keyword: str) -> list[Path]:
     """The files of a line. `ssh -G` prints it without quotes, so a path with a blank looks like two."""
     words = [word for word in " ".join(route.answer.get(keyword, ())).split() if word.lower() != "none"]
-    paths = [Path(str(settings.home()) + word[1:] if word.startswith("~/") else word) for word in words]
-    whole = Path(" ".join(words))
-    return [whole] if len(words) > 1 and whole.exists() else paths
+    whole = path(" ".join(words))
+    return [whole] if len(words) > 1 and whole.exists() else [path(word) for word in words]
 
 
 def _add(route: Route, keys: Iterable[HostKey]) -> Path:
@@ -184,20 +182,20 @@ def _add(route: Route, keys: Iterable[HostKey]) -> Path:
         raise DeployError(
             f"{route.place.name}: its SSH settings name no file for known hosts", "set UserKnownHostsFile for it"
         )
-    path, hashed = files[0], route.value("hashknownhosts") == "yes"
+    file, hashed = files[0], route.value("hashknownhosts") == "yes"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(descriptor, "r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            text = file.read()
-            new = [key for key in keys if key.text not in {known.text for known in _known_in(path, key.name)}]
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r+b", buffering=0) as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            text = opened.read()
+            new = [key for key in keys if key.text not in {known.text for known in _known_in(file, key.name)}]
             lines = [f"{_hashed(key.name) if hashed else key.name} {key.type} {key.text}\n" for key in new]
             if lines:
-                file.write(b"\n" * (bool(text) and not text.endswith(b"\n")) + "".join(lines).encode())
+                opened.write(b"\n" * (bool(text) and not text.endswith(b"\n")) + "".join(lines).encode())
     except OSError as failed:
-        raise DeployError(f"{path}: cannot be written: {failed.strerror}", "check its owner with `ls -l`") from failed
-    return path
+        raise DeployError(f"{file}: cannot be written: {failed.strerror}", "check its owner with `ls -l`") from failed
+    return file
 
 
 def _hashed(name: str) -> str:

@@ -19,6 +19,7 @@ from ..core.errors import DONE, FAILED, DeployError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.text import duration, in_seconds
+from ..door.session import Session, on_all, open_all
 from ..host import audit, commands
 from ..host.facts import Container
 from ..job.load import load_cluster
@@ -33,7 +34,6 @@ from ..run.events import Event
 from ..run.folders import display_path
 from ..run.outcome import Result
 from ..run.progress import State
-from ..ssh.session import Session, on_all, open_all
 from . import delete, deploy, nodes, observe
 from .container import container_name
 

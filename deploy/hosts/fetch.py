@@ -9,11 +9,11 @@ from ..config.inventory import Cluster
 from ..core.errors import DeployError
 from ..core.names import RunId, asked_run
 from ..core.results import all_faults
+from ..door.session import open_all
 from ..host import gather
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
-from ..ssh.session import open_all
 from . import observe, recorded
 
 # The folder of a run that a script works in (docs/contract.md).

@@ -13,11 +13,11 @@ from dataclasses import replace
 from ..config.inventory import Job
 from ..core.errors import SIGNALLED, DeployError
 from ..core.text import binary
+from ..door.session import Session
 from ..host import commands
 from ..host.facts import HostFacts
 from ..preflight import Answers, refusals
 from ..preflight.checks import resources
-from ..ssh.session import Session
 from . import probes
 
 _ASK_S, _SEGV = 20.0, 11

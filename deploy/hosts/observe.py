@@ -10,12 +10,12 @@ from dataclasses import replace
 from ..config.inventory import Job
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..door.session import Session, SshFault, on_all
 from ..host import commands
 from ..host import facts as host_facts
 from ..host import gpus as host_gpus
 from ..host.facts import Container, HostFacts, Route
 from ..host.gpus import Gpus
-from ..ssh.session import Session, SshFault, on_all
 from . import container
 
 _MOST_TEXT = 500

@@ -21,9 +21,9 @@ from ..config.inventory import Cluster
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.fields import array, document, flag, record, text
 from ..core.program import FAB
+from ..door.session import Session
 from ..host import commands
 from ..report.console import Console
-from ..ssh.session import Session
 from .within import Place, held_input, places, run_beside
 
 _PIECE, _MOST_AT_ONCE = 1 << 16, 64

@@ -15,6 +15,7 @@ from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.names import asked_run
 from ..core.program import FAB
 from ..core.results import Results
+from ..door.session import Session, on_all, open_all
 from ..host import commands
 from ..host import gpus as gpu_facts
 from ..host import status as host_status
@@ -22,7 +23,6 @@ from ..host.gpus import Gpus
 from ..host.status import HostStatus
 from ..report import tables
 from ..report.console import Console
-from ..ssh.session import Session, on_all, open_all
 from . import ended
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.scripts import Scripts
+from ..door.session import Session, on_all
 from ..host.facts import HostFacts
 from ..preflight import Answers, Finding, refusals
 from ..preflight.findings import WARNING, subject
-from ..ssh.session import Session, on_all
 from .probes import LABEL
 
 _REMOVE_S, _SCRIPT = 20.0, Scripts(__file__)

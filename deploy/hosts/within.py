@@ -17,10 +17,10 @@ from ..core.errors import DONE, FAILED, NOT_EXECUTABLE, NOT_FOUND, STOPPED, Depl
 from ..core.names import asked_run
 from ..core.printable import console_line
 from ..core.program import FAB
+from ..door.session import Session, on_all, open_all
 from ..host import commands
 from ..host import logs as host_logs
 from ..report.console import Console
-from ..ssh.session import Session, on_all, open_all
 from . import ended, recorded
 
 # The engine's own words for these codes name no host.

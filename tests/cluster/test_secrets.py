@@ -195,7 +195,7 @@ def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run)
 
 STARTS = """
 import os, sys
-from deploy.host import commands as host_commands; from deploy.config import inventory; from deploy.ssh import session
+from deploy.host import commands as host_commands; from deploy.config import inventory; from deploy.door import session
 with session.open_all(inventory.from_flag(sys.argv[1]).hosts) as opened:
     (there,) = opened.all().values()
     label = ("--label", "muster.run=" + sys.argv[2], "--label", "muster.start=one", "--entrypoint", "sleep")

@@ -5,7 +5,7 @@ import pytest
 from deploy.config import inventory
 from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
-from deploy.ssh import session
+from deploy.door import session
 
 NAMES = [
     "-oProxyCommand=touch${IFS}{mark}",

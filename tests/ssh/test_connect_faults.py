@@ -8,7 +8,7 @@ import pytest
 
 from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
-from deploy.ssh import session
+from deploy.door import session
 from lab.ports import free_port
 from lab.waiting import until
 
@@ -263,11 +263,8 @@ def test_one_machine_under_two_names_is_refused_by_both(client, server):
         pass
 
 
-@pytest.mark.parametrize("installed", [True, False], ids=["ssh", "no-ssh"])
 @pytest.mark.parametrize("text", [None, "Match never\n  User x\n", "nonsense\n"])
-def test_settings_that_make_no_sense_are_refused_by_file(client, monkeypatch, text, installed):
-    if not installed:
-        monkeypatch.setattr("deploy.ssh.settings.shutil.which", lambda _: None)
+def test_settings_that_make_no_sense_are_refused_by_file(client, text):
     if text is None:
         client.config.unlink()
     else:

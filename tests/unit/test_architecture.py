@@ -23,7 +23,6 @@ DEPLOY = [
     "engine",
     "run",
     "door",
-    "ssh",
     "preflight",
     "explain",
     "host",
@@ -45,7 +44,6 @@ DOORS = {
     "rich": {"deploy/report/console"},
     "fabric": {"deploy/cli/*"},
     "invoke": {"deploy/cli/*"},
-    "paramiko": {"deploy/ssh/*"},
     "psutil": {"deploy/local/processes"},
     "pysyncobj": {"trainer/node/register"},
     "torch": {

@@ -4,6 +4,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.names import RunId
+from deploy.door.session import Done
 from deploy.host.facts import Container
 from deploy.hosts import drill
 from deploy.job.load import containers_alone, folder_to_send
@@ -11,7 +12,6 @@ from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run import drill as judge
 from deploy.run.progress import State
-from deploy.ssh.session import Done
 
 pytestmark = pytest.mark.usefixtures("allowed")
 

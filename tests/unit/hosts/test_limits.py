@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from deploy.config.inventory import Job
+from deploy.door.session import Done
 from deploy.hosts import limits
 from deploy.preflight import judge
-from deploy.ssh.session import Done
 from lab.answers import answers
 from tests.hosts import FACTS
 

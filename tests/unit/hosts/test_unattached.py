@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from deploy.config.inventory import from_flag
+from deploy.door.session import Done
 from deploy.hosts import preflight, unattached
 from deploy.hosts.presence import ImagePresence
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.findings import WARNING
 from deploy.preflight.rehearsed import Outcome, findings
-from deploy.ssh.session import Done
 from lab.answers import answers
 from tests.hosts import FACTS
 from tests.unit.preflight.test_rehearsed import SCENE, answer
