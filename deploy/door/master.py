@@ -1,8 +1,8 @@
 """Connections that `ssh` holds open: who logs in, who ends them, and what they share.
 
 A host has one, opened once for all commands; hosts behind one jump host share the connection to it. None outlives the
-command: each ends by a message, by the guard (scripts/guard.sh) if this process is killed, and a second after its last
-client if the guard is killed too. What `fab login` or the user has opened serves too, and stays.
+command: each ends by a message, by the guard (scripts/guard.sh) if this process is killed, and some seconds after its
+last client if the guard is killed too. What `fab login` or the user has opened serves too, and stays.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ TRIES = 16
 _LONGEST_PAUSE_S = 2.0
 # How often the connect timeout a whole login may take: ssh's own ends with the exchange of keys.
 _LOGIN = 3
-_HELLO_S, _LAST_WORDS_S = 5.0, 0.5
+# How long a connection waits without a client. On a busy machine the first one may come seconds after the login.
+_ALONE_S = 10
+_FIRST_S, _HELLO_S, _LAST_WORDS_S = 30.0, 5.0, 0.5
 # What only a person, a token or Kerberos can do.
 _FOR_A_PERSON = ("second-factor", "password-only", "key-rejected")
 _MOST_WORDS = 64 << 10
@@ -71,7 +73,7 @@ class Master:
     def __init__(self, path: str, words: Words | None = None) -> None:
         """Raises OSError, EOFError or mux.Refused if no master answers there."""
         self.path, self._words = path, words
-        self._control = mux.Control(path, _HELLO_S)
+        self._control = mux.Control(path, _FIRST_S if words else _HELLO_S)
         self._closed = False
         try:
             self._process = self._control.process()
@@ -105,7 +107,7 @@ class Master:
 
     def dial(self, port: int) -> mux.Tunnel:
         """A connection to a port of the host's loopback. Raises as `start` does."""
-        return mux.Tunnel(self.path, "127.0.0.1", port, _HELLO_S * 2)
+        return mux.Tunnel(self.path, "127.0.0.1", port, _FIRST_S)
 
     def why_gone(self) -> str:
         """Why a command ended without its code."""
@@ -310,8 +312,8 @@ def way_in(client: Client, route: Route, before: Master | None) -> list[str]:
 
 
 def own(path: str) -> list[str]:
-    """The options of ssh that log in, run nothing, and hold the connection until a second after its last client."""
-    return ["-v", "-f", "-N", "-T", "-M", "-S", path, "-o", "ControlPersist=1"]
+    """The options of ssh that log in, run nothing, and hold the connection until some time after its last client."""
+    return ["-v", "-f", "-N", "-T", "-M", "-S", path, "-o", f"ControlPersist={_ALONE_S}"]
 
 
 def login_socket(route: Route) -> str:

@@ -282,7 +282,7 @@ def test_a_connection_ends_though_the_program_and_its_guard_are_killed(server, p
     for each in family:
         each.kill()
     program.communicate()
-    until(lambda: not masters(places), "the end of the connection", 10)
+    until(lambda: not masters(places), "the end of the connection", 40)
     for left in places.iterdir():  # a folder without a socket that answers
         for file in left.iterdir():
             file.unlink()
