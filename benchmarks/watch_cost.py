@@ -37,7 +37,7 @@ WATCHED, NOT = "", "0"
 
 def measure(quick: bool) -> dict[str, Any]:
     """Ratios of steps a second, those of two runs that are not watched, and whether the weights are the same."""
-    starts, pairs = (2, 8) if quick else (24, 10)
+    starts, pairs = (4, 8) if quick else (24, 10)
     kinds: dict[str, list[list[tuple[float, float]]]] = {WATCHED: [], NOT: []}
     with nodes.scratch() as scratch:
         for at in range(starts):

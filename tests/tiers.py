@@ -7,10 +7,17 @@ tests each day, so that a red one is red because of a change. The first test of 
 
 from __future__ import annotations
 
-# These keep both cores busy for minutes, so that the racks beside them miss their times.
+# These take minutes: `make test` runs none of the first, and of the others the first test alone.
 HEAVY = tuple(
-    f"tests/dist/test_{name}.py"
-    for name in ("frameworks", "gpu_check", "meshes", "parallel_page", "sharded_checkpoints", "tensor_plans")
+    f"tests/{name}.py"
+    for name in (
+        *("dist/test_frameworks", "dist/test_gpu_check", "dist/test_meshes", "dist/test_parallel_page"),
+        *("dist/test_sharded_checkpoints", "dist/test_tensor_plans", "cluster/test_going_on", "cluster/test_sharded"),
+        *("cluster/test_wait", "cluster/test_installed", "cluster/test_membership"),
+    )
+)
+FIRST_ALONE = tuple(
+    f"tests/cluster/test_{name}.py" for name in ("overlay", "packages", "neighbours", "gpus", "kept", "secrets")
 )
 LONG = ("tests/cluster/", "tests/dist/", "tests/image/", "tests/slurm/")
 
@@ -21,11 +28,12 @@ def add_option(parser):
 
 
 def left_out(items):
-    """The long tests that hold no promise, and are not the first of their file, or of a heavy one."""
+    """The long tests of a heavy file, and those that neither are the first of theirs nor hold a promise."""
     files, others = set(), []
     for item in items:
         file = item.nodeid.partition("::")[0]
-        if not file.startswith(LONG) or item.get_closest_marker("holds"):
+        holds = item.get_closest_marker("holds") and file not in (*FIRST_ALONE, *HEAVY)
+        if not file.startswith(LONG) or holds:
             continue
         if file in files or file in HEAVY:
             others.append(item)

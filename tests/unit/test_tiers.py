@@ -26,6 +26,12 @@ def test_of_long_files_the_first_test_and_each_promise_run_every_day():
     assert tiers.left_out([PROMISE, *FIRST, *MORE, *SHORT]) == MORE
 
 
+def test_of_files_that_take_minutes_the_first_test_alone_runs_or_none():
+    first, promise = (Item(f"{tiers.FIRST_ALONE[0]}::test_{name}", ("holds",)) for name in ("1", "2"))
+    heavy = Item(f"{tiers.HEAVY[0]}::test_1", ("holds",))
+    assert tiers.left_out([first, promise, heavy]) == [promise, heavy]
+
+
 def test_what_is_left_out_is_said():
     assert tiers.lines({}) == []
     first, row = tiers.lines({"tests/dist/test_c.py": 5})
