@@ -24,7 +24,7 @@ class Rack:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The same for `deploy.ssh.session.open_all`."""
+        """The same for `deploy.door.session.open_all`."""
         return from_flag(",".join(self.names)).hosts
 
     @property

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..core.errors import DONE, FAILED
 from ..core.program import FAB
 from ..core.results import all_faults
+from ..door import login as ssh_login
 from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
-from ..ssh import login as ssh_login
 from .command import command
 
 

@@ -6,10 +6,10 @@ import sys
 
 from ..core.errors import DONE, FAILED, UsageError
 from ..core.program import FAB
+from ..door import session
 from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
-from ..ssh import session
 from .command import command
 
 

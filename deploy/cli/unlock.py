@@ -6,11 +6,11 @@ import sys
 
 from ..core.errors import DONE, STOPPED, UsageError
 from ..core.program import FAB
+from ..door import session
 from ..host import lock as host_lock
 from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
-from ..ssh import session
 from .command import command
 
 

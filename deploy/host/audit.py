@@ -11,7 +11,7 @@ from contextlib import suppress
 from ..core.errors import DeployError
 from ..core.printable import one_line
 from ..core.scripts import Scripts
-from ..ssh.session import Session
+from ..door.session import Session
 
 _SCRIPT = Scripts(__file__)
 

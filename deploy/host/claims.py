@@ -15,7 +15,7 @@ from typing import Any
 from ..core.errors import DeployError
 from ..core.printable import one_line
 from ..core.scripts import Scripts
-from ..ssh.session import Session
+from ..door.session import Session
 from . import audit, gpu_choice, gpus
 from .commands import GPU_COLUMNS, GPU_PATIENCE_S
 from .gpu_choice import Choice

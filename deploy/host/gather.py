@@ -22,8 +22,8 @@ from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import amount, several
+from ..door.session import CommandFailed, Session, on_all
 from ..run import folders, record
-from ..ssh.session import CommandFailed, Session, on_all
 from . import commands, incoming, listing, unpack
 from .listing import Listing, Selection
 from .unpack import BLOCK, LeftOut, Unpacker

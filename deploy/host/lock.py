@@ -23,7 +23,7 @@ from ..core.program import FAB
 from ..core.results import Results
 from ..core.scripts import Scripts
 from ..core.text import binary, in_seconds
-from ..ssh.session import Session, on_all
+from ..door.session import Session, on_all
 from . import audit
 
 BEAT_S, STALE_AFTER_S = 5.0, 60.0

@@ -14,8 +14,8 @@ from ..core import fields
 from ..core.errors import DeployError, UsageError
 from ..core.fields import digits
 from ..core.scripts import Scripts
+from ..door.session import Session, on_all
 from ..job.cluster import Cluster
-from ..ssh.session import Session, on_all
 from .facts import HostFacts
 
 # systemd, useradd with its subordinate ids, and sssd give these uids to nobody. The second range is for hosts that are

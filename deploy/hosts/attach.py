@@ -20,6 +20,7 @@ from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.results import Results, all_faults
 from ..core.text import several
+from ..door.session import Session, open_all
 from ..host import lock as host_lock
 from ..host.facts import Container
 from ..image import named_paths
@@ -37,7 +38,6 @@ from ..run.events import Event
 from ..run.outcome import Result, may_have_written
 from ..run.progress import WAIT_LOST_S, State
 from ..run.story import Happening
-from ..ssh.session import Session, open_all
 from . import ended, observe, plan, recorded, resume
 from . import nodes as host_nodes
 from .backend import HostsBackend, RunHandle

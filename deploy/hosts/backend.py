@@ -10,10 +10,10 @@ from ..config.inventory import Host
 from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..core.program import FAB
+from ..door.session import Session
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.progress import WAIT_LOST_S, State
-from ..ssh.session import Session
 from . import nodes
 from .watch import HostsWatch
 

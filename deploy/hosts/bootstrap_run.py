@@ -9,9 +9,9 @@ from ..config.inventory import Host
 from ..core.errors import DONE, FAILED, STOPPED, DeployError
 from ..core.results import Results
 from ..core.text import several
+from ..door.session import CommandFailed, Session, on_all, open_all
 from ..host import audit
 from ..report.console import Console
-from ..ssh.session import CommandFailed, Session, on_all, open_all
 from . import bootstrap
 from .bootstrap import Machine, Plan
 

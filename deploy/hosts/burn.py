@@ -11,12 +11,12 @@ from pathlib import Path
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.text import in_seconds
+from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
 from ..preflight import probe_answers
 from ..preflight.burned import Burned
 from ..preflight.probe import text
-from ..ssh.session import Session, on_all
 from . import observe, probes
 from .container import NodeContainer
 from .probes import SessionProbe

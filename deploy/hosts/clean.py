@@ -11,13 +11,13 @@ from ..core.errors import DONE, STOPPED, BadAnswer, DeployError, UsageError
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import amount, duration, several
+from ..door.session import Session, on_all, open_all
 from ..host import audit, commands, leftovers
 from ..host import lock as host_lock
 from ..host.leftovers import KINDS, Leftover, Selection
 from ..job.load import load_cluster
 from ..job.options import Options
 from ..report.console import Console
-from ..ssh.session import Session, on_all, open_all
 
 _LOOK_S, _REMOVE_S = 600.0, 3600.0
 _AT_ONCE = 500

@@ -12,12 +12,12 @@ from ..core.fields import digits
 from ..core.names import RunId, asked, run_id
 from ..core.program import FAB
 from ..core.text import amount, several
+from ..door.session import Session, on_all, open_all
 from ..host import audit, commands
 from ..host import lock as host_lock
 from ..job.load import load_cluster
 from ..job.options import Options, flag_of
 from ..report.console import Console
-from ..ssh.session import Session, on_all, open_all
 from . import nodes, observe
 
 _DELETE_S = 3600.0

@@ -20,6 +20,7 @@ from ..core.errors import DONE, UsageError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.text import duration
+from ..door.session import open_all
 from ..host import run_user
 from ..host.facts import HostFacts
 from ..image import push as transfer
@@ -49,7 +50,6 @@ from ..run import alone, code, environment, folders, record, resumable
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
 from ..run.span import CLOCKS_DIFFER_S
-from ..ssh.session import open_all
 from . import attach, container, group, large_folder, meeting, observe, overlay, overlay_plan, packages, plan, resume
 from . import push as deploy_push
 from .backend import RunHandle

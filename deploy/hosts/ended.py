@@ -10,12 +10,12 @@ from ..core.errors import DeployError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..core.text import duration
+from ..door.session import Session, on_all
 from ..host import commands
 from ..host import status as host_status
 from ..host.status import HostRun
 from ..report.console import Console
 from ..run import events, folders, outcome, record
-from ..ssh.session import Session, on_all
 
 _PATIENCE_S = 30.0
 

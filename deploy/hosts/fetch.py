@@ -8,13 +8,13 @@ from pathlib import Path
 from ..core.errors import DeployError
 from ..core.names import RunId
 from ..core.results import all_faults
+from ..door.session import open_all
 from ..host import gather
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
-from ..ssh.session import open_all
 from . import observe, recorded
 
 # The folder of a run that a script works in (docs/contract.md).

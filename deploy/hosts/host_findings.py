@@ -10,13 +10,13 @@ from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.text import binary, in_seconds, listed
+from ..door.session import SshFault
 from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
 from ..preflight.findings import FAULT, WARNING, odd_ones
 from ..preflight.remedies import on
-from ..ssh.session import SshFault
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100

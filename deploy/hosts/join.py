@@ -17,6 +17,7 @@ from ..core.fields import document, record, scalar, whole
 from ..core.names import RunId
 from ..core.program import FAB
 from ..core.text import in_seconds
+from ..door.session import Session, open_all
 from ..host import audit, commands
 from ..host.facts import Container
 from ..host.gpus import parse_claims
@@ -24,7 +25,6 @@ from ..job.load import load_cluster, read_run
 from ..job.options import Options
 from ..report.console import Console
 from ..run import record as record_of_run
-from ..ssh.session import Session, open_all
 from . import ended, newcomer, nodes, observe, plan
 from .container import container_name
 from .leave import refuse_unnamed

@@ -17,12 +17,12 @@ from ..core.fields import array, document, record, words
 from ..core.names import RunId, node_name
 from ..core.program import FAB
 from ..core.text import in_seconds, subject
+from ..door.session import Session, open_all
 from ..host import audit, commands
 from ..host.facts import Container
 from ..job.load import load_cluster, read_run
 from ..job.options import Options
 from ..report.console import Console
-from ..ssh.session import Session, open_all
 from . import ended, observe, plan, recorded
 from .container import container_name
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from ..core.errors import SIGNALLED, DeployError
 from ..core.text import binary
+from ..door.session import Session
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.options import Job
 from ..preflight import Answers, refusals
 from ..preflight.checks import resources
-from ..ssh.session import Session
 from . import probes
 
 _ASK_S, _SEGV = 20.0, 11

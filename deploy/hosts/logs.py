@@ -22,13 +22,13 @@ from ..core.fields import digits
 from ..core.merge import Line, Merge
 from ..core.names import RunId
 from ..core.printable import console_line, is_redrawn
+from ..door.session import Session, SshFault, on_all, open_all
 from ..host import commands
 from ..host import logs as host_logs
 from ..host.logs import ConsoleCount, HostLogs
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report.console import Console
-from ..ssh.session import Session, SshFault, on_all, open_all
 from . import recorded
 
 # With --follow, a line waits this long for an earlier line of another host.

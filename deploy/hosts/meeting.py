@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..config.inventory import Host
+from ..door.session import Session
 from ..host.facts import HostFacts, Route
-from ..ssh.session import Session
 from . import container, observe, plan
 from .container import Meeting
 

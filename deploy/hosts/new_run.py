@@ -16,6 +16,7 @@ from typing import Any
 from ..core.names import RunId
 from ..core.program import FAB
 from ..core.results import HostsFailed
+from ..door.session import Session
 from ..host import audit, lock
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
@@ -26,7 +27,6 @@ from ..packages.requirements import Requirements
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
-from ..ssh.session import Session
 from . import (
     container,
     group,

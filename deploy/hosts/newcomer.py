@@ -18,6 +18,7 @@ from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.results import Results
+from ..door.session import Session, open_all
 from ..host import audit, lock, run_user
 from ..host.facts import Container, HostFacts
 from ..image.credentials import choice_of
@@ -29,7 +30,6 @@ from ..job.options import Options
 from ..report.console import Console
 from ..run import record as record_of_run
 from ..run.environment import PACKAGES, SCRIPT, SENT_DIGEST, asked_restarts
-from ..ssh.session import Session, open_all
 from . import container, group, large_folder, nodes, observe, packages, plan, preflight, waits
 from . import push as deploy_push
 from .container import Meeting, NodeContainer, Work

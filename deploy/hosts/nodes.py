@@ -10,8 +10,8 @@ from ..core import docker_faults, fields
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import default, digits, text
 from ..core.results import Results
+from ..door.session import Session, on_all
 from ..host import audit, commands
-from ..ssh.session import Session, on_all
 from .container import NodeContainer
 
 _START_S = 180.0

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..door.session import Session, SshFault, on_all
 from ..host import commands
 from ..host import facts as host_facts
 from ..host import gpus as host_gpus
 from ..host.facts import Container, HostFacts, Route
 from ..host.gpus import Gpus
 from ..job.options import Job
-from ..ssh.session import Session, SshFault, on_all
 from . import container
 
 _MOST_TEXT = 500

@@ -19,10 +19,10 @@ from ..core.errors import BadAnswer, DeployError
 from ..core.fields import array, record, text, whole
 from ..core.results import Results
 from ..core.text import several
+from ..door.session import Session, on_all
 from ..host import audit, commands, networks
 from ..host.networks import Networks
 from ..report.console import Console
-from ..ssh.session import Session, on_all
 from . import overlay_plan
 from .overlay_plan import Overlay, Pair
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.results import Results
 from ..core.text import amount, several
+from ..door.session import Session, on_all
 from ..host import audit
 from ..host.facts import HostFacts
 from ..image.folder_look import FolderLook
@@ -24,7 +25,6 @@ from ..packages.requirements import Requirements
 from ..packages.store import Lock
 from ..report import packages as packages_shown
 from ..report.console import Console
-from ..ssh.session import Session, on_all
 from . import container, large_folder
 from .container import NodeContainer
 

@@ -16,12 +16,12 @@ from ..config.values import Gpus as Asked
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.results import HostsFailed
+from ..door.session import Session, on_all
 from ..host import gpu_choice
 from ..host.claims import BEAT_S, Claim
 from ..host.facts import Gpu, HostFacts
 from ..host.gpu_choice import Choice
 from ..host.gpus import Gpus
-from ..ssh.session import Session, on_all
 
 # Two deploys that begin at once may each keep the other from some hosts: then both try again.
 _TRIES, _PAUSE_S = 5, 0.4

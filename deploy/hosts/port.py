@@ -15,14 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.fields import array, document, flag, record, text
 from ..core.program import FAB
+from ..door.session import Session
 from ..host import commands
 from ..job.cluster import Cluster
 from ..report.console import Console
-from ..ssh.session import Session
 from .within import Place, held_input, places, run_beside
 
 _PIECE, _MOST_AT_ONCE = 1 << 16, 64
@@ -169,7 +170,7 @@ def _carry(
         with connection:
             channel = session.tunnel(remote)
             try:
-                ends = {connection: channel, channel: connection}
+                ends: dict[Any, Any] = {connection: channel, channel: connection}
                 while ends:
                     for source in select.select(list(ends), [], [])[0]:
                         data = source.recv(_PIECE)

@@ -14,6 +14,7 @@ from ..core.errors import DeployError, Refused
 from ..core.program import FAB
 from ..core.results import HostsFailed
 from ..core.text import in_seconds
+from ..door.session import Session, SshFault, open_all
 from ..host import commands as host_commands
 from ..host import run_user
 from ..host.facts import HostFacts
@@ -28,7 +29,6 @@ from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
-from ..ssh.session import Session, SshFault, open_all
 from . import burn, container, host_findings, limits, meeting, observe, plan, probes, rehearsal, unattached
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from ..door.session import Session
 from ..engine import images as engine_images
 from ..host.facts import HostFacts
 from ..image.model import base_of
 from ..image.push_plan import HostImage, stands_on
-from ..ssh.session import Session
 from . import probes
 
 

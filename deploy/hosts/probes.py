@@ -15,13 +15,13 @@ from ..core import docker_faults, fields, printable
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.text import last_line
+from ..door.session import Session, on_all
 from ..host import commands as host_commands
 from ..host.facts import HostFacts
 from ..image import commands
 from ..image.push_plan import HostImage, parse_image
 from ..job.options import Job
 from ..preflight.probe import text
-from ..ssh.session import Session, on_all
 from . import container
 from .docker_run import python_of
 

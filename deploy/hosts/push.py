@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.text import amount
+from ..door.session import Session, open_all
 from ..engine import images as engine_images
 from ..host import lock, run_user
 from ..host.facts import HostFacts
@@ -26,7 +27,6 @@ from ..job.options import Options
 from ..report import folder_notes
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from ..ssh.session import Session, open_all
 from . import observe, packages, plan
 
 LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the next push"

@@ -17,6 +17,7 @@ from ..config.values import Mount
 from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.options import Job
@@ -24,7 +25,6 @@ from ..preflight import Answers, Finding, prediction
 from ..preflight.findings import UNKNOWN
 from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary
-from ..ssh.session import Session, on_all
 from . import container, probes, unattached
 from .container import NodeContainer
 from .docker_run import python_of

@@ -19,6 +19,7 @@ from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
 from ..core.names import RunId, asked, run_id, run_ids
 from ..core.program import FAB, SCRIPT
+from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
@@ -29,7 +30,6 @@ from ..job.options import Job, Options, flag_of
 from ..run import folders, onward, record, resumable
 from ..run.causes import Cause
 from ..run.outcome import Result
-from ..ssh.session import Session, on_all
 from . import plan
 
 # What the trainer says behind the command in its hint (trainer/verdict.py).

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ..core.errors import NOBODY_WAITS, TAKEN, DeployError, UsageError
+from ..door.session import Session
 from ..host import commands
 from ..host.commands import HAS_SECRETS, WAITS
-from ..ssh.session import Session
 from .container import container_name, secrets_document
 
 _AGAIN_S = 5.0

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ..core.errors import DeployError
 from ..core.names import RunId, node_of
 from ..core.text import amount, several
+from ..door.session import Session, on_all
 from ..host import commands, gather, listing
 from ..host.listing import Listing
 from ..host.unpack import BLOCK
 from ..report.console import Console
-from ..ssh.session import Session, on_all
 
 _PARTS = ("work/", "home/")
 _SHOWN = 3

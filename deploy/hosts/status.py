@@ -13,6 +13,7 @@ from typing import TypeVar
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.program import FAB
 from ..core.results import Results
+from ..door.session import Session, on_all, open_all
 from ..host import commands
 from ..host import gpus as gpu_facts
 from ..host import status as host_status
@@ -22,7 +23,6 @@ from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report import tables
 from ..report.console import Console
-from ..ssh.session import Session, on_all, open_all
 from . import ended
 
 T = TypeVar("T")

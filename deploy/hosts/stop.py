@@ -18,6 +18,7 @@ from ..core.names import RunId
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import in_seconds
+from ..door.session import Session, on_all, open_all
 from ..host import commands
 from ..host.facts import Container
 from ..job.load import load_cluster, read_run
@@ -30,7 +31,6 @@ from ..run.events import Event
 from ..run.follow import Follower
 from ..run.outcome import Result
 from ..run.progress import State
-from ..ssh.session import Session, on_all, open_all
 from . import ended as known_end
 from . import nodes as host_nodes
 from . import observe, plan, recorded, resume

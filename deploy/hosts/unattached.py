@@ -14,10 +14,10 @@ from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.scripts import Scripts
 from ..core.text import subject
+from ..door.session import Session, on_all
 from ..host.facts import HostFacts
 from ..preflight import Answers, Finding, refusals
 from ..preflight.findings import WARNING
-from ..ssh.session import Session, on_all
 from .probes import LABEL
 
 _REMOVE_S, _SCRIPT = 20.0, Scripts(__file__)

@@ -20,12 +20,12 @@ from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..core.program import FAB
 from ..core.text import in_seconds
+from ..door.session import Session, open_all
 from ..host import commands
 from ..run.causes import Cause
 from ..run.output import ConsoleLines
 from ..run.progress import State
 from ..run.story import Happening
-from ..ssh.session import Session, open_all
 from . import secrets as deploy_secrets
 from .container import container_name
 from .final_codes import FinalCodes

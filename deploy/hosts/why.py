@@ -16,6 +16,7 @@ from ..core.names import RunId
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import in_seconds
+from ..door.session import Session, on_all, open_all
 from ..host import commands
 from ..host.facts import Container
 from ..job.cluster import Cluster
@@ -24,7 +25,6 @@ from ..report.console import Console
 from ..run import folders, follow, hang, record, slow
 from ..run.evidence import Evidence
 from ..run.hang import RankDoing
-from ..ssh.session import Session, on_all, open_all
 from . import ended, observe, plan, recorded
 from .container import container_name
 

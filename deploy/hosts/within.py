@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from ..core.errors import DONE, FAILED, NOT_EXECUTABLE, NOT_FOUND, STOPPED, DeployError, UsageError
 from ..core.printable import console_line
 from ..core.program import FAB
+from ..door.session import Session, on_all, open_all
 from ..host import commands
 from ..host import logs as host_logs
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report.console import Console
-from ..ssh.session import Session, on_all, open_all
 from . import ended, recorded
 
 # The engine's own words for these codes name no host.

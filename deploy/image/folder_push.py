@@ -16,17 +16,14 @@ from ..core.errors import BadAnswer, DeployError
 from ..core.fields import digits
 from ..core.program import FAB
 from ..core.text import amount, last_line, several
-from ..ssh.session import Session
-from . import commands, sending
+from ..door.session import Session
+from . import commands
 from .content import Content
 from .folder_look import FolderLook
 from .folder_stream import FolderStream
-from .sending import Send
 
 # Below this size, a layer is as fast, and the image alone says what ran.
 LARGE = 32 << 20
-# From this size on, another process has begun before this one would have ended.
-_APART = 64 << 20
 _LOOK_S = 600.0
 _ROOM = f"on that host: df -h ~; `{FAB} clean` shows what Muster keeps there"
 _SLACK = 64 << 20  # bytes that must stay free on a host's disk
@@ -146,12 +143,8 @@ def bring(
     large: LargeFolder,
     folders: HostFolders,
     tell: Callable[[int, int], None],
-    send: Send = sending.from_here,
 ) -> int:
-    """Send what the host lacks; returns the bytes. Raises DeployError; what the host had before stays then.
-
-    `send`: how a stream goes there that is large enough for a process of its own.
-    """
+    """Send what the host lacks; returns the bytes. Raises DeployError; what the host had before stays then."""
     plan = large.plan(folders)
     if plan.stream is None:
         return 0
@@ -161,8 +154,7 @@ def bring(
     listing = "" if plan.below else wanted.listing
     argv = commands.receive_folder(wanted.digest, listing, plan.below, large.older)
     tell(0, size)
-    send = send if size >= _APART else sending.from_here
-    done = send(session, argv, plan.stream, lambda sent: tell(sent, size))
+    done = session.run(argv, input=plan.stream.read(lambda sent: tell(sent, size)), moving=True, check=False)
     if done.code:
         raise refused(done.err, session.host.name, folders, plan.stream.room)
     return size

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import json
 import os
 import stat
 import tarfile
@@ -28,18 +25,6 @@ class FolderStream:
     def __init__(self, folder: Path, entries: Iterable[Entry], go: Iterable[str] = ()) -> None:
         self._folder, self._entries, self._gone = folder, sorted(entries, key=lambda entry: entry.path), sorted(go)
         self._go = b"".join(os.fsencode(path) + b"\0" for path in self._gone)
-
-    @classmethod
-    def parse(cls, text: bytes) -> FolderStream:
-        """The stream that `text` stands for."""
-        folder, entries, gone = json.loads(text)
-        return cls(Path(folder), itertools.starmap(Entry, entries), gone)
-
-    @cached_property
-    def text(self) -> bytes:
-        """The stream as a line of text, which another process can `parse`."""
-        entries = [dataclasses.astuple(entry) for entry in self._entries]
-        return json.dumps([str(self._folder.absolute()), entries, self._gone]).encode()
 
     @cached_property
     def size(self) -> int:

@@ -17,10 +17,10 @@ from ..core.ahead import Ahead
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.text import amount
+from ..door.session import Done, Session, on_all
 from ..engine import images
 from ..host import audit
-from ..ssh.session import Done, Session, on_all
-from . import code_layer, commands, folder_push, sending
+from . import code_layer, commands, folder_push
 from .archive import Archive, archive
 from .code_layer import CodeLayer
 from .folder_look import FolderLook
@@ -70,7 +70,7 @@ class Pushed:
 
 @dataclass(frozen=True)
 class _PushContext:
-    """One push: the image, and where its layers come from. `several`: it goes to more than one host."""
+    """One push: the image, and where its layers come from."""
 
     image: Image
     base: Base
@@ -79,7 +79,6 @@ class _PushContext:
     tell: Tell
     proofs: Proofs
     large: LargeFolder | None = None
-    several: bool = False
 
 
 class _Has(NamedTuple):
@@ -244,7 +243,7 @@ def _context(
     layer, large = _code(code, base, cache, tell)
     image = run_image(base, (layer.digest,) if layer else (), tag)
     source = LayerSource(base, layer, local, cache, lambda read: tell(READER, min(read, base.size), base.size))
-    return _PushContext(image, base, local, source, tell, proofs, large, len(sessions) > 1), looks.result()
+    return _PushContext(image, base, local, source, tell, proofs, large), looks.result()
 
 
 def _known_folders(sessions: Sequence[Session], code: FolderLook | None) -> Results[HostFolders]:
@@ -313,8 +312,7 @@ def _bring(session: Session, context: _PushContext, has: _Has, proven: bool) -> 
     if not (large := context.large):
         return replace(bring_image(), code_layers=over)
     ahead = Ahead(bring_image) if _planned(context, has).present else None
-    send = sending.apart if context.several else sending.from_here
-    sent = folder_push.bring(session, large, has.folders, partial(context.tell, session.host.name), send)
+    sent = folder_push.bring(session, large, has.folders, partial(context.tell, session.host.name))
     pushed = ahead.result() if ahead else bring_image()
     if sent:
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")

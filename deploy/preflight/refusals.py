@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..core import docker_faults
 from ..core.errors import NO_CONTAINER
 from ..core.facts import ended_how
 from ..core.program import FAB
+from ..door.faults import Kind
 from . import alternatives
 from .findings import Finding
-
-if TYPE_CHECKING:  # its package needs paramiko, which gpu-check does without
-    from ..ssh.faults import Kind
 
 NOT_STARTED = "the run does not start there"
 # Kinds of SSH faults in which the server gives no reason.

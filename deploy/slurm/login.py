@@ -10,9 +10,9 @@ from types import TracebackType
 from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.names import RunId
+from ..door.session import Session, SshFault, open_all
 from ..host import jobs
 from ..host.jobs import ClusterLook, Job
-from ..ssh.session import Session, SshFault, open_all
 
 # squeue and scontrol retry by themselves while the controller is busy.
 ASK_S = 90.0

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from deploy.door import framing
 from deploy.host import gather, unpack
-from deploy.ssh import command
 from tests.hostile.server import Answer, drip, look
 
 EVIL = b"ssh-ed25519 AAAA evil\n"
@@ -176,7 +176,7 @@ def test_a_host_that_announces_more_than_there_is_room_for_is_asked_for_nothing(
 
 
 def test_an_archive_that_comes_byte_by_byte_ends(hostile, monkeypatch):
-    monkeypatch.setattr(command, "SLOWEST_OVER_S", 0.5)
+    monkeypatch.setattr(framing, "SLOWEST_OVER_S", 0.5)
     over = threading.Event()
     rig = hostile({**answers(b""), "take-home": lambda asked: Answer(drip(b"x", 0.05, over))})
     done = fetched(rig)

@@ -7,10 +7,10 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.names import RunId
+from deploy.door.session import open_all
 from deploy.hosts import share
 from deploy.job.cluster import from_flag
 from deploy.report.console import Console
-from deploy.ssh.session import open_all
 from tests.hostile.server import Answer, look
 from tests.hostile.test_fetch import archive, listed, member
 

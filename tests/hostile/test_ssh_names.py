@@ -4,8 +4,8 @@ import pytest
 
 from deploy.config.inventory import Host, hosts_of_flag
 from deploy.core.errors import UsageError
+from deploy.door import session
 from deploy.job.cluster import from_file
-from deploy.ssh import session
 
 NAMES = [
     "-oProxyCommand=touch${IFS}{mark}",
@@ -49,7 +49,7 @@ def settings(tmp_path, monkeypatch):
         "  ProxyCommand sh -c 'exit %n %h %r'\n"
     )
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(config))
-    monkeypatch.setattr("deploy.ssh.connect.TRIES", 1)
+    monkeypatch.setattr("deploy.door.master.TRIES", 1)
     return mark
 
 

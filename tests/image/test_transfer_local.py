@@ -22,11 +22,11 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
+from deploy.door import session
 from deploy.image import push as transfer
 from deploy.image.folder_look import FolderLook
 from deploy.image.layer_cache import LayerCache
 from deploy.image.model import CONTRACT, CONTRACT_LABEL
-from deploy.ssh import session
 from lab.waiting import until
 
 BASE_BYTES = 6_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
-from deploy.ssh import session
+from deploy.door import session
 from lab.ports import free_port
 from lab.waiting import until
 
@@ -175,7 +175,7 @@ def test_a_changed_host_key_is_loud_and_never_mended(client, server, refusal):
     fault = refusal(changed.host)
     assert fault.kind == "changed-key"
     assert "HAS CHANGED" in fault.message
-    assert f"{client.known_hosts}:1" in fault.message
+    assert f"{client.known_hosts}:" in fault.message
     assert f"ssh-keygen -R '[127.0.0.1]:{changed.port}'" in fault.hint
     assert client.known_hosts.read_text() == before
 
@@ -232,7 +232,7 @@ def test_a_busy_server_gets_all_hosts_in_the_end(client, server):
 
 
 def test_a_server_that_always_hangs_up_is_told_as_busy(client, refusal, monkeypatch):
-    monkeypatch.setattr("deploy.ssh.connect.TRIES", 2)
+    monkeypatch.setattr("deploy.door.master.TRIES", 2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def hang_up():
@@ -263,11 +263,8 @@ def test_one_machine_under_two_names_is_refused_by_both(client, server):
         pass
 
 
-@pytest.mark.parametrize("installed", [True, False], ids=["ssh", "no-ssh"])
 @pytest.mark.parametrize("text", [None, "Match never\n  User x\n", "nonsense\n"])
-def test_settings_that_make_no_sense_are_refused_by_file(client, monkeypatch, text, installed):
-    if not installed:
-        monkeypatch.setattr("deploy.ssh.settings.shutil.which", lambda _: None)
+def test_settings_that_make_no_sense_are_refused_by_file(client, text):
     if text is None:
         client.config.unlink()
     else:

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
+from deploy.door import session
 from deploy.host import audit
 from deploy.host import lock as host_lock
-from deploy.ssh import session
 from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
@@ -260,7 +260,7 @@ def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how
     servers = [server(name=name) for name in "ab"]
     script = """
         import sys
-        from deploy.host import audit; from deploy.host import lock as host_lock; from deploy.ssh import session
+        from deploy.host import audit; from deploy.host import lock as host_lock; from deploy.door import session
         from deploy.config.inventory import Host
         try:
             with session.open_all([Host(n, "127.0.0.1", int(p)) for n, p in zip("ab", sys.argv[1:])]) as results:

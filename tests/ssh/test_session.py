@@ -10,11 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from paramiko import Message
-from paramiko.common import cMSG_CHANNEL_DATA, cMSG_CHANNEL_EOF
 
 from deploy.core.errors import DeployError
-from deploy.ssh import session
+from deploy.door import session
 from lab.waiting import alive, until
 
 HOME = Path(__file__).resolve().parents[2]
@@ -49,22 +47,6 @@ def test_a_command_that_is_killed_says_by_which_signal(opened):
 
 def test_a_command_that_is_missing_is_a_plain_failure(opened):
     assert opened.run(["no-such-program"], check=False).code == 127
-
-
-@pytest.mark.parametrize("kind", [cMSG_CHANNEL_EOF, cMSG_CHANNEL_DATA], ids=["end of input", "input"])
-def test_what_comes_too_late_for_a_command_that_is_over_does_not_end_the_connection(opened, kind):
-    """A command may end while its input is sent: OpenSSH ends a connection that speaks of a channel it has closed."""
-    transport = opened._links[0].transport
-    channel = transport.open_session()
-    channel.exec_command("true")
-    until(lambda: channel.closed, "both ends to have closed it", 10)
-    late = Message()
-    late.add_byte(kind)
-    late.add_int(channel.remote_chanid)
-    if kind == cMSG_CHANNEL_DATA:
-        late.add_string(b"late")
-    transport._send_user_message(late)
-    assert opened.run(["echo", "on"]).out == "on\n"
 
 
 def test_what_start_up_files_print_is_not_the_commands(server, client):
@@ -240,8 +222,7 @@ def test_a_connection_that_is_cut_in_the_middle_is_lost(server):
 
 
 def test_a_link_that_goes_silent_is_lost(server, monkeypatch):
-    monkeypatch.setattr("deploy.ssh.command.PULSE_S", 0.2)
-    monkeypatch.setattr("deploy.ssh.command.DEAD_AFTER_S", 2.0)
+    monkeypatch.setattr("deploy.door.framing.PULSE_S", 1.0)
     silent = server()
     with session.open_all([silent.host]) as results:
         opened = results.all()["a"]
@@ -262,8 +243,7 @@ def test_a_link_that_goes_silent_is_lost(server, monkeypatch):
 
 
 def test_a_second_connection_that_goes_silent_leaves_the_first_alone(server, monkeypatch):
-    monkeypatch.setattr("deploy.ssh.command.PULSE_S", 0.2)
-    monkeypatch.setattr("deploy.ssh.command.DEAD_AFTER_S", 2.0)
+    monkeypatch.setattr("deploy.door.framing.PULSE_S", 1.0)
     narrow = server("MaxSessions 1")
     # Nothing is asked before: the server may not have ended that session yet, and would refuse the next one.
     with session.open_all([narrow.host], ask_home=False) as results:
@@ -319,7 +299,7 @@ def test_ctrl_c_ends_work_on_eight_hosts_at_once(server, client, tmp_path):
     servers = [server(name=f"n{number}") for number in range(8)]
     script = """
         import sys
-        from deploy.ssh import session
+        from deploy.door import session
         from deploy.config.inventory import Host
         hosts = [Host(f"n{n}", "127.0.0.1", int(port)) for n, port in enumerate(sys.argv[1:])]
         try:

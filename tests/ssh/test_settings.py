@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from deploy.config.inventory import Host
-from deploy.ssh import session
+from deploy.core.errors import UsageError
+from deploy.door import session
 from lab import waiting
 from lab.ports import free_port
 
@@ -118,3 +119,68 @@ def test_a_proxy_command_is_the_way_in(client, server):
     relay = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/%p; cat <&3 & cat >&3; kill $!'"
     client.settings("Host gpu-a", "HostName 127.0.0.1", f"Port {port}", f"ProxyCommand {relay}")
     assert hello(Host("gpu-a", "gpu-a")) == "hello gpu-a\n"
+
+
+def test_a_proxy_command_ends_with_its_session(client, server, tmp_path):
+    port = server().port
+    relay = f"bash -c 'echo $$ > {tmp_path}/pid; exec 3<>/dev/tcp/127.0.0.1/%p; cat <&3 & cat >&3'"
+    client.settings("Host gpu-a", "HostName 127.0.0.1", f"Port {port}", f"ProxyCommand {relay}")
+    with session.open_all([Host("gpu-a", "gpu-a")]) as results:
+        assert results.all()["gpu-a"].run(["echo", "hello"]).out == "hello\n"
+        pid = int((tmp_path / "pid").read_text())
+        assert waiting.alive(pid)
+    waiting.until(lambda: not waiting.alive(pid), "its end", 10)
+
+
+@pytest.fixture
+def own(monkeypatch, tmp_path, client, server):
+    """A user's home with a key, and a file of the system's settings, both without MUSTER_SSH_CONFIG; a server."""
+    made, home = server(), tmp_path / "their home"
+    (home / ".ssh").mkdir(parents=True)
+    monkeypatch.delenv("MUSTER_SSH_CONFIG")
+    monkeypatch.setattr("deploy.door.settings.home", lambda: home)
+    monkeypatch.setattr("deploy.door.settings._SYSTEM", tmp_path / "system")
+    known = f"IdentityFile {client.key}\nUserKnownHostsFile {client.known_hosts}\n"
+    return made, home / ".ssh/config", tmp_path / "system", known
+
+
+def test_the_users_settings_go_before_the_systems_and_both_hold(own):
+    made, users, system, known = own
+    users.write_text(f"Host gpu-a\n  HostName 127.0.0.1\n  Port {made.port}\n")
+    system.write_text(f"Host *\n  Port 1\n{known}")
+    assert hello(Host("gpu-a", "gpu-a")) == "hello gpu-a\n"
+    users.unlink()
+    with session.open_all([Host("gpu-a", "127.0.0.1")]) as results:
+        assert "127.0.0.1:1 refuses" in results.faults["gpu-a"].message
+
+
+def test_settings_that_others_may_write_are_refused_as_ssh_refuses_them(own):
+    made, users, _, known = own
+    users.write_text(f"Port {made.port}\n{known}")
+    users.chmod(0o666)
+    with pytest.raises(UsageError, match=f"Bad owner or permissions on {users}"):
+        hello(Host("gpu-a", "127.0.0.1"))
+    users.chmod(0o644)
+    assert hello(Host("gpu-a", "127.0.0.1")) == "hello gpu-a\n"
+
+
+def test_words_of_ssh_are_told_with_the_file(client):
+    client.settings("Host *", "Port banana")
+    with pytest.raises(UsageError, match="banana") as caught:
+        hello(Host("gpu-a", "gpu-a"))
+    assert str(client.config) in caught.value.message
+
+
+def test_jump_hosts_in_a_circle_are_refused(client):
+    client.settings("Host node", "ProxyJump door", "Host door", "HostName 10.0.0.1", "ProxyJump node")
+    with pytest.raises(UsageError, match="circle: node -> door -> node"):
+        hello(Host("node", "node"))
+    client.settings("Host *", "HostName 127.0.0.1", "ProxyJump x%n")
+    with pytest.raises(UsageError, match="more than 16 jump hosts"):
+        hello(Host("node", "node"))
+
+
+@pytest.mark.parametrize("gateway", ["::1", "me@::1", "[::1]:22"])
+def test_a_jump_host_of_an_inventory_may_be_an_ipv6_address(client, gateway):
+    with session.open_all([Host("a", "a", gateway=gateway)]) as results:
+        assert "its jump host: [::1]:22 " in results.faults["a"].message

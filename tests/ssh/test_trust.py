@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from deploy.config.inventory import Host
-from deploy.ssh import session
+from deploy.door import session
 from lab.ports import free_port
 
 ECDSA = (

@@ -22,7 +22,7 @@ DEPLOY = [
     "job",
     "engine",
     "run",
-    "ssh",
+    "door",
     "preflight",
     "explain",
     "host",
@@ -44,7 +44,6 @@ DOORS = {
     "rich": {"deploy/report/console"},
     "fabric": {"deploy/cli/*"},
     "invoke": {"deploy/cli/*"},
-    "paramiko": {"deploy/ssh/*"},
     "psutil": {"deploy/local/processes"},
     "pysyncobj": {"trainer/node/register"},
     "torch": {

@@ -46,7 +46,7 @@ def test_no_table_row_is_without_a_name():
 
 @pytest.mark.holds("nobody-else-called")
 def test_the_control_side_has_nothing_to_speak_http_with():
-    """SSH is fabric's and paramiko's, the local engine is the docker SDK's: each behind its door.
+    """SSH is the user's own `ssh`, the local engine is the docker SDK's: each behind its door.
 
     engine.py knows `requests` for the faults that the docker SDK lets through. sdists.py asks the user's own package
     index for a file, by its hash.

@@ -15,6 +15,8 @@ from deploy.config.inventory import Host
 from deploy.core import fields, names
 from deploy.core.names import NodeName
 from deploy.core.text import last_line
+from deploy.door import reasons
+from deploy.door.settings import Place, Route
 from deploy.host import commands as host_commands
 from deploy.host import facts, folder_copy, jobs, leftovers, logs, networks
 from deploy.host import gpus as gpu_facts
@@ -48,7 +50,6 @@ from deploy.run.progress import State
 from deploy.slurm import ends as job_ends
 from deploy.slurm import words as job_words
 from deploy.slurm.mirror import JobCopy
-from deploy.ssh import known_hosts
 from tests.hostile.fuzz import samples
 from tests.hostile.fuzz.talking import conversation, proof
 from tests.hosts import FACTS
@@ -327,10 +328,12 @@ def last_words(text):
     _outcome_words(stop._result(state, nodes, killed=False), state)
 
 
-@entry(samples.KNOWN_HOSTS)
-def known(text):
-    """A known_hosts file."""
-    return known_hosts.lookup(text, "gpu-a", "file") + known_hosts.lookup(text, "[gpu-a]:2222")
+@entry(*samples.SSH_WORDS)
+def ssh_words(text):
+    """What ssh says of a login, in which a host's greeting stands too."""
+    route = Route(Place("gpu-a"), {"hostname": ("10.0.0.4",), "port": ("22",), "user": ("u",)}, None)
+    reasons.fault_of(text, route, route.where(Host("gpu-a", "gpu-a")), 1, text)
+    reasons.called_at(text)
 
 
 @entry(*samples.BOOTSTRAP)

@@ -122,9 +122,13 @@ STORE = "\n".join([
     "/var/lib/docker", '{"free":"104857600"}', HELD,
     json.dumps({"id": "sha256:2", "tags": None, "labels": None, "layers": list(BASE.layers)}),
 ])  # fmt: skip
-KNOWN_HOSTS = (
-    "gpu-a,10.0.0.4 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBz\n[gpu-a]:2222 ssh-rsa AAAA # me\n@revoked * ssh-rsa AAAA\n"
-    "|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg= ssh-rsa AAAA\n!b,*.lab,?pu-a ssh-rsa AAAA\n#\n"
+SSH_WORDS = (
+    "OpenSSH_9.2p1\ndebug1: Connecting to gpu-a [10.0.0.4] port 22.\ndebug1: Server host key: ssh-ed25519 SHA256:abc\n"
+    "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nOffending RSA key in /home/u/.ssh/known_hosts:3\n",
+    'debug1: Offering public key: /home/u/.ssh/id ED25519 SHA256:abc agent\nLoad key "/home/u/k": bad permissions\n'
+    'Authenticated using "publickey" with partial success.\nu@10.0.0.4: Permission denied (publickey,password).\n',
+    "debug1: channel 2: open failed: administratively prohibited: no\nStdio forwarding request failed: refused\n"
+    "kex_exchange_identification: Connection closed by remote host\nUnable to negotiate: no matching cipher found.\n",
 )
 BOOTSTRAP = (
     "os debian\nrelease 12\nuid 1000\nuser ops\nsudo\nsystemd\nclient\nanswers\nrunning 2\ngpu\ntoolkit-package",

@@ -9,13 +9,13 @@ import pytest
 from deploy.core import docker_faults
 from deploy.core.docker_faults import CAUSES
 from deploy.core.errors import DeployError
+from deploy.door.session import Done
 from deploy.engine import client
 from deploy.explain.signs import SIGNS
 from deploy.host import facts, status
 from deploy.hosts import observe
 from deploy.image import push
 from deploy.preflight import refusals
-from deploy.ssh.session import Done
 
 DOCS = Path(__file__).resolve().parents[3] / "docs/troubleshooting.md"
 DAEMON = "Error response from daemon: "

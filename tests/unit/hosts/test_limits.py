@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from deploy.door.session import Done
 from deploy.hosts import limits
 from deploy.job.options import Job
 from deploy.preflight import judge
-from deploy.ssh.session import Done
 from lab.answers import answers
 from tests.hosts import FACTS
 

@@ -6,12 +6,12 @@ import pytest
 
 from deploy.config.values import Mount
 from deploy.core import docker_faults
+from deploy.door import faults, framing
+from deploy.door.faults import Where
 from deploy.hosts import host_findings
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.findings import FAULT, WARNING
 from deploy.preflight.probe import facts as probe_facts
-from deploy.ssh import command, faults
-from deploy.ssh.faults import Where
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS
 
@@ -61,7 +61,7 @@ def test_here_nothing_forbids_threads():
 ])  # fmt: skip
 def test_a_login_with_a_command_of_its_own_gets_no_other_shell(said, in_fix):
     with pytest.raises(faults.SshFault) as failed:
-        command._no_shell(Where("gpu-b", "10.0.0.2", 22, "me", "me@gpu-b"), 1, said)
+        raise framing.no_shell(Where("gpu-b", "10.0.0.2", 22, "me", "me@gpu-b"), 1, said)
     assert in_fix in failed.value.hint
     assert ("chsh" in failed.value.hint) == (in_fix == "chsh")
 

@@ -1,10 +1,9 @@
 """SSH sessions: a session is one host over one connection; `open_all` and `on_all` work on many at once.
 
-The other packages use this module, and the rest of ssh/ serves it. It uses paramiko, without agent forwarding,
-passwords or prompts. settings.py reads the user's SSH settings (ask, reader, rules, keywords, tokens, way);
-connect.py opens a connection and retries (sockets, transport, host_keys, keys); command.py runs a command; stream.py
-talks with one, terminal.py in this terminal; hung.py asks why one does not end; trust.py adds host keys; faults.py has
-the errors.
+The other packages use this module, and the rest of door/ serves it. settings.py writes the file by which the user's own
+`ssh` is started, and asks what it makes of a host; master.py lets it log in; mux.py speaks with it; command.py runs a
+command, framed by framing.py; stream.py talks with one, terminal.py in this terminal; hung.py asks why one does not
+end; trust.py adds host keys; login.py is for hosts that ask a person; faults.py has the errors, reasons.py tells which.
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
-
-from paramiko import Channel, Transport
-from paramiko.ssh_exception import ChannelException, SSHException
+from typing import NamedTuple, TypeVar
 
 from ..config import inventory
 from ..config.inventory import Host
@@ -27,10 +23,11 @@ from ..core import fields
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.scripts import Scripts
-from . import command, hung, settings, terminal
-from .command import Terms
-from .connect import Link, Opener
-from .faults import SshFault, fault
+from . import command, framing, hung, mux, terminal
+from .faults import SshFault, Where, fault
+from .framing import Terms
+from .master import Master, Opener
+from .settings import Client
 from .stream import LineStream
 from .trust import HostKey, add_keys, scan_keys, trust
 
@@ -51,9 +48,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 CAP = 32
 # Connections to one host, where its server allows few sessions on each.
-MOST_LINKS = 6
-# OPEN_ADMINISTRATIVELY_PROHIBITED of RFC 4254.
-_PROHIBITED = 1
+MOST_MASTERS = 6
 _TAKES_INPUT = (
     ": the standard input of a command does not reach it; does a start-up file read it (`read` in ~/.bashrc)?"
 )
@@ -74,21 +69,19 @@ class CommandFailed(DeployError):
 
     def __init__(self, host: str, argv: Sequence[str], done: Done) -> None:
         last_line = (done.err.strip() or done.out.strip() or "no output").splitlines()[-1]
-        super().__init__(f"{host}: `{command.shown(argv)}` ended with code {done.code}: {last_line}")
+        super().__init__(f"{host}: `{framing.shown(argv)}` ended with code {done.code}: {last_line}")
         self.done = done
 
 
 class Session:
     """One host, one connection that is open. Its methods may be called from several threads."""
 
-    def __init__(self, host: Host, link: Link, another: Callable[[], Link] | None = None) -> None:
+    def __init__(self, host: Host, where: Where, master: Master, another: Callable[[], Master]) -> None:
         """`another` opens one more connection to the host. Raises SshFault."""
         self.host = host
-        self._links, self._another, self._opening = list[Link](), another, threading.Lock()
-        self._where = link.way.where(host, jump=False)
+        self._masters, self._another, self._opening = [master], another, threading.Lock()
+        self._where = where
         self._front: tuple[str, ...] = ()
-        self._closed = threading.Event()
-        self._add(link)
 
     @cached_property
     def home(self) -> str:
@@ -111,14 +104,12 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether its connection stands, as far as anybody knows."""
-        return not self._closed.is_set() and bool(self._links[0].transport.is_active())
+        return self._masters[0].is_open
 
     @property
     def called_at(self) -> str:
         """The address at which this machine reaches the host; empty where another host or program calls it."""
-        link = self._links[0]
-        direct = link.before is None and link.proxy is None and isinstance(link.transport, Transport)
-        return str(link.transport.getpeername()[0]) if direct else ""
+        return self._masters[0].called_at
 
     def at_home(self, folder: str) -> Session:
         """Return a session on this connection whose commands have the home `folder`. Close only the first session."""
@@ -141,11 +132,11 @@ class Session:
 
         argv: quoted here; everybody on the host can read it, so it must hold no secret. input: the command's standard
         input, sent as fast as the host reads it. on_line: gets each line of both streams; then only the end is kept.
-        moving: no time limit while data moves (command.SLOWEST).
+        moving: no time limit while data moves (framing.SLOWEST).
         Raises CommandFailed for a code other than 0, if `check`; SshFault (lost, slow, flood); any exception of
         `input` and on_line.
         """
-        most = None if on_line else command.MOST_ANSWER
+        most = None if on_line else framing.MOST_ANSWER
         terms = Terms(None if moving else timeout_s, on_line, most=most, moving=moving)
         done = self._done(self._run(argv, input, terms))
         if check and done.code:
@@ -164,7 +155,7 @@ class Session:
         if failed.kind != "slow":
             return failed
         with suppress(DeployError):
-            stream = self._begun(lambda link: LineStream(link, self._where, hung.command(), hung.SHELL))
+            stream = self._begun(lambda master: LineStream(master, self._where, hung.command(), hung.SHELL))
             try:
                 silent = hung.parse(hung.heard(stream.read_line))
             finally:
@@ -190,72 +181,56 @@ class Session:
 
     def stream(self, argv: Sequence[str]) -> LineStream:
         """Start a command and talk with it, line by line. Raises SshFault."""
-        return self._begun(lambda transport: LineStream(transport, self._where, argv))
+        return self._begun(lambda master: LineStream(master, self._where, argv))
 
     def converse(self, argv: Sequence[str]) -> int:
         """Run a command in this terminal (terminal.py) until it ends; returns its exit code. Raises SshFault."""
-        return self._begun(lambda transport: terminal.converse(transport, self._where, argv))
+        return self._begun(lambda master: terminal.converse(master, self._where, argv))
 
-    def tunnel(self, port: int) -> Channel:
+    def tunnel(self, port: int) -> mux.Tunnel:
         """A connection to a port of the host's loopback. Raises DeployError if nothing listens there, SshFault."""
+        master = self._masters[0]
         try:
-            return self._links[0].transport.open_channel(
-                "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=10.0
-            )
-        except ChannelException as refused:
-            if refused.code == _PROHIBITED:
+            return master.dial(port)
+        except mux.Refused as refused:
+            if master.forbids:
                 raise DeployError(
                     f"{self.host.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
                 ) from refused
             raise DeployError(f"{self.host.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
-        except (SSHException, OSError, EOFError) as failed:
-            raise fault("lost", self._where, f" ({failed})") from failed
+        except (OSError, EOFError) as failed:
+            raise fault("lost", self._where, f" ({master.why_gone()})") from failed
 
     def close(self) -> None:
         """End the connection and everything that waits on it. A second call does nothing."""
-        self._closed.set()
-        for link in list(self._links):
-            link.abandon()
+        for master in list(self._masters):
+            master.close()
 
     def _run(
         self, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
     ) -> tuple[int, bytes, bytes]:
-        return self._begun(lambda transport: command.run(transport, self._where, [*self._front, *argv], source, terms))
+        argv = [*self._front, *argv]
+        return self._begun(lambda master: command.run(master, self._where, argv, source, terms))
 
-    def _begun(self, begin: Callable[[Any], T]) -> T:
+    def _begun(self, begin: Callable[[Master], T]) -> T:
         """Begin something on the first connection that has room: servers limit the sessions of each (MaxSessions)."""
         tried = 0
         while True:
-            for link in self._links[tried:]:
+            for master in self._masters[tried:]:
                 tried += 1
                 try:
-                    return begin(link.transport)
+                    return begin(master)
                 except SshFault as full:
-                    if full.kind != "sessions" or not self._another or tried >= MOST_LINKS:
+                    if full.kind != "sessions" or tried >= MOST_MASTERS:
                         raise
             with self._opening:
-                if len(self._links) == tried and self._another:
-                    self._add(self._another())
-
-    def _add(self, link: Link) -> None:
-        self._links.append(link)
-        threading.Thread(
-            target=self._keep_alive, args=[link], daemon=True, name=f"muster-pulse-{self.host.name}"
-        ).start()
+                if len(self._masters) == tried:
+                    self._masters.append(self._another())
 
     @staticmethod
     def _done(ended: tuple[int, bytes, bytes]) -> Done:
         code, out, err = ended
         return Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
-
-    def _keep_alive(self, link: Link) -> None:
-        """Ask for an answer regularly: command.py treats a silent link as dead.
-
-        Each link has a thread of its own, because the call waits for the answer: a dead link would silence the others.
-        """
-        while not self._closed.wait(command.PULSE_S) and link.transport.is_active():
-            with suppress(SSHException, OSError, EOFError):
-                link.transport.global_request("keepalive@openssh.com", wait=True)
 
 
 @contextmanager
@@ -267,23 +242,19 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
     Raises UsageError for invalid SSH settings, and for one machine under two names.
     """
     by_name = {host.name: host for host in hosts}
-    links = {name: Link(way) for name, way in settings.load().ways(by_name.values()).items()}
-    inventory.refuse_twins(by_name.values(), {name: link.way.endpoint for name, link in links.items()})
-    opener, over, opened, extra = Opener(), threading.Event(), list[Session](), list[Link]()
-
-    def another(host: Host) -> Link:
-        fresh = Link(links[host.name].way)
-        extra.append(fresh)
-        opener.open(host, fresh)
-        return fresh
+    client = Client()
+    try:
+        routes = client.routes(by_name.values())
+        inventory.refuse_twins(by_name.values(), {name: route.endpoint for name, route in routes.items()})
+        opener = Opener(client)
+    except BaseException:
+        client.close()
+        raise
 
     def open_one(host: Host) -> Session:
-        link = links[host.name]
-        opener.open(host, link)
-        if over.is_set():
-            link.abandon()
-        session = Session(host, link, lambda: another(host))
-        opened.append(session)
+        route = routes[host.name]
+        master = opener.open(host, route)
+        session = Session(host, route.where(host), master, lambda: opener.open(host, route))
         if ask_home:
             session.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
         return session
@@ -291,12 +262,8 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
     try:
         yield _each(by_name, open_one, cap)
     finally:
-        over.set()
-        for session in opened:
-            session.close()
-        for link in (*links.values(), *extra):
-            link.abandon()
         opener.close()
+        client.close()
 
 
 def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:

@@ -1,15 +1,19 @@
 """SSH failures in words: each kind has its message and the next command.
 
-This package maps the errors of its libraries to these kinds; everybody else reads `SshFault.kind`.
+reasons.py reads a kind out of what `ssh` says; everybody else reads `SshFault.kind`.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 from typing import Literal, NamedTuple
 
 from ..core.errors import DeployError
 from ..core.program import FAB
-from . import user_file
+
+# Names the file of the user's SSH settings, instead of the usual ones.
+VARIABLE = "MUSTER_SSH_CONFIG"
 
 Kind = Literal[
     "resolve",
@@ -171,8 +175,14 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
         # As known_hosts has it, which is what ssh-keygen -R looks for.
         "known_as": where.address if where.port == 22 else f"[{where.address}]:{where.port}",
         "detail": detail,
-        "ssh": user_file.ssh(),
+        "ssh": typed_ssh(),
         **more,
     }
     on_the_way = "its jump host: " if where.jump else ""
     return SshFault(kind, f"{where.host}: {on_the_way}{message.format(**fields)}", hint.format(**fields))
+
+
+def typed_ssh() -> str:
+    """`ssh` as a person types it to get the settings that Muster reads."""
+    path = os.environ.get(VARIABLE)
+    return f"ssh -F {shlex.quote(path)}" if path else "ssh"

@@ -7,15 +7,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from paramiko import Transport
-from paramiko.ssh_exception import SSHException
-
 from ..core.errors import DeployError
 from ..core.text import amount, in_seconds, last_line
-from . import command
+from . import command, framing
 from .faults import SshFault, Where, fault
+from .master import Master
 
-_PIECE = 1 << 18
+_PIECE, _CODE_S = 1 << 18, 1.0
 # An answer is one line. The answer of a probe that called some hundred hosts is not longer.
 MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 
@@ -23,11 +21,11 @@ MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 class LineStream:
     """One running command. The end of its input tells it that this side has stopped listening."""
 
-    def __init__(self, transport: Transport, where: Where, argv: Sequence[str], shell: str = "sh") -> None:
-        self._transport, self._where, self._shown = transport, where, command.shown(argv)
+    def __init__(self, master: Master, where: Where, argv: Sequence[str], shell: str = "sh") -> None:
+        self._master, self._where, self._shown = master, where, framing.shown(argv)
         self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
         self._started = False
-        self._channel = command.begin(transport, where, command.wrapped(self._marker, argv, shell=shell))
+        self._channel = command.begin(master, where, framing.wrapped(self._marker, argv, shell=shell))
 
     def write(self, data: bytes) -> None:
         """Give the command more input.
@@ -35,11 +33,10 @@ class LineStream:
         Raises SshFault if the connection is lost or the host takes nothing, DeployError if the command is over.
         """
         try:
-            self._channel.settimeout(TAKE_S)
-            self._channel.sendall(data)
+            self._channel.input.write_all(data, time.monotonic() + TAKE_S)
         except TimeoutError:
             raise fault("slow", self._where, f"`{self._shown}` accepted no input for {in_seconds(TAKE_S)}") from None
-        except (SSHException, OSError, EOFError) as failed:
+        except OSError as failed:
             raise self._over() from failed
 
     def read_line(self, wait_s: float) -> bytes:
@@ -59,27 +56,21 @@ class LineStream:
                 return line
             if len(self._rest) > MOST_LINE:
                 raise fault("flood", self._where, f"more than {amount(MOST_LINE)} in one line to `{self._shown}`")
-            if (left := end - time.monotonic()) <= 0:
-                raise self._slow(wait_s)
-            self._channel.settimeout(left)
             try:
-                piece = self._channel.recv(_PIECE)
+                piece = self._channel.out.read(_PIECE, end)
             except TimeoutError:
                 raise self._slow(wait_s) from None
-            except (SSHException, OSError, EOFError) as failed:
-                raise fault("lost", self._where, f" while `{self._shown}` ran ({failed})") from failed
             if not piece:
                 raise self._over()
             self._rest += piece
 
     def end_input(self) -> None:
         """Tell it that no more input comes. Its output goes on."""
-        with suppress(SSHException, OSError, EOFError):
-            self._channel.shutdown_write()
+        self._channel.input.close()
 
     def close(self) -> None:
         """End it. Calling it again does nothing."""
-        command.end(self._transport, self._channel)
+        self._channel.close()
 
     def _skip_to_marker(self) -> None:
         marker = f"{self._marker}\n".encode()
@@ -95,16 +86,12 @@ class LineStream:
 
     def _over(self) -> DeployError:
         """Why the command is over, in its own last words."""
-        output = bytearray()
-        end = time.monotonic() + 1.0
-        with suppress(SSHException, OSError, EOFError, TimeoutError):
-            while len(output) < MOST_LAST_WORDS and (left := end - time.monotonic()) > 0:
-                self._channel.settimeout(left)
-                if not (piece := self._channel.recv_stderr(_PIECE)):
-                    break
+        output, end = bytearray(), time.monotonic() + _CODE_S
+        with suppress(TimeoutError):
+            while len(output) < MOST_LAST_WORDS and (piece := self._channel.err.read(_PIECE, end)):
                 output += piece
         words = bytes([*bytes(output).split(f"{self._marker}\n".encode()), b""][1])
-        # Its output may end before its code arrives.
-        self._channel.status_event.wait(max(0.0, end - time.monotonic()))
-        code = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
-        return DeployError(f"`{self._shown}` ended with code {code}: {last_line(words)}")
+        code = self._channel.code(max(0.01, end - time.monotonic()))
+        if code is None and not self._master.is_open:
+            return fault("lost", self._where, f" while `{self._shown}` ran ({self._master.why_gone()})")
+        return DeployError(f"`{self._shown}` ended with code {-1 if code is None else code}: {last_line(words)}")

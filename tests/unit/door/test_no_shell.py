@@ -2,17 +2,17 @@
 
 import pytest
 
+from deploy.door import framing
+from deploy.door.faults import SshFault, Where
 from deploy.hosts import host_findings
 from deploy.preflight.findings import FAULT, UNKNOWN
-from deploy.ssh import command
-from deploy.ssh.faults import SshFault, Where
 
 WHERE = Where("b", "10.0.0.2", 22, "u", "b")
 
 
 def of_output(code, output):
     with pytest.raises(SshFault) as raised:
-        command._no_shell(WHERE, code, output.encode())
+        raise framing.no_shell(WHERE, code, output.encode())
     return host_findings.engine("b", raised.value)
 
 

@@ -1,0 +1,92 @@
+"""`fab login`: let the user's own `ssh` log in to each host, and hold the connection open for the other commands.
+
+ssh asks whatever the host asks: a code, a touch of a token, a password. It is told to be strict about host keys.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ..config.inventory import Host
+from ..core.errors import DeployError
+from ..core.results import Results
+from . import master
+from .faults import typed_ssh
+from .master import Opener, join, login_socket
+from .settings import LONGEST_SOCKET, Client, Route
+
+# So long after the last command, a connection closes.
+STAYS = "12h"
+_NO_KEYS = {"BatchMode": "yes", "PreferredAuthentications": "none", "PubkeyAuthentication": "no"}
+
+
+def login(hosts: Iterable[Host], tell: Callable[[str], None]) -> Results[str]:
+    """Open a connection to each host, one after the other; what became of each. ssh asks in this terminal.
+
+    tell: gets a line before each login. Raises UsageError for invalid settings.
+    """
+    results: dict[str, str | DeployError] = {}
+    client = Client(asks=True)
+    opener = Opener(client)
+    try:
+        for name, route in client.routes(hosts := list(hosts)).items():
+            host = next(host for host in hosts if host.name == name)
+            try:
+                results[name] = _log_in(client, opener, host, route, tell)
+            except DeployError as failed:
+                results[name] = failed
+    finally:
+        opener.close()
+        client.close()
+    return Results(results)
+
+
+def logout(hosts: Iterable[Host]) -> dict[str, str]:
+    """Close the connections of `login`; what became of each."""
+    ended, client = {}, Client()
+    try:
+        for name, route in client.routes(hosts).items():
+            held = join(login_socket(route))
+            if held:
+                held.end()
+            ended[name] = "closed" if held else "no connection was open"
+    finally:
+        client.close()
+    return ended
+
+
+def _log_in(client: Client, opener: Opener, host: Host, route: Route, tell: Callable[[str], None]) -> str:
+    own, users = login_socket(route), client.users_socket(route.place)
+    for path, words in ((own, "is open already"), (users, f"your own connection serves: {users}")):
+        if path and (held := join(path)):
+            held.close()
+            return words
+    if len(own) > LONGEST_SOCKET:
+        raise DeployError(f"{host.name}: {own} is too long a path for a socket", "set ControlPath for this host")
+    Path(own).parent.mkdir(mode=0o700, exist_ok=True)
+    Path(own).unlink(missing_ok=True)  # of a connection that is gone
+    before = join(login_socket(route.before)) if route.before else None
+    # Nothing is asked of a person before the server has shown that it is the one that is known. A jump host to which
+    # nobody has logged in yet asks too, so then ssh alone sees to it.
+    refused = opener.knock(host, route, _NO_KEYS) if before or not route.before else None
+    if refused:
+        raise refused
+    tell(f"{host.name}: ssh logs in")
+    line = client.line(route.place, *master.way_in(client, route, before), *_stays(own))
+    code = subprocess.run([*line, "true"], check=False).returncode
+    held = join(own)
+    if code or not held:
+        raise DeployError(
+            f"{host.name}: ssh did not log in (code {code}); its own words are above",
+            f"`{typed_ssh()} {host.name}` shows more",
+        )
+    for used in (held, *([before] if before else [])):
+        used.close()
+    return f"is open, until {STAYS} after the last command"
+
+
+def _stays(path: str) -> list[str]:
+    """The options that leave a connection to a master in the background."""
+    return ["-T", "-M", "-S", path, "-o", f"ControlPersist={STAYS}"]

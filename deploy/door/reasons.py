@@ -1,0 +1,146 @@
+"""Which fault it is that kept `ssh` from logging in: its words (`ssh -v`, LC_ALL=C) have a kind. Pure, but for keys.
+
+Each pattern stands in the sources of OpenSSH 8.2 to 10.0. `Connection refused` and its like are the C library's.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from ..core.errors import UsageError
+from ..core.printable import one_line
+from ..core.text import in_seconds
+from .faults import Kind, SshFault, Where, fault
+from .settings import Route, meant, path, run_limited
+
+# Before a login begins, the first row that fits counts. A host's own words come later.
+_KINDS: tuple[tuple[Kind, str], ...] = (
+    ("changed-key", r"REMOTE HOST IDENTIFICATION HAS CHANGED"),
+    ("revoked-key", r"REVOKED HOST KEY|marked as revoked|revoked by file"),
+    ("weak-key", r"Invalid key length"),
+    ("unknown-key", r"No \S+ host key is known for|Host key verification failed"),
+    ("resolve", r"Could not resolve hostname"),
+    ("refused", r"Connection refused"),
+    ("unreachable", r"No route to host|Network is unreachable|Cannot assign requested address"),
+    ("silent", r"[Tt]imed out during banner exchange"),
+    ("timeout", r"[Cc]onnection (?:to \S+ port \d+ )?timed out"),
+    ("protocol", r"no matching [\w ]+ found"),
+    ("dropped", r"kex_exchange_identification: (?:Connection closed|read:|write:)"),
+    ("dropped", r"Connection (?:closed|reset) by|Broken pipe"),
+)
+_LOGIN_BEGINS = "debug1: SSH2_MSG_SERVICE_ACCEPT received"
+_MOST_DETAIL = 300
+# What a jump host says of the connection that it should make.
+_OPEN_FAILED = re.compile(r"open failed: ([^\r\n]{0,200})")
+_OFFERED = re.compile(r"^debug1: Offering public key: (.+?) (?:[\w-]+) (SHA256:\S+)", re.MULTILINE)
+_UNUSABLE = re.compile(r'^Load key "(.+?)": (.+?)\r?$', re.MULTILINE)
+_METHODS = re.compile(r"Permission denied \(([\w,@.-]{1,200})\)")
+_SHOWN_KEY = re.compile(r"debug1: Server host key: (\S+) (SHA256:\S+)")
+_CALLED = re.compile(r"debug1: Connecting to \S+ \[(\S+)\] port \d+")
+_KNOWN_KEY = re.compile(r"Offending (\S+) key in ([^\r\n]+?:\d+)")
+
+
+def kind_of(words: str) -> Kind:
+    """The kind of what ssh said."""
+    _, begins, login = words.partition(_LOGIN_BEGINS)
+    if begins:
+        return _kind_of_login(login)
+    plain = "\n".join(_plain(words))
+    return next((kind for kind, pattern in _KINDS if re.search(pattern, plain)), "protocol")
+
+
+def _kind_of_login(words: str) -> Kind:
+    """The server was the right one. It may greet with any words: ssh's own come last."""
+    methods = _METHODS.findall(words)
+    if "Too many authentication failures" in words:
+        return "key-rejected"
+    if methods:
+        key = "publickey" in methods[-1].split(",")
+        return "second-factor" if "partial success" in words else "key-rejected" if key else "password-only"
+    if re.search(r"Connection (?:closed|reset) by", words):
+        return "key-rejected" if "Offering public key:" in words else "dropped"
+    return "protocol"
+
+
+def _plain(words: str) -> list[str]:
+    """What ssh says without being asked for more."""
+    return [line for line in words.splitlines() if line.strip() and not line.startswith(("debug", "OpenSSH_"))]
+
+
+def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str = "") -> SshFault:
+    """The fault of a login that failed. `words`: ssh's; `jump_words`: those of the jump host's ssh, if any."""
+    if "tdio forwarding" in words and jump_words:
+        if forbids(jump_words):
+            return fault("forbidden", where, "administratively prohibited")
+        return fault("refused", where, ", says the jump host before it")
+    kind = kind_of(words)
+    if kind in ("timeout", "silent"):
+        return fault(kind, where, in_seconds(route.timeout_s).removesuffix(" s"))
+    if kind == "dropped":
+        return fault(kind, where, str(tries))
+    if kind == "resolve":
+        near = meant(where.host)
+        return fault(kind, where, f"; did you mean {near}?" if near else "")
+    return fault(kind, where, _detail(kind, words, route))
+
+
+def called_at(words: str) -> str:
+    """The address that ssh has called, of the last one it tried; empty where another host or program calls."""
+    addresses: list[str] = _CALLED.findall(words)
+    return addresses[-1] if addresses else ""
+
+
+def forbids(words: str) -> bool:
+    """Whether the last connection that a host should make for us is one that its server forbids."""
+    return "prohibited" in (_OPEN_FAILED.findall(words) or [""])[-1]
+
+
+def _detail(kind: Kind, words: str, route: Route) -> str:
+    key = _SHOWN_KEY.search(words)
+    shown = f"{key[2]} ({key[1]})" if key else "a key"
+    if kind == "changed-key":
+        known = _KNOWN_KEY.search(words)
+        return f"it shows {shown}, known is {f'another at {known[2]}' if known else 'another'}"
+    if kind in ("unknown-key", "revoked-key", "weak-key"):
+        return shown
+    if kind == "key-rejected":
+        return _keys(words, route)
+    if kind in ("second-factor", "password-only"):
+        return str(_METHODS.findall(words)[-1]).replace(",", " or ")
+    lines = _plain(words)
+    return one_line(lines[-1].strip())[:_MOST_DETAIL] if lines else "ssh said nothing"
+
+
+def _keys(words: str, route: Route) -> str:
+    """Which keys were offered, and why others were not."""
+    files = [path(file) for file in route.answer.get("identityfile", ()) if file != "none"]
+    locked = [str(file) for file in files if file.is_file() and _is_locked(file)]
+    offered = [f"{file} ({print_})" for file, print_ in _OFFERED.findall(words) if file not in locked]
+    parts = [f"offered {', '.join(offered)}" if offered else "there is none to offer"]
+    if "Too many authentication failures" in words or "Permission denied" not in words:
+        many = " (MaxAuthTries): name the one key with IdentityFile and IdentitiesOnly yes"
+        parts[0] += f"; then it hung up{many if 'Too many' in words else ''}"
+    unusable = dict(_UNUSABLE.findall(words))
+    parts += [f"{file} needs its passphrase: `ssh-add {file}`" for file in locked]
+    parts += [_unusable(file, why) for file, why in unusable.items() if file not in locked]
+    parts += [f"{file} does not exist" for file in files if not _is_usual(file) and not file.exists()]
+    return "; ".join(parts)
+
+
+def _unusable(file: str, why: str) -> str:
+    return f"{file} can be read by others: `chmod 600 {file}`" if "permissions" in why else f"{file}: {why}"
+
+
+def _is_usual(file: Path) -> bool:
+    """Whether ssh tries this file where nobody has named one."""
+    return file.parent.name == ".ssh" and file.name.startswith("id_")
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether a private key needs a passphrase, which ssh does not ask for here and says nothing of."""
+    with suppress(UsageError):  # no ssh-keygen here
+        code, _, err = run_limited(["ssh-keygen", "-y", "-P", "", "-f", str(file)])
+        return code != 0 and "passphrase" in err
+    return False

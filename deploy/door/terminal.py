@@ -1,0 +1,117 @@
+"""A command on a host in this process's terminal: what is typed goes there, what it writes comes here.
+
+The command's input is a row of frames (trainer/node/within.py), so that a change of this window's size can go along. It
+learns from the end of its input that this side has stopped listening.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import shutil
+import signal
+import struct
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from . import command, framing, mux
+from .faults import Where, fault
+from .master import Master
+
+_PIECE = 1 << 16
+_MOST_BEFORE, _LAST_WORD_S = 1 << 20, 5.0
+_END_OF_INPUT = b"\x04"  # as a terminal says it: Ctrl-D
+
+
+def converse(master: Master, where: Where, argv: Sequence[str]) -> int:
+    """Run `argv` with this terminal until it ends; returns its exit code. Raises SshFault: the connection is lost."""
+    marker = f"muster-{secrets.token_hex(8)}"
+    channel = command.begin(master, where, framing.wrapped(marker, argv, end=False))
+    try:
+        with _raw(), _resizing() as resized, suppress(BrokenPipeError):
+            _pump(channel, f"{marker}\n".encode(), resized)
+        # Its output may end before its code arrives.
+        code = channel.code(_LAST_WORD_S)
+    finally:
+        channel.close()
+    if code is None:
+        raise fault("lost", where, f" while the terminal was open ({master.why_gone()})")
+    return code
+
+
+def _pump(channel: mux.Channel, marker: bytes, resized: int) -> None:
+    """Until the command has ended. What the host writes before the marker is its login's, not the command's."""
+    before: bytes | None = b""
+    sources: list[Any] = [channel.out, channel.err, resized, 0]
+    channel.input.write_all(_size())
+    while channel.out in sources:
+        ready = select.select(sources, [], [])[0]
+        if resized in ready:
+            os.read(resized, _PIECE)
+            channel.input.write_all(_size())
+        if 0 in ready:
+            typed = os.read(0, _PIECE)
+            if not typed:
+                sources.remove(0)
+            typed = typed or _END_OF_INPUT
+            channel.input.write_all(b"d" + struct.pack(">I", len(typed)) + typed)
+        if channel.err in ready and (shown := channel.err.take(_PIECE)) is not None:
+            if not shown:
+                sources.remove(channel.err)
+            elif marker not in shown:
+                _write(2, shown.replace(b"\n", b"\r\n"))
+        if channel.out in ready and (shown := channel.out.take(_PIECE)) is not None:
+            if not shown:
+                sources.remove(channel.out)
+            if before is not None:
+                before += shown
+                shown = before.partition(marker)[2]
+                before = None if marker in before else before[-_MOST_BEFORE:]
+            _write(1, shown)
+
+
+def _size() -> bytes:
+    columns, lines = shutil.get_terminal_size()
+    return b"r" + struct.pack(">HH", lines, columns)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+@contextmanager
+def _raw() -> Iterator[None]:
+    """Every key goes to the command, Ctrl-C too. Where our input is no terminal, nothing is changed."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(0)
+    tty.setraw(0)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _resizing() -> Iterator[int]:
+    """A descriptor to read from whenever the window has another size."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def changed(*_: Any) -> None:
+        os.write(writing, b"r")
+
+    before = signal.signal(signal.SIGWINCH, changed)
+    try:
+        yield reading
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+        os.close(reading)
+        os.close(writing)

@@ -1,0 +1,205 @@
+"""`fab trust`: show a host's keys and add them to known_hosts after a yes. Never replaces or removes a key.
+
+`ssh` fetches the keys, over the jump hosts that lead there, and `ssh-keygen` says which of them are known.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from ..config.inventory import Host
+from ..core.errors import DeployError
+from ..core.results import Results
+from .faults import SshFault, fault
+from .master import Opener
+from .settings import Client, Route, path, run_limited
+
+T = TypeVar("T")
+
+# A server shows one key a connection: we ask once for each type.
+_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512,rsa-sha2-256")
+_HEADER = re.compile(r"# Host .+ found: line (\d+) ?(CA|REVOKED)?")
+
+
+class HostKey(NamedTuple):
+    """A server's key: `name` as known_hosts calls the server, `type` and `text` as known_hosts writes them.
+
+    `shown`: the line that `ssh-keygen -lf` prints for it: `256 SHA256:... [a]:2222 (ED25519)`.
+    """
+
+    name: str
+    type: str
+    text: str
+    shown: str
+
+    @property
+    def print(self) -> str:
+        """`SHA256:...`"""
+        return self.shown.split()[1]
+
+
+class Known(NamedTuple):
+    """A line of known_hosts about a server: its key, `file:line`, and what marks it."""
+
+    type: str
+    text: str
+    place: str
+    mark: str
+
+
+def scan_keys(host: Host) -> list[HostKey]:
+    """The keys that a host offers, without a login there; its jump hosts must be known. Raises SshFault."""
+    return _with_client([host], lambda client, opener, routes: _scan(client, opener, host, routes[host.name]))
+
+
+def add_keys(host: Host, keys: Iterable[HostKey]) -> Path:
+    """Add keys to the user's first known_hosts file; returns the file. Keys that it has already are not added.
+
+    One write appends all lines, so a reader sees whole lines. HashKnownHosts is honoured.
+    Raises DeployError if the file cannot be written.
+    """
+    return _with_client([host], lambda client, opener, routes: _add(routes[host.name], keys))
+
+
+def trust(hosts: Sequence[Host], ask: Callable[[str], bool], say: Callable[[str], None]) -> Results[str]:
+    """Show each unknown host's keys and ask; after a yes, add them. A changed key is refused without a question.
+
+    ask: gets a question, returns whether the answer was yes. Returns for each host what was done, in words.
+    """
+
+    def work(client: Client, opener: Opener, routes: dict[str, Route]) -> dict[str, str | DeployError]:
+        outcomes: dict[str, str | DeployError] = {}
+        for host in hosts:
+            try:
+                keys = _scan(client, opener, host, routes[host.name])
+                outcomes[host.name] = _trust_one(host, routes[host.name], keys, ask, say)
+            except DeployError as failed:
+                outcomes[host.name] = failed
+        return outcomes
+
+    return Results(_with_client(hosts, work))
+
+
+def _with_client(hosts: Sequence[Host], work: Callable[[Client, Opener, dict[str, Route]], T]) -> T:
+    client = Client()
+    opener = Opener(client)
+    try:
+        return work(client, opener, client.routes(hosts))
+    finally:
+        opener.close()
+        client.close()
+
+
+def _trust_one(
+    host: Host, route: Route, keys: list[HostKey], ask: Callable[[str], bool], say: Callable[[str], None]
+) -> str:
+    known = _known(route, keys[0].name)
+    where = route.where(host)
+    offered = {key.text for key in keys}
+    if any(entry.mark == "REVOKED" and entry.text in offered for entry in known):
+        raise fault("revoked-key", where, ", ".join(key.shown for key in keys))
+    good = [entry for entry in known if not entry.mark]
+    # Another key of a known type is a change. So is a host that offers only keys of new types.
+    others = [entry for entry in good if entry.text not in offered and entry.type in {key.type for key in keys}]
+    if good and (others or not any(entry.text in offered for entry in good)):
+        shown = ", ".join(f"{key.print} ({key.type})" for key in keys)
+        places = ", ".join(entry.place for entry in others or good)
+        raise fault("changed-key", where, f"it shows {shown}, known is another at {places}")
+    if offered <= {entry.text for entry in good}:
+        return "known already"
+    for key in keys:
+        say(key.shown)
+    on_console = "On its console: ssh-keygen -lf /etc/ssh/ssh_host_*.pub"
+    if not ask(f"{host.name}: are these the keys of {route.address}? {on_console}"):
+        return "not trusted"
+    return f"trusted: {len(keys)} keys in {_add(route, keys)}"
+
+
+def _scan(client: Client, opener: Opener, host: Host, route: Route) -> list[HostKey]:
+    """Ask for each type of key. ssh writes it down, and logs in as nobody: an unknown server learns no name, no key."""
+    keys, faults = dict[str, HostKey](), list[SshFault]()
+    # `-l` goes before a user of the settings.
+    stranger = replace(route, place=route.place._replace(user="muster"))
+    for number, types in enumerate(_TYPES):
+        file = client.folder / f"keys-{number}"
+        options = {
+            **{"HostKeyAlgorithms": types, "StrictHostKeyChecking": "accept-new", "UserKnownHostsFile": str(file)},
+            **{"GlobalKnownHostsFile": "none", "HashKnownHosts": "no", "CheckHostIP": "no"},
+            **{"PreferredAuthentications": "none", "PubkeyAuthentication": "no"},
+            **({"KnownHostsCommand": "none"} if route.value("knownhostscommand") else {}),
+        }
+        if failed := opener.knock(host, stranger, options):
+            faults.append(failed)
+            if failed.kind != "protocol":  # it may have no key of this type
+                break
+        for line in file.read_text().splitlines() if file.exists() else ():
+            name, kind, text = line.split()[:3]
+            keys.setdefault(text, HostKey(name, kind, text, run_limited(["ssh-keygen", "-lf", str(file)])[1].strip()))
+    if not keys:
+        raise faults[0] if faults else fault("protocol", route.where(host), "it shows no key")
+    return list(keys.values())
+
+
+def _known(route: Route, name: str) -> list[Known]:
+    """The lines of the known_hosts files about a server."""
+    files = [*_files(route, "userknownhostsfile"), *_files(route, "globalknownhostsfile")]
+    return [line for file in files for line in _known_in(file, name)]
+
+
+def _known_in(file: Path, name: str) -> list[Known]:
+    """The lines of one file about a server, with their places."""
+    _, out, _ = run_limited(["ssh-keygen", "-F", name, "-f", str(file)])
+    lines, header = list[Known](), None
+    for line in out.splitlines():
+        if match := _HEADER.match(line):
+            header = match
+        elif header:
+            words = line.split()
+            kind, text = words[1:3] if not words[0].startswith("@") else words[2:4]
+            lines.append(Known(kind, text, f"{file}:{header[1]}", header[2] or ""))
+    return lines
+
+
+def _files(route: Route, keyword: str) -> list[Path]:
+    """The files of a line. `ssh -G` prints it without quotes, so a path with a blank looks like two."""
+    words = [word for word in " ".join(route.answer.get(keyword, ())).split() if word.lower() != "none"]
+    whole = path(" ".join(words))
+    return [whole] if len(words) > 1 and whole.exists() else [path(word) for word in words]
+
+
+def _add(route: Route, keys: Iterable[HostKey]) -> Path:
+    files = _files(route, "userknownhostsfile")
+    if not files:
+        raise DeployError(
+            f"{route.place.name}: its SSH settings name no file for known hosts", "set UserKnownHostsFile for it"
+        )
+    file, hashed = files[0], route.value("hashknownhosts") == "yes"
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r+b", buffering=0) as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            text = opened.read()
+            new = [key for key in keys if key.text not in {known.text for known in _known_in(file, key.name)}]
+            lines = [f"{_hashed(key.name) if hashed else key.name} {key.type} {key.text}\n" for key in new]
+            if lines:
+                opened.write(b"\n" * (bool(text) and not text.endswith(b"\n")) + "".join(lines).encode())
+    except OSError as failed:
+        raise DeployError(f"{file}: cannot be written: {failed.strerror}", "check its owner with `ls -l`") from failed
+    return file
+
+
+def _hashed(name: str) -> str:
+    """A server's name as HashKnownHosts writes it (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT)."""
+    salt = os.urandom(20)
+    digest = hmac.new(salt, name.encode(), hashlib.sha1).digest()
+    return "|".join(["", "1", base64.b64encode(salt).decode(), base64.b64encode(digest).decode()])
