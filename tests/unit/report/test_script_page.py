@@ -141,7 +141,7 @@ def test_the_largest_files_are_named_and_what_was_sent_is_not(tmp_path):
 @pytest.mark.parametrize(
     ("more", "commands"),
     [
-        ({}, ["Do it again fab up --backend processes --workers 1 --script 'train.py --lr 3e-4'"]),
+        ({}, ["Do it again fab up --workers 1 --backend processes --script 'train.py --lr 3e-4'"]),
         ({"again": "--folder x"}, ["--script 'train.py --lr 3e-4' --folder x"]),
         ({"hosts": ["a", "b"]}, ["Do it again fab deploy --hosts a,b --script 'train.py --lr 3e-4'"]),
         ({"hosts": ["a"], "arguments": ["--per-node", "bash", "x.sh"]}, ["fab deploy --hosts a --each 'bash x.sh'"]),
