@@ -1,7 +1,7 @@
-"""docs/tests.md: which folder of tests executes how much of which module.
+"""Print which folder of tests executes how much of which module.
 
-    python -m tests.coverage_map unit ssh ...     runs these folders under coverage, then writes the page
-    python -m tests.coverage_map                  writes the page of what was measured before
+    python -m tests.coverage_map unit ssh ...     runs these folders under coverage, then prints
+    python -m tests.coverage_map                  prints what was measured before
 
 coverage lies in `.venv-coverage`, which sees the packages of this environment, and so do its measurements.
 """
@@ -17,7 +17,7 @@ import venv
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
-VENV, PAGE = HOME / ".venv-coverage", HOME / "docs/tests.md"
+VENV = HOME / ".venv-coverage"
 PYTHON, MEASURED, SETTINGS = VENV / "bin/python", VENV / "measured", VENV / "coveragerc"
 COVERAGE = "coverage==7.10.7"
 FOLDERS = ("unit", "hostile", "ssh", "lab", "dist", "image", "install", "cluster")
@@ -127,7 +127,7 @@ def main() -> None:
     prepare()
     for folder in sys.argv[1:]:
         measure(folder)
-    PAGE.write_text(page(shares()))
+    print(page(shares()), end="")
 
 
 if __name__ == "__main__":
