@@ -12,8 +12,9 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 _COMMENT = re.compile(r"(^|\s)#.*$")
 # What ends a line for one reader and for another one does not, and what a terminal would act on.
 _ODD = re.compile(r"[^\t\n\r\x20-\x7e\u00a0-\u2027\u202f-\U0010ffff]")
-# Of one file, and letters of one line: a lock has 5,000 lines, and 500 hashes of a package are 40 kB.
-_MOST_LINES, _LONGEST = 20_000, 100_000
+# Of one file, without and with empty ones and comments, and letters of one line: a lock has 5,000 lines, and 500 hashes
+# of a package are 40 kB.
+_MOST_LINES, _MOST_WITH_EMPTY, _LONGEST = 20_000, 200_000, 100_000
 _VARIABLE = re.compile(r"\$\{[^}]*\}?")
 
 
@@ -23,6 +24,10 @@ def plain(content: bytes, path: str) -> bytes:
     Raises UsageError for what is no text, for very much of it, and for a variable: uv would put in those of the shell.
     """
     text = _decoded(content, path).replace("\r\n", "\n").replace("\r", "\n")
+    if text.count("\n") > _MOST_WITH_EMPTY:
+        raise UsageError(
+            f"{path}:{_MOST_WITH_EMPTY + 1}: more than {_MOST_WITH_EMPTY:,} lines", "put less into the file"
+        )
     written = list[str]()
     begun, waiting, count = "", 0, 0
     for number, line in enumerate(text.split("\n"), 1):

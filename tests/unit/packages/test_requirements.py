@@ -182,8 +182,8 @@ def test_files_that_name_each_other_often_are_read_once(tmp_path):
     assert {path for path, _ in requirements.read(tmp_path, "requirements.txt", sent).files} == sent
 
 
-@pytest.mark.parametrize("text", ["tqdm\n" * 20_001, "a @ file:" + "%2e" * 40_000])
+@pytest.mark.parametrize("text", ["tqdm\n" * 20_001, "\n" * 200_001, "a @ file:" + "%2e" * 40_000])
 def test_a_file_of_very_many_lines_or_a_very_long_one_is_refused_by_its_line(tmp_path, text):
     (tmp_path / "requirements.txt").write_text(text)
-    with pytest.raises(UsageError, match=r"^requirements\.txt:(20001|1): more than"):
+    with pytest.raises(UsageError, match=r"^requirements\.txt:(20001|200001|1): more than"):
         requirements.read(tmp_path, "requirements.txt", {"requirements.txt"})
