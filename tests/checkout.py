@@ -30,6 +30,7 @@ class Checkout:
 
     def __init__(self, home):
         self.home, self.runs = home, home / "runs"
+        home.mkdir(exist_ok=True)
         for name in _CODE:
             if (HOME / name).is_dir():
                 shutil.copytree(HOME / name, home / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))

@@ -95,8 +95,7 @@ def up(options: Options, console: Console) -> int:
         port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
         running = options.run or environment.script_name(choice.arguments)
         uuids = _hold_gpus(asked.gpus, running, held, console) if gpus and backend_class.meets_on_machine else ()
-        taken = client.run_ids() if facts.answers else frozenset()
-        run_dir = choice.run_dir or _new_folder(options.run, choice, taken)
+        run_dir = choice.run_dir or _new_folder(options.run, choice, facts, choice_of_backend.name)
         _take(run_dir, held, facts)
         own = None
         if folder:
@@ -273,10 +272,13 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     return resumable.choose(folders.RUNS, resume, wanted, command.bare)
 
 
-def _new_folder(name: str, choice: record.Choice, taken: Collection[str]) -> Path:
+def _new_folder(name: str, choice: record.Choice, facts: EngineFacts, backend: str) -> Path:
     if not name:
+        taken = client.run_ids() if facts.answers else frozenset()
+        # Somebody may start a run of this name in another folder right now, and containers have their run's name.
+        mark = token_hex(2) if backend == "docker" else ""
         words = ("--recipe", environment.script_name(choice.arguments)) if choice.script else choice.arguments
-        return record.make_folder(folders.RUNS, words, time.time(), taken)
+        return record.make_folder(folders.RUNS, words, time.time(), taken, mark)
     folder = record.path_of(RunId(name))
     record.make_runs(folder.parent)
     folder.mkdir(record.OWNERS)

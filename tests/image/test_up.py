@@ -68,6 +68,20 @@ def test_containers_train_to_the_end_with_rank_0_on_the_master(checkout):
     assert nothing_left(folder.name)
 
 
+def test_runs_that_two_people_start_in_one_minute_have_containers_of_their_own(checkout, tmp_path):
+    other = Checkout(tmp_path / "other")
+    started = []
+    for name, each in (("first", checkout), ("second", other)):
+        (each.home / "project").mkdir()
+        (each.home / "project/train.py").write_text(f"print('this is {name}')\n")
+        started.append(each.start("--workers=0", "--folder=project", "--script=train.py", backend="docker"))
+    for name, process in zip(("first", "second"), started, strict=True):
+        out, err = process.communicate(timeout=150)
+        assert process.returncode == 0, err
+        assert f"this is {name}" in out
+    assert all(nothing_left(folder.name) for folder in (*checkout.folders(), *other.folders()))
+
+
 def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_goes_on_with_more_nodes(checkout):
     run = checkout.start("--workers=1", f"--args={LONG}", backend="docker")
     folder = checkout.training(step=40)
