@@ -71,7 +71,7 @@ class Machine:
 
 
 class Stream:
-    """A command of this machine, with the methods of ssh/stream.py."""
+    """A command of this machine, with the methods of door/stream.py."""
 
     def __init__(self, argv: Any) -> None:
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

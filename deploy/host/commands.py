@@ -30,7 +30,7 @@ WAITS, HAS_SECRETS = "waits for its secrets", "has its secrets"
 WAITS_FOR_HOSTS = "muster waits: "
 _TAKEN_WITHIN_S = 90
 VARIABLES_FIRST, VARIABLES_ASIDE = "/dev/stdin", "/dev/fd/3"
-# The most bytes of a document or of one piece of a growing file: no line may exceed ssh/command.py's LONGEST_LINE.
+# The most bytes of a document or of one piece of a growing file: no line may exceed LONGEST_LINE of door/framing.py.
 PIECE = 256 << 10
 # The most bytes of sent.json.
 _MANIFEST = 8 << 20

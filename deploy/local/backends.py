@@ -37,6 +37,7 @@ from ..run.environment import (
     RUNS_IN_CONTAINER,
     SECRET_FILES,
     SECRETS,
+    SEPARATE,
     STYLE,
     Packages,
     RunSpec,
@@ -54,6 +55,8 @@ from . import machine, packages, plan, processes, script
 STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
+# What a script's nodes get on each backend, and docker-compose.yml has to name.
+_HANDED_ON = (LAUNCHER_RANKS, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
 # docker-compose.yml uses this run id if none is given.
 PLAIN_COMPOSE = "compose"
 
@@ -264,12 +267,8 @@ class ComposeBackend(LocalBackend):
             "MUSTER_ARGS": shlex.join(arguments),
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],
             "MUSTER_RANKS": shared["PET_NPROC_PER_NODE"],
-            LAUNCHER_RANKS: shared.get(LAUNCHER_RANKS, ""),
+            **{name: shared.get(name, "") for name in _HANDED_ON},
             "MUSTER_SENT": own.sent,
-            MAX_HOURS: shared.get(MAX_HOURS, ""),
-            "MUSTER_OBSERVE": shared.get(OBSERVE, ""),
-            STYLE: shared.get(STYLE, ""),
-            BARE_RANK: shared.get(BARE_RANK, ""),
             SECRETS: ",".join(own.secrets),
             SECRET_FILES: ",".join(own.secret_files),
             "MUSTER_MOUNT": str(self._spec.run_dir),

@@ -57,7 +57,7 @@ _BUILT = record(
 class PackageRequest:
     """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
 
-    `each` does one thing at all places at once: for hosts that is `ssh.session.on_all`. `source`: the folder that is
+    `each` does one thing at all places at once: for hosts that is `door.session.on_all`. `source`: the folder that is
     sent.
     """
 

@@ -91,7 +91,7 @@ class Runner(Protocol):
         check: bool = True,
         on_line: Callable[[str], None] | None = None,
     ) -> Any:
-        """Run a command to its end, as ssh.session.Session.run does."""
+        """Run a command to its end, as door.session.Session.run does."""
 
 
 class Done(NamedTuple):

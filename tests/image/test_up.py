@@ -82,6 +82,23 @@ def test_runs_that_two_people_start_in_one_minute_have_containers_of_their_own(c
     assert all(nothing_left(folder.name) for folder in (*checkout.folders(), *other.folders()))
 
 
+ALONE = """
+import torch
+optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1)
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("options", "code"), [(["--separate"], 0), ([], 1)])
+def test_nodes_in_containers_train_apart_where_that_is_asked_for(checkout, options, code):
+    (checkout.home / "project").mkdir()
+    (checkout.home / "project/train.py").write_text(ALONE)
+    wanted = ("--workers=1", "--folder=project", "--script=train.py", *options)
+    ended, _, err = checkout.up(*wanted, backend="docker")
+    assert ended == code, err
+    assert ("trained alone" in err) == bool(code)
+
+
 def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_goes_on_with_more_nodes(checkout):
     run = checkout.start("--workers=1", f"--args={LONG}", backend="docker")
     folder = checkout.training(step=40)
