@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..core.program import FAB
-from ..run.story import Happening
+from ..run.state.story import Happening
 from . import collectives
 from . import store as explain_store
 from .blame import bad_end, by_script, raised_in, sign_by_words

@@ -13,8 +13,8 @@ from typing import Any
 from ..core.program import FAB
 from ..core.text import several
 from ..run.causes import Cause
-from ..run.inquest import cause_of_words
-from ..run.story import Happening
+from ..run.inquest.findings import cause_of_words
+from ..run.state.story import Happening
 from .cause import Explanation, explain
 from .kinds import kind_of
 from .patterns import compiled
