@@ -31,6 +31,7 @@ class Verdict:
     """The end of a run; `rank` and `node` name the culprit, not the reporter.
 
     `since` is when the node's first rank died, in unix seconds of its clock; 0 if a rank gave the reason for its end.
+    `cause` is one of docs/contract.md, where the message is not the words of an exception.
     """
 
     verdict: str
@@ -41,6 +42,7 @@ class Verdict:
     message: str = ""
     hint: str = ""
     since: float = 0.0
+    cause: str = ""
 
 
 def done(rank: int, node: str, step: int) -> Verdict:
@@ -68,10 +70,10 @@ def read_verdict(path: Path) -> Verdict | None:
     return None
 
 
-def failed(rank: int, node: str, step: int, fault: TrainError) -> Verdict:
+def failed(rank: int, node: str, step: int, fault: TrainError, cause: str = "") -> Verdict:
     """The verdict of a run that a fault ended; `refused` if the fault is in the user's input."""
     kind = "refused" if fault.code == REFUSED else "failed"
-    return Verdict(kind, fault.code, *(fault.culprit or (rank, node)), step, fault.message, fault.hint)
+    return Verdict(kind, fault.code, *(fault.culprit or (rank, node)), step, fault.message, fault.hint, cause=cause)
 
 
 class VerdictStore:

@@ -42,7 +42,8 @@ from . import ended, observe, plan, recorded, resume
 from . import nodes as host_nodes
 from .backend import HostsBackend, RunHandle
 
-_OF_A_RANK = re.compile(r"logs/rank-(\d+)\.log has")
+# A follower brings the nodes' logs here, and not the ranks'.
+_LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log has\b)?")
 
 
 def attach(options: Options, console: Console) -> int:
@@ -224,8 +225,6 @@ def _with_host_paths(result: Result, run: RunHandle) -> Result:
         resume.with_host_paths(text, run.run_dir.name, rank_host if run.least else first, rank_host)
         for text in (result.hint, result.message)
     )
-    ask = rf"{FAB} logs --hosts {','.join(run.nodes)} --run {run.run_dir.name} --rank \1 prints"
-    hint = _OF_A_RANK.sub(ask, hint)  # a follower brings the nodes' logs here, and not the ranks'
-    if hint.startswith("logs/"):
-        hint = f"{here}/{hint}"
+    logs = f"{FAB} logs --hosts {','.join(run.nodes)} --run {run.run_dir.name} --rank"
+    hint = _LOGS.sub(lambda at: f"{logs} {at['rank']} prints" if at["rank"] else f"{here}/logs/", hint)
     return replace(result, message=message, hint=hint)

@@ -94,7 +94,8 @@ def _tell_followers(run: RunId) -> None:
         run_dir = record.folder_of(folders.RUNS, run)
         if record.facts(run_dir) and not (run_dir / "outcome.json").exists():
             (run_dir / "outcome").mkdir(exist_ok=True)
-            record.write_json(run_dir / "outcome" / "asked.json", {"verdict": "stopped", "message": outcome.AT_ONCE})
+            asked = {"verdict": "stopped", "message": outcome.AT_ONCE, "at_once": True}
+            record.write_json(run_dir / "outcome" / "asked.json", asked)
 
 
 def _end(

@@ -184,8 +184,7 @@ class HostsWatch:
                 if self._closed.is_set():
                     return
                 # Our command is long and tells nothing: we show only the host and the fault.
-                what = fault.message.partition(" while ")[0]
-                self._say(f"{what}: the run continues; reconnecting")
+                self._say(f"{fault.brief}: the run continues; reconnecting")
                 self._reopen(host)
             self._closed.wait(AGAIN_S if not mirror.over else ENDED_AGAIN_S)
 

@@ -34,6 +34,11 @@ class Cause(StrEnum):
     ENDED = "ended-from-outside"
     NOT_KNOWN = "not-known"
 
+    @classmethod
+    def of_slug(cls, slug: object) -> Cause | None:
+        """The cause of this name; None for any other text, which a host may have written."""
+        return cls(slug) if isinstance(slug, str) and slug in set(cls) else None
+
     @property
     def words(self) -> str:
         """What happened to the culprit, or what it did."""

@@ -13,6 +13,7 @@ from typing import Any
 from ...core.errors import DONE
 from ...core.facts import ended_how
 from ..blame import End
+from ..causes import Cause
 from ..events import Event
 from ..inquest import hang
 from ..inquest.collectives import Call, calls
@@ -355,8 +356,8 @@ class Ranks:
 def end_of(event: Event, t: float) -> End:
     """How a rank ended at `t`, as an event `ended` has it."""
     how = event.get("how") or ended_how(event["code"])
-    victim, error = event.get("victim", False), event.get("error", "")
-    return End(event["rank"], event["node"], event["code"], t, how, victim, error)
+    victim, error, cause = event.get("victim", False), event.get("error", ""), Cause.of_slug(event.get("cause"))
+    return End(event["rank"], event["node"], event["code"], t, how, victim, error, cause, event.get("place", ""))
 
 
 def ended_well(ends: Mapping[int, End]) -> list[End]:

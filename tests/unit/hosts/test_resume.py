@@ -71,7 +71,9 @@ def test_the_hint_names_the_command_that_resumes_the_run(options, lost, command,
     run_dir = tmp_path / "r"
     run_dir.mkdir()
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **resume_fields(options)})
-    result = with_resume_hint(Result("stopped", hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost)
+    result = with_resume_hint(
+        Result("stopped", from_ranks=True, hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost
+    )
     assert command in result.hint
     assert ("its checkpoints are on a" in result.hint) == ("a" in lost)
     assert "`fab deploy --resume r`" not in result.hint
