@@ -6,6 +6,7 @@ decides within 30 s and names the node and rank.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
@@ -88,14 +89,19 @@ def all_ended(state: State) -> bool:
     return all(name in nodes.exited_at or name in away for name in state.names)
 
 
-def from_verdicts(verdicts: list[Event]) -> Result:
+def choose_verdict(verdicts: Sequence[Event]) -> Event:
     """The verdict that counts: the worst one; among equals that of a node that trained alone, that says something, or
     that failed first."""
 
     def order(each: Event) -> tuple[float, bool, bool, float]:
         return _weight(each), not _is_alone(each), not each.get("message"), each.get("since") or each.get("t", 0)
 
-    first = min(verdicts, key=order)
+    return min(verdicts, key=order)
+
+
+def from_verdicts(verdicts: Sequence[Event]) -> Result:
+    """The end of a run, as the verdict that counts says it."""
+    first = choose_verdict(verdicts)
     cause = _cause_in(first) or (cause_of_error(first.get("message", "")) if first["verdict"] == "failed" else "")
     same = {str(verdict.get("node")) for verdict in verdicts if verdict.get("verdict") == first["verdict"] == "failed"}
     return Result(
@@ -166,6 +172,12 @@ def concluded(result: Result, finding: Finding | None) -> Result:
         return replace(result, cause=finding.cause) if result.cause in ("", Cause.EXCEPTION) else result
     message = f"{finding.message}\nthen: {result.message}" if result.from_ranks else finding.message
     return replace(result, message=message, node=finding.node, rank=finding.rank, cause=finding.cause)
+
+
+def conclude(state: State, now: float) -> Result:
+    """How a run ended whose ranks gave a verdict, and why: for one that nobody follows any more."""
+    state.inquire(now)
+    return concluded(final(state), state.case.finding)
 
 
 def untold(state: State) -> list[str]:
@@ -327,19 +339,19 @@ def _beyond_repair(state: State, now: float) -> Result | None:
     gloo notices the end of a rank at once, NCCL after ten minutes. A trainer of Muster's starts again over a cut link.
     """
     if (cut := state.case.cut.finding) and now - state.case.cut.t >= state.wait_lost_s:
-        return _found(cut, "repair the link", state)
+        return _end_by(cut, "repair the link", state)
     finding, living = state.case.finding, state.living
     if finding and finding.cause == Cause.DISK_SILENT and now - state.case.found_at >= state.wait_lost_s:
         hint = f"on {finding.node}: findmnt; its container ends once that disk, or its server, answers"
-        return _found(finding, hint, state)
+        return _end_by(finding, hint, state)
     if finding is None or not state.script or not living.keys() <= state.ranks.still.keys():
         return None
     if finding.rank not in state.ranks.ends or now - state.case.found_at < ENDED_AFTER_S:
         return None
-    return _found(finding, f"logs/rank-{finding.rank}.log has its last words", state)
+    return _end_by(finding, f"logs/rank-{finding.rank}.log has its last words", state)
 
 
-def _found(finding: Finding, hint: str, state: State) -> Result:
+def _end_by(finding: Finding, hint: str, state: State) -> Result:
     """The end that a finding of the inquest is."""
     about = finding.message, hint, finding.node, finding.rank, state.step
     return Result("failed", *about, cause=finding.cause, by_inquest=True)
