@@ -190,10 +190,8 @@ def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str
     run_dir, names = run.run_dir, list(run.nodes.values())
     record.make_runs(run_dir.parent)
     run_dir.mkdir(record.OWNERS, exist_ok=True)
-    earlier = record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time())
-    more = {"hosts": list(hosts), "script": run.script, **resume_fields}
-    record.write_record(run_dir, {**record.facts(run_dir), **more})
-    return earlier
+    fields = {"hosts": list(hosts), "script": run.script, **resume_fields}
+    return record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time(), fields)
 
 
 def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, dict[str, Container], list[str]]:
