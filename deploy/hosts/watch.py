@@ -28,7 +28,6 @@ from ..run.progress import State
 from ..run.state.story import Happening
 from . import secrets as deploy_secrets
 from .container import container_name
-from .final_codes import FinalCodes
 from .mirror import Mirror
 from .signs import AFTER_S, BLAME_S, UNSEEN_S, Misses, Signs, engine_words, is_lost
 
@@ -213,3 +212,30 @@ def _trains_since(state: State, node: str, signs: Signs) -> int | None:
         return None
     view = state.ranks.views.get(rank)
     return rank if view and view.stepped > time.time() - signs.engine_s + AFTER_S else None
+
+
+class FinalCodes:
+    """Takes each node's state, look after look, and keeps the code with which it ended the run.
+
+    Its engine may start it again afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._restarts: dict[str, int] = {}
+
+    def before_the_end(self, node: NodeState) -> None:
+        """Take a state while no rank has given a verdict."""
+        self._restarts[node.node] = node.restarts
+
+    def at_the_end(self, node: NodeState) -> NodeState:
+        """The state once a rank has given a verdict: a node that has ended since then stays ended.
+
+        A node that runs has the code of its life before. That life ended with the run only if the engine has started
+        the node since the last look before the verdict.
+        """
+        ended = node.state != "running" or node.restarts > self._restarts.get(node.node, -1)
+        if node.code is not None and ended:
+            self._codes.setdefault(node.node, node.code)
+        code = self._codes.get(node.node)
+        return node if code is None else replace(node, state="exited", code=code)
