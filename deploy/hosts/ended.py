@@ -15,6 +15,7 @@ from ..host import commands
 from ..host import status as host_status
 from ..host.status import HostRun
 from ..report.console import Console
+from ..report.text import fault_text
 from ..run import events, folders, outcome, record
 from ..run.progress import State
 
@@ -63,7 +64,8 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
     # A host without a verdict was killed: the others' "done" is not the run's.
     if result is None or (result.verdict == "done" and spoke < {*end.hosts}):
         raise end
-    text = f"{end.run} ended ({result.verdict}), as its ranks say" + (f": {result.message}" if result.message else "")
+    words = f": {fault_text(result)}" if result.message else ""
+    text = f"{end.run} ended ({result.verdict}), as its ranks say{words}"
     console.line(text, {"kind": "ended", "run": end.run, "verdict": result.verdict, "message": result.message})
     console.hint(end.hint)
     return result.code

@@ -168,8 +168,9 @@ def concluded(result: Result, finding: Finding | None) -> Result:
         return result
     same = finding.rank is not None and finding.rank == result.rank
     if result.from_ranks and (same or finding.cause == Cause.NOT_KNOWN):
-        # Of one end, what the agent saw says more than what its exception's words leave open.
-        return replace(result, cause=finding.cause) if result.cause in ("", Cause.EXCEPTION) else result
+        # Of one end, what was seen says more than what its words leave open; that no words were seen does not.
+        is_open = result.cause in ("", Cause.EXCEPTION) and finding.cause != Cause.LEFT_EARLY
+        return replace(result, cause=finding.cause) if is_open else result
     message = f"{finding.message}\nthen: {result.message}" if result.from_ranks else finding.message
     return replace(result, message=message, node=finding.node, rank=finding.rank, cause=finding.cause)
 
