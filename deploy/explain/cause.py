@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..causes.table import DOCS, end_of
 from ..core.program import FAB
 from ..run.story import Happening
 from . import collectives
 from . import store as explain_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
-from .kinds import kind_of
 from .patterns import compiled
 from .read import read
 from .reading import Hit, Line, Reading, Root
@@ -26,7 +26,6 @@ from .signs_general import kind_by
 from .victims import is_victim, mute_ranks, same_rank
 from .words import BADLY, WRONG
 
-DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
 _NEAR = 120
 # Ranks on one host: torchrun gives each a GPU.
@@ -77,7 +76,7 @@ class Explanation:
 
     def json(self) -> dict[str, Any]:
         """For `--json`. group: the cause of the closed list that `cause` belongs to."""
-        return {**asdict(self), "group": kind_of(self.cause), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
+        return {**asdict(self), "group": end_of(self.cause), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
 
 
 def explain(texts: Mapping[str, str]) -> Explanation:

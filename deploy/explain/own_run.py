@@ -10,34 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..causes.ends import Cause
+from ..causes.table import end_of
 from ..core.program import FAB
 from ..core.text import several
-from ..run.causes import Cause
 from ..run.inquest import cause_of_words
 from ..run.story import Happening
 from .cause import Explanation, explain
-from .kinds import kind_of
 from .patterns import compiled
 
-# The entry of docs/troubleshooting.md for a cause of the closed list. An exception's words say which entry is its own.
-ENTRIES = {
-    Cause.KILLED: "killed",
-    Cause.HOST_MEMORY: "host-memory",
-    Cause.CONTAINER_MEMORY: "host-memory",
-    Cause.GPU_MEMORY: "gpu-memory",
-    Cause.LEFT_EARLY: "left-early",
-    Cause.STOPPED: "paused",
-    Cause.LOCKED_UP: "locked-up",
-    Cause.MISMATCH: "collectives-differ",
-    Cause.NODE_LOST: "node-lost",
-    Cause.CUT_OFF: "connection-cut",
-    Cause.DISK_FULL: "disk-full",
-    Cause.DISK_SILENT: "disk-silent",
-    Cause.ALONE: "trained-alone",
-    Cause.CLOCK: "clock-skew",
-    Cause.GPU_LOST: "gpu-lost",
-    Cause.ENDED: "stopped",
-}
 # Of these the logs may know more than the verdict: which exception it was, or what went wrong before it.
 _OPEN = ("", Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
 _SHOWN = 6
@@ -166,7 +147,7 @@ def _failed(shown: Explanation, run: OwnRun, end: _End) -> Explanation:
         return replace(shown, first=end.who or shown.first)
     head, _, _ = end.text.partition("\n")
     what = f"{head} ({by})"
-    base = Explanation(ENTRIES.get(Cause(end.cause), "") if end.cause in set(Cause) else "", what)
+    base = Explanation(Cause(end.cause).entry if end.cause in set(Cause) else "", what)
     if end.cause in _OPEN:
         by_words = _by_words(end)
         if by_words.cause:
@@ -209,7 +190,7 @@ def _after_restarts(run: OwnRun) -> str:
 def _against(shown: Explanation, explanation: Explanation, run: OwnRun) -> str:
     """How the logs alone contradict the run's verdict; empty where they do not."""
     well = explanation.ended_well and shown.cause == "loss-nan"  # that ends no run
-    if well or not shown.cause or kind_of(shown.cause) == kind_of(explanation.cause):
+    if well or not shown.cause or end_of(shown.cause) == end_of(explanation.cause):
         return ""
     line = shown.evidence[0] if shown.evidence else None
     where = f" ({line.node}:{line.number})" if line else ""

@@ -8,7 +8,7 @@ matching must stay fast.
 
 from __future__ import annotations
 
-from ..core import docker_faults
+from ..causes import docker_faults
 from .patterns import compiled
 from .signs_gpus import GPU
 from .signs_kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight, several
@@ -32,9 +32,9 @@ __all__ = [
     "Weight",
 ]
 
-# core/docker_faults.py has Docker's own texts: of each cause the words that have no other one.
+# causes/docker_faults.py has Docker's own texts: of each cause the words that have no other one.
 _DOCKER = tuple(
-    Sign(cause.name, cause.only or cause.words, cause.what, cause.command)
+    Sign(cause.name, cause.only or cause.words, cause.what, cause.row.plain_command)
     for cause in docker_faults.CAUSES
     if cause.in_logs
 )
@@ -44,9 +44,11 @@ _BINARY = Sign(
     _ARCHITECTURE.name,
     compiled(r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error"),
     _ARCHITECTURE.what,
-    _ARCHITECTURE.command,
+    _ARCHITECTURE.row.plain_command,
 )
-_SCRIPT_OR_BINARY = several(r"exec format error", _ARCHITECTURE.what, _ARCHITECTURE.command, _ARCHITECTURE.name)
+_SCRIPT_OR_BINARY = several(
+    r"exec format error", _ARCHITECTURE.what, _ARCHITECTURE.row.plain_command, _ARCHITECTURE.name
+)
 # Why something failed of which another line tells: torch puts NCCL's words behind `Last error:`.
 REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
 LAST_ERROR = compiled(r"Last error:\s*$")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core import docker_faults
+from ..causes import docker_faults
 from . import libraries
 from .signs_kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, several, sign
 
@@ -51,7 +51,7 @@ GPU = (
          "sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true"),
     sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|mount|ldcache|container) error|"
          r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file",
-         docker_faults.named("gpu-runtime").what, docker_faults.named("gpu-runtime").command, "gpu-driver"),
+         docker_faults.named("gpu-runtime").what, docker_faults.named("gpu-runtime").row.plain_command, "gpu-driver"),
     sign("gpu-hidden", r"nvidia-container-cli(?:\.real)?: device error: (\S{1,100}): unknown device",
          "the container asks for a GPU, or a part of one, that the host does not have: {0}", "nvidia-smi -L",
          "gpu-runtime"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
+from ..causes.docker_faults import DockerFault
+from ..causes.finding import FAULT, WARNING
 from ..config.values import Mount
-from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.text import binary, in_seconds, listed
@@ -15,7 +16,7 @@ from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
-from ..preflight.findings import FAULT, WARNING, odd_ones
+from ..preflight.findings import odd_ones
 from ..preflight.remedies import on
 
 # A run has a few dozen files on each host, and its checkpoints.
@@ -32,7 +33,7 @@ def engine(host: str, fault: DeployError) -> Finding:
     text, hint = fault.message.removeprefix(f"{host}: "), fault.hint
     if isinstance(fault, DockerFault):
         if not fault.words or fault.cause.name == "docker-missing":
-            return refusals.of_fault(host, fault.cause.name, text, fault.cause.hint(host))
+            return refusals.of_fault(host, fault.cause.name, text, fault.cause.row.hint(host))
         if fault.at:
             return refusals.elsewhere(host, fault.cause.name, fault.words, fault.at)
         return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)

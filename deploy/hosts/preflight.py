@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..causes import docker_faults
+from ..causes.finding import UNKNOWN, WARNING
 from ..config.values import Mount
-from ..core import docker_faults, fields, printable
+from ..core import fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
 from ..core.results import HostsFailed
@@ -22,7 +24,6 @@ from ..image.model import tag_of
 from ..job.cluster import Cluster
 from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, doubts, judge, refusals
 from ..preflight.checks import software
-from ..preflight.findings import UNKNOWN, WARNING
 from ..preflight.probe import rehearsal as talk
 from ..preflight.probe.conversation import FACTS_S, examine
 from ..preflight.request import MUSTER

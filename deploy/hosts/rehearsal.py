@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from ..causes import docker_faults
+from ..causes.finding import UNKNOWN
 from ..config.values import Mount
-from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, on_all
@@ -22,7 +23,6 @@ from ..host import commands
 from ..host.facts import HostFacts
 from ..job.options import Job
 from ..preflight import Answers, Finding, prediction
-from ..preflight.findings import UNKNOWN
 from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary
 from . import container, probes, unattached

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from ..core import docker_faults
+from ..causes import docker_faults
+from ..causes.finding import WARNING
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.scripts import Scripts
@@ -17,7 +18,6 @@ from ..core.text import subject
 from ..door.session import Session, on_all
 from ..host.facts import HostFacts
 from ..preflight import Answers, Finding, refusals
-from ..preflight.findings import WARNING
 from .probes import LABEL
 
 _REMOVE_S, _SCRIPT = 20.0, Scripts(__file__)

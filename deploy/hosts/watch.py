@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ..causes.ends import Cause
 from ..config.inventory import Host
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
@@ -22,7 +23,6 @@ from ..core.program import FAB
 from ..core.text import in_seconds
 from ..door.session import Session, open_all
 from ..host import commands
-from ..run.causes import Cause
 from ..run.output import ConsoleLines
 from ..run.progress import State
 from ..run.story import Happening

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..causes.finding import Finding
 from .answers import Answers
-from .findings import Finding, Verdict
+from .findings import Verdict
 from .judge import judge
 from .request import PreflightRequest
 

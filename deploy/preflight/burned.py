@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.text import amount, figure, gigabytes_a_second, listed, percent
 from .checks import xid
-from .findings import FAULT, UNKNOWN, WARNING, Finding, Verdict
+from .findings import Verdict
 
 # The share of what its like reach, below which a GPU is slow. Copies share switches and sockets with others.
 SLOW, SLOW_COPIES = 0.9, 0.7

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..causes.finding import UNKNOWN, WARNING, Finding
 from .answers import Answers
-from .findings import UNKNOWN, WARNING, Finding, Verdict
-from .sureness import claimed, failed
+from .confidence import claimed, failed
+from .findings import Verdict
 
 
 def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:

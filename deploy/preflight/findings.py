@@ -1,4 +1,4 @@
-"""What preflight has to say: findings, and the verdict that puts one of them first. Pure."""
+"""What preflight has to say: the verdict, which puts one finding first. Pure."""
 
 from __future__ import annotations
 
@@ -7,44 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .causes import CAUSES
+from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding
+from ..causes.table import DOCS
 
-FAULT, WARNING, UNKNOWN = "fault", "warning", "could not tell"
 GROUPS = ("hosts", "software", "gpus", "names", "interfaces", "links", "mtu", "ports", "clocks", "resources", "proof")
-DOCS = "docs/troubleshooting.md"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong, or may be, or could not be told.
-
-    cause: a slug, the name of its entry in docs/troubleshooting.md. hosts: what to repair. link: (from, to), where it
-    is about one. symptom: how training would show it. fix: a command to copy, or what to do. follows: what else was
-    seen and is explained by this. cells: the pairs (from, to) whose failed calls it explains. odd: for a verdict
-    that knows no cause, what is odd, by slug. explains: how much of what failed it explains, in words. or_else: what
-    else has the same outcome, where the cause is inferred and nothing singles it out (alternatives.py).
-    """
-
-    cause: str
-    group: str
-    hosts: tuple[str, ...]
-    text: str
-    evidence: tuple[str, ...] = ()
-    symptom: str = ""
-    fix: str = ""
-    level: str = FAULT
-    link: tuple[str, str] | None = None
-    direction: str = ""
-    follows: tuple[str, ...] = ()
-    cells: tuple[tuple[str, str], ...] = ()
-    odd: tuple[str, ...] = ()
-    explains: str = ""
-    or_else: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a cause that has no entry."""
-        if self.cause not in CAUSES:
-            raise ValueError(f"{self.cause}: no such cause; add it to causes.py and to {DOCS}")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """From answers to a verdict: run every check, fold findings into those that explain them, put one cause first.
 
-A check is a function `answers -> findings` in checks/; to add one, write it and add it to CHECKS. Their order is the
-order of causes: a host that could not be asked is not blamed for its answers; a wrong name leads to a wrong address,
-and a wrong address looks like a firewall.
+A check is a function `answers -> findings` in checks/; to add one, write it, add it to CHECKS, and add the row of its
+cause to deploy/causes/rows/. Their order is the order of causes: a host that could not be asked is not blamed for its
+answers; a wrong name leads to a wrong address, and a wrong address looks like a firewall.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from . import differences, networks, remedies, sureness
+from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding
+from ..causes.table import EXPLAINS, ROWS
+from . import confidence, differences, networks, remedies
 from .answers import Answers
 from .checks import (
     bandwidth,
@@ -30,7 +32,7 @@ from .checks import (
     unreachable,
     xid,
 )
-from .findings import FAULT, GROUPS, UNKNOWN, WARNING, Finding, Verdict
+from .findings import GROUPS, Verdict
 
 Check = Callable[[Answers], Iterable[Finding]]
 CHECKS: tuple[Check, ...] = (
@@ -54,98 +56,6 @@ CHECKS: tuple[Check, ...] = (
 )
 # Findings on links that are about one host each.
 APART = ("other-network", "wrong-machine")
-# What is a consequence where the cause on the left is found at one of its hosts.
-EXPLAINS = {
-    "address-overlap": {
-        "no-route",
-        "host-unreachable",
-        "all-ports-dropped",
-        "all-ports-rejected",
-        "other-network",
-        "container-bridge",
-        "arp-unanswered",
-        "wrong-machine",
-        "interface-down",
-        "interface-no-address",
-        "data-ports-dropped",
-        "rendezvous-dropped",
-        "rendezvous-rejected",
-        "data-ports-rejected",
-        "bridge-network",
-        "duplicate-address",
-        "interface-loopback",
-        "endpoint-nobody",
-    },
-    "no-common-network": {
-        "no-route",
-        "host-unreachable",
-        "all-ports-dropped",
-        "all-ports-rejected",
-        "other-network",
-        "arp-unanswered",
-        "data-ports-dropped",
-        "data-ports-rejected",
-        "rendezvous-dropped",
-        "rendezvous-rejected",
-    },
-    "machine-twice": {"duplicate-address", "port-busy", "wrong-machine", "endpoint-twice", "same-hostname"},
-    "loopback-silent": {"rendezvous-dropped", "rendezvous-rejected"},
-    "link-delay": {"link-slow", "link-loss", "mtu-blackhole", "connection-cut"},
-    "torch-without-cuda": {"torch-differs", "cuda-differs", "gpu-missing"},
-    "gpu-silent": {"gpu-missing", "gpu-xid"},
-    "gpu-lost": {"gpu-missing", "gpu-xid"},
-    "gpu-driver": {"gpu-missing", "gpu-xid"},
-    "gpu-runtime": {"gpu-missing"},
-    "gpu-faulty": {"gpu-xid"},
-    "rdma-hidden": {"memlock"},
-    "rdma-differs": {"rdma-gid"},
-    "port-busy": {"wrong-machine"},
-    "bridge-network": {
-        "arp-unanswered",
-        "arp-wrong",
-        "other-network",
-        "no-route",
-        "host-unreachable",
-        "endpoint-nobody",
-        "all-ports-dropped",
-    },
-    "duplicate-address": {
-        "arp-unanswered",
-        "arp-wrong",
-        "wrong-machine",
-        "host-unreachable",
-        "all-ports-dropped",
-        "interface-loopback",
-        "endpoint-twice",
-    },
-    "duplicate-mac": {
-        "arp-unanswered",
-        "arp-wrong",
-        "wrong-machine",
-        "host-unreachable",
-        "all-ports-dropped",
-        "rendezvous-dropped",
-        "link-loss",
-    },
-    "interface-down": {"arp-unanswered", "arp-wrong", "host-unreachable", "no-route"},
-    "same-hostname": {"peer-name-wrong", "endpoint-twice"},
-    "name-loopback": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
-    "name-unresolvable": {"endpoint-nobody", "peer-name-unresolvable", "family-mixed", "proof-failed"},
-    "name-foreign": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
-    "endpoint-unresolvable": {"endpoint-nobody", "peer-name-unresolvable"},
-    "ipv6-blackhole": {"data-ports-dropped", "all-ports-dropped", "one-way", "rendezvous-dropped"},
-    "interface-no-address": {"arp-unanswered", "arp-wrong", "no-route", "host-unreachable", "all-ports-dropped"},
-    "mtu-blackhole": {"link-slow", "link-loss", "connection-cut"},
-    "link-loss": {"link-slow", "mtu-blackhole"},
-    "link-slow": {"link-loss", "mtu-blackhole"},
-    "open-files": {"all-ports-rejected", "data-ports-rejected", "rendezvous-rejected"},
-    "few-ports": {"no-route", "host-unreachable", "data-ports-rejected", "local-ports-used"},
-    "local-ports-used": {"few-ports"},
-    "endpoint-foreign": {"rendezvous-dropped", "rendezvous-rejected", "wrong-machine", "no-route"},
-    "endpoint-loopback": {"endpoint-twice", "endpoint-nobody"},
-}
-
-
 # Groups of checks that take two hosts which answer.
 BETWEEN = ("links", "mtu", "clocks")
 
@@ -163,7 +73,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     likely = sorted(findings, key=weight)
     findings = _folded(_merged(likely))
     # What is sure stands before what only looks like a cause.
-    findings = sorted(sureness.ranked(findings, answers), key=lambda finding: order[finding.level])
+    findings = sorted(confidence.ranked(findings, answers), key=lambda finding: order[finding.level])
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
     findings = [remedies.through_tunnels(remedies.past_rules(finding, answers), answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
@@ -186,7 +96,7 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
     crawled = any(map(_is_crawl, findings))
 
     def looked_at(finding: Finding) -> Finding:
-        if crawled and finding.cause in sureness.MEASURED and finding.level == WARNING:
+        if crawled and ROWS[finding.cause].measured and finding.level == WARNING:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
         if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
@@ -248,7 +158,7 @@ def _folded(findings: list[Finding]) -> list[Finding]:
         for number, cause in enumerate(remaining):
             same = finding.cause == cause.cause and finding.hosts == cause.hosts
             about = set(finding.hosts) & set(cause.hosts) or set(finding.cells) & set(cause.cells)
-            if same or (about and finding.cause in EXPLAINS.get(cause.cause, ())):
+            if same or (about and finding.cause in EXPLAINS[cause.cause]):
                 cells = tuple(dict.fromkeys((*cause.cells, *finding.cells)))
                 remaining[number] = replace(cause, follows=(*cause.follows, finding.text), cells=cells)
                 break

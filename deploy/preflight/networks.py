@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..causes.finding import Finding
 from ..core.text import listed
 from . import prediction, remedies
 from .answers import Answers, Link
-from .findings import Finding
 from .request import MUSTER
 
 Pair = tuple[str, str]

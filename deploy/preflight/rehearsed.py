@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, NamedTuple
 
-from ..core import docker_faults
+from ..causes import docker_faults
+from ..causes.finding import LOOKS, UNKNOWN, WARNING, Finding, unsure
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
 from ..core.text import amount, in_seconds, listed, several
-from . import alternatives, nccl_log, refusals
-from .findings import UNKNOWN, WARNING, Finding
+from . import nccl_log, refusals
 from .networks import is_overlay
 
 # Words of a rank that lost another one, or waited for it.
@@ -211,7 +211,7 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
     if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:  # asked for, where no network connects all
         yield Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix, WARNING)
         return
-    yield alternatives.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
+    yield unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
 
 
 def log_of(outcomes: Mapping[str, Outcome]) -> nccl_log.NcclLog:
@@ -302,9 +302,9 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
         host=host, fab=FAB, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
     )
     sure = bool(sign.only.search(words))
-    text = seen if sure else f"{seen}{alternatives.LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
+    text = seen if sure else f"{seen}{LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
     finding = Finding(sign.cause, "proof", (host,), text, tuple(evidence), sign.symptom, fix)
-    return finding if sure else alternatives.unsure(finding)
+    return finding if sure else unsure(finding)
 
 
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:

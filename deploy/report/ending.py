@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..causes.ends import Cause
 from ..core.program import option
 from ..explain import libraries
 from ..image import missed, named_paths, official
@@ -17,7 +18,6 @@ from ..image.credentials import Choice
 from ..job.again import read_again
 from ..packages import requirements
 from ..run import record
-from ..run.causes import Cause
 from ..run.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State

@@ -18,6 +18,7 @@ HOME = Path(__file__).resolve().parents[2]
 # A package imports only what stands before it. The backends `local`, `hosts` and `slurm` never import each other.
 DEPLOY = [
     "core",
+    "causes",
     "config",
     "job",
     "engine",

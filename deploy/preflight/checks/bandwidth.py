@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...causes.finding import FAULT, WARNING, Finding
 from ...core.text import listed
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding
 from .link_quality import SLOW_MBIT
 
 SIZE, WAIT_S, MOST_AGAIN, FEW = 8 << 20, 3.0, 16, 3

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
+from ...causes.finding import FAULT, WARNING, Finding
 from ...core.text import listed
 from .. import prediction, remedies
 from ..answers import WORDS, Answers
-from ..findings import FAULT, WARNING, Finding
 
 
 def check(answers: Answers) -> Iterator[Finding]:

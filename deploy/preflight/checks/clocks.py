@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
+from ...causes.finding import WARNING, Finding
 from ...core.text import in_seconds, listed
 from ..answers import Answers
-from ..findings import WARNING, Finding
 
 WARN_S = 2.0
 

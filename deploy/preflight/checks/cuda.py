@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings import FAULT, WARNING, Finding
+from ...causes.finding import FAULT, WARNING, Finding
 
 # From CUDA 11 on, any driver of the same major version works. The oldest ones for Linux:
 MINOR_COMPATIBLE = 11

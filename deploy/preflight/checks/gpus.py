@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, unsure
 from ...core.program import FAB
 from ...core.text import gpu_memory, in_seconds, listed, subject
-from .. import alternatives
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, WARNING, Finding, odd_ones
+from ..findings import odd_ones
 from ..probe.facts import GPU_FIELDS
 from . import cuda
 
@@ -117,11 +117,11 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
         yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it happens again: reseat or replace the GPU")
     elif error and error != NOT_FOUND and DRIVER.search(error):
         finding = broken("gpu-driver", first, RELOAD.format(host=host))
-        yield finding if OF_DRIVER.search(error) else alternatives.unsure(finding)
+        yield finding if OF_DRIVER.search(error) else unsure(finding)
     elif message.get("devices") and code != 0 and error and error != NOT_FOUND:
         finding = broken("gpu-runtime", "", f"on {host}: nvidia-smi, and the same in a container")
         finding = replace(finding, text="GPUs that a container may not use")
-        yield alternatives.unsure(finding, f"{host}: nvidia-smi says: {first}")
+        yield unsure(finding, f"{host}: nvidia-smi says: {first}")
     elif message.get("devices") and code != 0:
         fix = "install nvidia-container-toolkit, docker run --gpus all"
         yield broken("gpu-runtime", "has GPUs, but no nvidia-smi where training runs", fix)

@@ -7,10 +7,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 
+from ...causes.finding import FAULT, WARNING, Finding
 from ...core.text import listed
 from .. import prediction, remedies
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding
 
 TEXTS = {
     "interface-missing": (

@@ -6,10 +6,10 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from ...core.text import listed
 from .. import remedies, targets, traffic
 from ..answers import Answers, Link
-from ..findings import FAULT, UNKNOWN, WARNING, Finding
 from .links import with_rules
 
 # Shares of segments that were sent again. At a few percent, TCP loses most of its rate.

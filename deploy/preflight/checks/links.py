@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ...causes.finding import FAULT, WARNING, Finding
 from ...core.program import FAB
 from ...core.text import listed, subject
 from .. import prediction, reachability, remedies, traffic
 from ..answers import Answers, Link, pairs
-from ..findings import FAULT, WARNING, Finding
 from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
 
 SILENT = "both nodes hang silently, or `The client socket has timed out after 60000ms`"

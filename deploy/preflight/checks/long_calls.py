@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from ...causes.finding import FAULT, WARNING, Finding
 from ...core.text import binary, listed
 from .. import remedies, traffic
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding
 from .link_quality import loses_small_ones
 from .links import with_rules
 from .mtu import SYMPTOM

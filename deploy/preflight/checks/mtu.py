@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ...causes.finding import FAULT, WARNING, Finding
 from ...core.text import listed
 from .. import remedies, traffic
 from ..answers import Answers, Link
-from ..findings import FAULT, WARNING, Finding
 from .link_quality import far_apart, loses_small_ones
 from .links import with_rules
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from ...core.text import listed
 from .. import prediction, remedies
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, WARNING, Finding
 from ..request import MUSTER, TORCHRUN
 
 HANG = "most nodes hang without an error; some print `The client socket has timed out after 60000ms`"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, unsure
 from ...core.program import FAB
 from ...core.text import in_seconds, listed
-from .. import alternatives
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, WARNING, Finding
 from ..targets import NO_PORT
 
 OLD_S = 5.0
@@ -73,7 +72,7 @@ def _closed(host: str, port: str, error: str) -> Finding:
     cause = "port-forbidden" if error == "forbidden" else "port-busy"
     text, symptom = f"{host}: the probe cannot listen on port {port}: {error}", "the first node ends at its start"
     fix = f"on {host}: sysctl net.ipv4.ip_unprivileged_port_start; docker info shows its security options"
-    return alternatives.unsure(Finding(cause, "ports", (host,), text, (), symptom, fix))
+    return unsure(Finding(cause, "ports", (host,), text, (), symptom, fix))
 
 
 def _of_other_runs(answers: Answers) -> Iterator[Finding]:

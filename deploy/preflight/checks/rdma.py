@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...causes.finding import FAULT, WARNING, Finding
 from ...core.text import binary, listed, subject
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding, odd_ones
+from ..findings import odd_ones
 
 LAYERS = ("InfiniBand", "Ethernet")
 IPV4 = re.compile(r"^0000:0000:0000:0000:0000:ffff:")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...core.docker_faults import SECCOMP_FIX
+from ...causes.docker_faults import SECCOMP_FIX
+from ...causes.finding import FAULT, WARNING, Finding
 from ...core.text import binary, in_seconds, listed
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding
 from ..request import MUSTER
 
 MIB, GIB = 1 << 20, 1 << 30

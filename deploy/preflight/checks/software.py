@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...causes.finding import FAULT, WARNING, Finding
 from ...core.program import FAB
 from ...core.text import listed
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding, odd_ones
+from ..findings import odd_ones
 
 # Settings that may differ from node to node.
 OWN = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...causes.finding import Finding
 from .. import refusals
 from ..answers import Answers
-from ..findings import Finding
 
 
 def check(answers: Answers) -> Iterator[Finding]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from ...causes.finding import FAULT, WARNING, Finding
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding
 from . import gpus
 
 LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[.\d]*\): (\d+)")

@@ -70,5 +70,5 @@ def _files(folder: Path) -> Iterator[tuple[str, int]]:
                 path = Path(place) / name
                 if not path.is_symlink() and path.is_file():
                     inside, size = path.relative_to(folder).as_posix(), path.lstat().st_size
-                    if not replaceable.kind_of(inside, size):
+                    if not replaceable.end_of(inside, size):
                         yield inside, size

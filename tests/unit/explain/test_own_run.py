@@ -6,10 +6,8 @@ import pytest
 
 from deploy.cli.explain import lines_of, next_of, tell
 from deploy.explain.cause import explain
-from deploy.explain.kinds import kind_of
-from deploy.explain.own_run import ENTRIES, OwnRun, of_run
+from deploy.explain.own_run import OwnRun, of_run
 from deploy.report.console import Console
-from deploy.run.causes import Cause
 from deploy.run.story import Happening
 
 KILL = "torchrun: E1126 02:27:58.796000 128 torch/api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 132) of x\n"
@@ -126,13 +124,6 @@ def test_without_a_verdict_that_names_somebody_the_logs_are_what_there_is():
     assert of_run(shown, OwnRun("x")) == shown
     slow = story("rack-3 (rank 2) is slow: it computes for 2121 ms of each step")
     assert of_run(shown, OwnRun("x", {}, slow)).cause == "script-error", "a slow rank ends no run"
-
-
-def test_a_cause_of_the_verdict_and_its_entry_are_of_one_kind():
-    same = {Cause.CONTAINER_MEMORY: Cause.HOST_MEMORY}
-    assert {cause: kind_of(entry) for cause, entry in ENTRIES.items()} == {
-        each: same.get(each, each) for each in ENTRIES
-    }
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from deploy.causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from deploy.preflight import doubts, judge
-from deploy.preflight.findings import FAULT, UNKNOWN, WARNING, Finding
 from lab.answers import answers
 
 LIMIT = Finding("few-ports", "ports", ("a",), "few ports", (), "", "", UNKNOWN)

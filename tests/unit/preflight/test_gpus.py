@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from deploy.causes.finding import FAULT, UNKNOWN, WARNING
 from deploy.preflight.checks import cuda, gpus, rdma, xid
-from deploy.preflight.findings import FAULT, UNKNOWN, WARNING
 from deploy.preflight.probe import facts as probe_facts
 from lab import gpu_hosts
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from deploy.causes.finding import UNKNOWN, WARNING, Finding
 from deploy.door.session import Done
 from deploy.host.facts import Address, parse_addresses
 from deploy.hosts import host_findings, probes
@@ -16,7 +17,6 @@ from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import link_quality, long_calls, ports
 from deploy.preflight.doubts import is_left_to_rehearsal
-from deploy.preflight.findings import UNKNOWN, WARNING, Finding
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from deploy.causes.finding import FAULT, UNKNOWN, WARNING
 from deploy.preflight import Finding, Verdict, judge
+from deploy.preflight.confidence import ranked
 from deploy.preflight.doubts import is_left_to_rehearsal
-from deploy.preflight.findings import FAULT, UNKNOWN, WARNING
-from deploy.preflight.sureness import ranked
 from lab.answers import answers
 
 ENDS = ("c", "b")

@@ -11,43 +11,18 @@ piece singles it out (singled_out); otherwise the finding says what was seen, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding, unsure
+from ..causes.row import AIMLESS, LOST
+from ..causes.table import ROWS
 from ..core.program import FAB
 from ..core.text import listed
-from . import alternatives, observations, traffic
+from . import observations, traffic
 from .answers import Answers, Link
-from .findings import FAULT, UNKNOWN, WARNING, Finding
 
 Observations = frozenset[Link]
-LOST = frozenset({"dropped", "late", "at-times", "silent"})
-REFUSED = frozenset({"refused", "unreachable", "forbidden", "reset"})
-AIMLESS = frozenset({"no-route", "no-family", "no-scope"})
-HALVED = frozenset({"stall-send", "stall-receive", "cut", "slow", "reset", "silent", "mute"})
-# By cause, how its calls fail. What is not listed here is a host's own fact: it explains all calls that it is about.
-FAILS = {
-    "all-ports-dropped": LOST | AIMLESS | {"unreachable"},
-    "rendezvous-dropped": LOST,
-    "data-ports-dropped": LOST,
-    "all-ports-rejected": REFUSED | AIMLESS | LOST,
-    "rendezvous-rejected": REFUSED,
-    "data-ports-rejected": REFUSED,
-    "host-unreachable": LOST | AIMLESS | REFUSED | {"no-arp", "wrong-card"},
-    "no-route": LOST | AIMLESS | {"unreachable", "no-arp", "wrong-card"},
-    "arp-unanswered": LOST | AIMLESS | {"no-arp", "wrong-card", "unreachable"},
-    "arp-wrong": LOST | AIMLESS | {"no-arp", "wrong-card", "unreachable"},
-    "wrong-machine": frozenset({"stranger", "other-run", "silent", "ok", "reset"}),
-    "mtu-blackhole": HALVED - {"reset"},
-    "connection-cut": HALVED,
-    "link-loss": LOST | HALVED,
-    "link-slow": LOST & {"late"} | HALVED,
-    "link-delay": LOST | HALVED,
-}
-# What many packets have shown is likelier than what one call has.
-MEASURED = ("link-loss", "link-delay", "link-slow")
-# What other checks infer from how a call of a host ended.
-INFERRED = frozenset({*FAILS, "local-ports-used"})
 # By the first word of a cause, the calls that it is about.
 ABOUT = {"rendezvous": {"rendezvous", "store", "hint"}, "data": {"data"}}
 
@@ -61,7 +36,7 @@ def failed(answers: Answers) -> Observations:
 
 def explained(finding: Finding, seen: Observations) -> Observations:
     """What a finding explains of the observations."""
-    outcomes, kinds = FAILS.get(finding.cause), ABOUT.get(finding.cause.partition("-")[0])
+    outcomes, kinds = ROWS[finding.cause].fails, ABOUT.get(finding.cause.partition("-")[0])
     return frozenset(
         link
         for link in claimed(finding, seen)
@@ -89,7 +64,7 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
     # What hosts say of themselves (two have one address) is seen whole: it comes before what calls only suggest.
     by_weight = sorted(
         (ordered[place] for place in places),
-        key=lambda finding: (finding.cause in FAILS, -len(_pairs(explained(finding, seen)))),
+        key=lambda finding: (ROWS[finding.cause].fails is not None, -len(_pairs(explained(finding, seen)))),
     )
     for place, finding in zip(places, by_weight, strict=True):
         ordered[place] = finding
@@ -102,34 +77,22 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
 
 def _described(finding: Finding, answers: Answers, seen: Observations) -> Finding:
     """The finding; if it is inferred from calls alone: what was seen of them, then what that looks like."""
-    inferred = finding.level == FAULT and finding.cause in INFERRED
+    inferred = finding.level == FAULT and ROWS[finding.cause].inferred
     undecided = finding.cause == "not-known" and bool(finding.odd)
     if not (inferred or undecided) or (inferred and singled_out(finding, answers)):
         return finding
     mine = explained(finding, seen) or claimed(finding, seen)
     seen_here = observations.sentence(answers, finding.cells, {link.outcome for link in mine})
-    return alternatives.unsure(finding, seen_here)
+    return unsure(finding, seen_here)
 
 
 def singled_out(finding: Finding, answers: Answers) -> bool:
     """Whether a second piece of evidence, beside the calls that failed, says the same as a cause inferred from them."""
     about = [link for link in answers.links if (link.source, link.target) in finding.cells and not link.ok]
     tried = [link for link in answers.links if (link.source, link.target) in finding.cells]
-    if finding.cause == "link-delay":
-        return any(link.ms for link in tried)
-    if finding.cause == "link-slow":
-        # A rate is measured where a payload has passed whole.
-        return any(link.ok and link.both_s for link in tried)
-    if finding.cause == "no-route":
-        ways = [answers.listens.get(link.source, {}).get("ways", {}).get(link.address) for link in about]
-        return any(isinstance(way, dict) for way in ways)
-    if finding.cause in ("arp-unanswered", "arp-wrong"):
-        # What ARP does not answer is closed on every port.
-        return {link.outcome for link in tried} <= {"no-arp", "wrong-card", *AIMLESS, *LOST}
-    if finding.cause == "wrong-machine":
-        return any(link.outcome in ("stranger", "other-run") or link.host for link in about)
-    if finding.cause == "mtu-blackhole" and _sizes_differ(finding, answers):
-        return True
+    settled = SETTLES.get(ROWS[finding.cause].settled_by)
+    if settled and (sure := settled(finding, answers, about, tried)) is not None:
+        return sure
     if any(_closed_to_itself(answers, host, link) for host in finding.hosts for link in about):
         return True
     rules = [
@@ -138,12 +101,35 @@ def singled_out(finding: Finding, answers: Answers) -> bool:
     return any(_may_drop(rule, link.port) for rule in rules for link in about)
 
 
-def _sizes_differ(finding: Finding, answers: Answers) -> bool:
-    """Whether the interfaces of these hosts take packets of different sizes."""
+def _have_no_way(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool:
+    """Whether a caller's own kernel says that it has no way."""
+    ways = [answers.listens.get(link.source, {}).get("ways", {}).get(link.address) for link in about]
+    return any(isinstance(way, dict) for way in ways)
+
+
+def _sizes_differ(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool | None:
+    """True if the interfaces of these hosts take packets of different sizes; else the firewalls may tell."""
     hosts = {host for cell in finding.cells for host in cell if host in answers.hosts_with_facts}
     picks = {host: answers.plan.data[host].interface for host in hosts}
     sizes = {answers.facts[host]["interfaces"].get(name, {}).get("mtu", 0) for host, name in picks.items()}
-    return len(sizes - {0}) > 1
+    return len(sizes - {0}) > 1 or None
+
+
+# By what a row is settled: whether it is, from the calls about it that failed, and from all; None: look further.
+SETTLES: dict[str, Callable[[Finding, Answers, Sequence[Link], Sequence[Link]], bool | None]] = {
+    "delay": lambda finding, answers, about, tried: any(link.ms for link in tried),
+    # A rate is measured where a payload has passed whole.
+    "rate": lambda finding, answers, about, tried: any(link.ok and link.both_s for link in tried),
+    "way": _have_no_way,
+    # What ARP does not answer is closed on every port.
+    "neighbours": lambda finding, answers, about, tried: (
+        {link.outcome for link in tried} <= {"no-arp", "wrong-card", *AIMLESS, *LOST}
+    ),
+    "answerer": lambda finding, answers, about, tried: any(
+        link.outcome in ("stranger", "other-run") or link.host for link in about
+    ),
+    "sizes": _sizes_differ,
+}
 
 
 def _closed_to_itself(answers: Answers, host: str, link: Link) -> bool:
@@ -169,7 +155,7 @@ def _may_drop(rule: str, port: int) -> bool:
 def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
     """The findings; if the first fault is not sure, `not-known` in its place, and in that of its rivals."""
     first = next((finding for finding in findings if finding.level == FAULT), None)
-    if first is None or first.cause not in FAILS or not first.cells:
+    if first is None or ROWS[first.cause].fails is None or not first.cells:
         return findings
     about, mine = claimed(first, seen), explained(first, seen)
     rivals = [
@@ -189,11 +175,11 @@ def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
 
 def _as_likely(finding: Finding, first: Finding) -> bool:
     """Whether a fault is about the same hosts as one that only calls beside the run's own have shown."""
-    return finding.level == FAULT and finding.cause in FAILS and set(finding.cells) >= set(first.cells)
+    return finding.level == FAULT and ROWS[finding.cause].fails is not None and set(finding.cells) >= set(first.cells)
 
 
 def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int) -> Finding:
-    every = sorted([first, *rivals], key=lambda finding: not (finding.cause in MEASURED and finding.level == FAULT))
+    every = sorted([first, *rivals], key=lambda finding: not (ROWS[finding.cause].measured and finding.level == FAULT))
     causes = " or ".join(dict.fromkeys(finding.cause for finding in every))
     text = "; or ".join(finding.text for finding in every)
     explains = (

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.core import docker_faults
-from deploy.core.docker_faults import CAUSES
+from deploy.causes import docker_faults
+from deploy.causes.docker_faults import CAUSES
+from deploy.causes.table import ROWS
 from deploy.core.errors import DeployError
 from deploy.door.session import Done
 from deploy.engine import client
@@ -74,7 +75,7 @@ def test_the_same_words_give_the_same_hint_through_every_door(words, name):
         assert fault(act).hint == hint, door
     assert docker_faults.read(words).name == name
     assert refusals.of_words("gpu-b", "hosts", "docker", words).cause == name
-    assert refusals.fix(name, "gpu-b") == docker_faults.named(name).hint("gpu-b")
+    assert ROWS[name].hint("gpu-b") == docker_faults.named(name).row.hint("gpu-b")
 
 
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
@@ -82,19 +83,20 @@ def test_explain_knows_the_words_that_only_docker_says(words, name):
     cause = docker_faults.named(name)
     if cause.in_logs:
         first = next(sign for sign in SIGNS if sign.pattern.search(words))
-        assert (first.cause, first.next) == (name, cause.command)
+        assert (first.cause, first.next) == (name, cause.row.plain_command)
 
 
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
 def test_compose_on_this_machine_has_the_same_next_command(words, name):
     hint = client._compose_fault(words).hint
-    assert hint.startswith("clean up" if name == "docker-refused" else docker_faults.named(name).hint_here())
+    assert hint.startswith("clean up" if name == "docker-refused" else docker_faults.named(name).row.hint_here())
 
 
 def test_every_cause_has_its_entry_and_its_place():
     entries = set(DOCS.read_text().split("\n"))
-    assert not [cause.name for cause in CAUSES if f"### {cause.name}" not in entries]
-    assert not [json.dumps(cause.fix) for cause in CAUSES if "{" in cause.hint("x") + cause.hint_here()]
+    rows = [cause.row for cause in CAUSES]
+    assert not [row.slug for row in rows if f"### {row.slug}" not in entries]
+    assert not [json.dumps(row.command) for row in rows if "{" in row.hint("x") + row.hint_here()]
 
 
 def test_an_image_that_is_missing_is_no_failure_of_the_engine():
@@ -108,9 +110,10 @@ def test_an_image_that_is_missing_is_no_failure_of_the_engine():
 def test_only_one_module_reads_what_docker_lacks():
     texts = ("no such image", "no such container")
     files = (Path(__file__).resolve().parents[3] / "deploy").rglob("*.py")
-    readers = {path.name for path in files if any(text in path.read_text().lower() for text in texts)}
+    readers = {path for path in files if any(text in path.read_text().lower() for text in texts)}
     # explain/ reads logs, where anybody may have printed such words; engine/images.py has them in a docstring.
-    assert {name for name in readers if not name.startswith("signs")} == {"docker_faults.py", "images.py"}
+    others = {path.name for path in readers if not path.name.startswith("signs") and path.parent.name != "rows"}
+    assert others == {"docker_faults.py", "images.py"}
 
 
 @pytest.mark.parametrize(
