@@ -14,10 +14,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding, unsure
+from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ..causes.row import AIMLESS, LOST
 from ..causes.table import ROWS
-from ..core.program import FAB
 from ..core.text import listed
 from . import observations, traffic
 from .answers import Answers, Link
@@ -214,6 +213,11 @@ def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[
     if needed:
         hosts = tuple(host for host in answers.hosts if any(host in pair for pair in unexplained))
         shown = tuple(dict.fromkeys(link.describe() for link in needed))[:4]
-        text = f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd"
-        fix = f"compare these hosts with others; {FAB} preflight --keep FILE keeps all answers"
-        yield Finding("not-known", "links", hosts, text, shown, "", fix, UNKNOWN, cells=tuple(sorted(unexplained)))
+        yield find(
+            "not-known",
+            hosts,
+            f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd",
+            level=UNKNOWN,
+            evidence=shown,
+            cells=tuple(sorted(unexplained)),
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from ...causes.finding import FAULT, WARNING, Finding
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import listed
 from .. import prediction, remedies
 from ..answers import WORDS, Answers
@@ -17,25 +17,27 @@ def check(answers: Answers) -> Iterator[Finding]:
         entries = answers.facts[host]["interfaces"]
         off = [name for name, entry in entries.items() if entry["loopback"] and not entry["up"]]
         if off:
-            text = f"{host} has its loopback interface {off[0]} down, so it cannot even reach itself"
-            symptom = "`The client socket has timed out` on the host of the rendezvous itself"
             level = FAULT if _calls_itself(answers, host) else WARNING
-            fix = f"on {host}: sudo ip link set {off[0]} up"
-            yield Finding("interface-down", "interfaces", (host,), text, (), symptom, fix, level)
+            yield find(
+                "interface-down",
+                (host,),
+                f"{host} has its loopback interface {off[0]} down, so it cannot even reach itself",
+                f"on {host}: sudo ip link set {off[0]} up",
+                level,
+                symptom="`The client socket has timed out` on the host of the rendezvous itself",
+            )
         # Where its peers do not reach its ports either, a firewall closes them to everybody.
         reached = any(link.ok and link.target == host != link.source and "data" in link.kinds for link in answers.links)
         silent = [link for link in answers.between(host, host, "self") if not link.ok] if not off and reached else []
         if silent:
             grave = _calls_itself(answers, host)
-            yield Finding(
+            yield find(
                 "loopback-silent",
-                "interfaces",
                 (host,),
                 f"{host} does not reach itself: {silent[0].address} {WORDS.get(silent[0].outcome, silent[0].outcome)}",
-                tuple(link.describe() for link in silent),
-                "the rendezvous' own host hangs, or prints `The client socket has timed out`",
                 f"on {host}: {remedies.let_itself()}   (see: ip addr show lo)",
                 FAULT if grave else WARNING,
+                evidence=tuple(link.describe() for link in silent),
             )
     yield from _twins(answers)
 
@@ -57,12 +59,15 @@ def _twins(answers: Answers) -> Iterator[Finding]:
         hosts = tuple(machines.values())
         near = prediction.shares_network(answers.facts[hosts[0]], answers.plan.data[hosts[-1]].address or "0.0.0.0")
         if len(hosts) > 1 and near:
-            text = f"{listed(hosts)} have the same hardware address {card}: the switch sends packets to either"
-            symptom = "connections between healthy hosts that hang, or come and go"
             name = answers.plan.data[hosts[-1]].interface
             fix = f"on {hosts[-1]}: sudo ip link set dev {name} address {_another(hosts[-1])}"
             fix += "   (a virtual machine: clone it with a new address)"
-            yield Finding("duplicate-mac", "interfaces", hosts, text, (), symptom, fix)
+            yield find(
+                "duplicate-mac",
+                hosts,
+                f"{listed(hosts)} have the same hardware address {card}: the switch sends packets to either",
+                fix,
+            )
 
 
 def _another(host: str) -> str:

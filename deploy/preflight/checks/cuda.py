@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...causes.finding import FAULT, WARNING, Finding
+from ...causes.finding import FAULT, WARNING, Finding, find
 
 # From CUDA 11 on, any driver of the same major version works. The oldest ones for Linux:
 MINOR_COMPATIBLE = 11
@@ -48,9 +48,12 @@ def arch(host: str, facts: Mapping[str, Any], capabilities: Sequence[str]) -> It
     odd = sorted({text for text in capabilities if cuda and (entry := _pair(text)) and not _knows(cuda, entry)})
     if odd:
         official = "+cu" in facts["software"].get("torch", "")
-        text = f"{host}: torch with CUDA {wanted(facts)} has no code for GPUs of compute capability {', '.join(odd)}"
-        symptom, fix = "`no kernel image is available for execution on the device`", "an image whose CUDA knows the GPU"
-        yield Finding("gpu-arch", "gpus", (host,), text, (), symptom, fix, FAULT if official else WARNING)
+        yield find(
+            "gpu-arch",
+            host,
+            f"torch with CUDA {wanted(facts)} has no code for GPUs of compute capability {', '.join(odd)}",
+            level=FAULT if official else WARNING,
+        )
 
 
 def _knows(cuda: tuple[int, int], capability: tuple[int, int]) -> bool:

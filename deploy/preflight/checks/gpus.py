@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, unsure
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ...core.program import FAB
 from ...core.text import gpu_memory, in_seconds, listed, subject
 from ..answers import Answers
@@ -28,7 +28,6 @@ NOT_FOUND = "nvidia-smi: not found"
 # Codes of cuInit; findings show others as numbers.
 NO_DEVICE, FABRIC, NO_COMPAT = 100, 802, 804
 SLOW = "the slowest sets the pace"
-NO_CUDA = "torch.cuda.is_available() is False"
 RELOAD = "on {host}: reboot, or reload the driver (sudo rmmod nvidia_uvm nvidia && sudo modprobe nvidia)"
 MEMORY = (
     "ecc.errors.uncorrected.volatile.total",
@@ -88,17 +87,24 @@ def _without_smi(facts: Mapping[str, Any]) -> bool:
 
 
 def _rocm(host: str, version: str, nccl: bool) -> Finding:
-    text = f"{host}: torch is built for ROCm {version}, and Muster plans no GPU of AMD"
-    fix = "hosts with NVIDIA GPUs, and an image whose torch has CUDA"
     level = FAULT if nccl else WARNING
-    return Finding("torch-without-cuda", "software", (host,), text, (), "training on the CPU", fix, level)
+    return find(
+        "torch-without-cuda",
+        host,
+        f"torch is built for ROCm {version}, and Muster plans no GPU of AMD",
+        "hosts with NVIDIA GPUs, and an image whose torch has CUDA",
+        level,
+    )
 
 
 def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:
-    text = f"{host}: torch {facts['software']['torch']} is built without CUDA: its GPUs stay idle"
-    fix = "an image whose torch has CUDA (torch.version.cuda is not None)"
-    symptom = "`ProcessGroupNCCL is only supported with GPUs, no GPUs found!`, or training on the CPU"
-    return Finding("torch-without-cuda", "software", (host,), text, (), symptom, fix, FAULT if nccl else WARNING)
+    return find(
+        "torch-without-cuda",
+        host,
+        f"torch {facts['software']['torch']} is built without CUDA: its GPUs stay idle",
+        level=FAULT if nccl else WARNING,
+        symptom="`ProcessGroupNCCL is only supported with GPUs, no GPUs found!`, or training on the CPU",
+    )
 
 
 def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
@@ -107,33 +113,32 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
     error, code = message.get("error", ""), (driver or {}).get("code")
     first = error.strip().splitlines()[-1] if error.strip() else ""
 
-    def broken(cause: str, text: str, fix: str, level: str = FAULT) -> Finding:
-        return Finding(cause, "gpus", (host,), f"{host}: {text}", (), NO_CUDA, fix, level)
-
     if "timeout" in (error, (driver or {}).get("error")):
-        fix = f"on {host}: nvidia-smi; dmesg | grep NVRM; sudo nvidia-smi -pm 1"
-        yield broken("gpu-silent", "the GPUs' driver does not answer", fix, UNKNOWN)
+        yield find("gpu-silent", host, "the GPUs' driver does not answer", level=UNKNOWN)
     elif LOST.search(error):
-        yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it happens again: reseat or replace the GPU")
+        yield find("gpu-lost", host, first)
     elif error and error != NOT_FOUND and DRIVER.search(error):
-        finding = broken("gpu-driver", first, RELOAD.format(host=host))
+        finding = find("gpu-driver", host, first, RELOAD.format(host=host))
         yield finding if OF_DRIVER.search(error) else unsure(finding)
     elif message.get("devices") and code != 0 and error and error != NOT_FOUND:
-        finding = broken("gpu-runtime", "", f"on {host}: nvidia-smi, and the same in a container")
-        finding = replace(finding, text="GPUs that a container may not use")
+        fix = f"on {host}: nvidia-smi, and the same in a container"
+        finding = find("gpu-runtime", (host,), "GPUs that a container may not use", fix)
         yield unsure(finding, f"{host}: nvidia-smi says: {first}")
     elif message.get("devices") and code != 0:
         fix = "install nvidia-container-toolkit, docker run --gpus all"
-        yield broken("gpu-runtime", "has GPUs, but no nvidia-smi where training runs", fix)
+        yield find("gpu-runtime", host, "has GPUs, but no nvidia-smi where training runs", fix)
     elif rows and driver == {} and facts.get("container"):
         fix = "docker run --env NVIDIA_DRIVER_CAPABILITIES=compute,utility (in cluster.toml: [job.environment])"
-        yield broken("gpu-runtime", "has GPUs, but no libcuda.so.1 where training runs", fix)
+        yield find("gpu-runtime", host, "has GPUs, but no libcuda.so.1 where training runs", fix)
     elif rows:
         yield from _cuda(host, facts, rows)
         if message.get("seconds", 0) >= SLOW_S and any(gpu["persistence_mode"] == "Disabled" for gpu in rows):
-            text = f"{host}: the driver takes {in_seconds(message['seconds'])} to wake up: persistence mode is off"
-            fix = f"on {host}: sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1"
-            yield Finding("gpu-persistence", "gpus", (host,), text, (), "a slow first CUDA call", fix, WARNING)
+            yield find(
+                "gpu-persistence",
+                host,
+                f"the driver takes {in_seconds(message['seconds'])} to wake up: persistence mode is off",
+                level=WARNING,
+            )
 
 
 def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
@@ -141,32 +146,42 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
     code = (facts.get("cuda") or {}).get("code")
     seen = (f"cuInit: {code}",) if code else ()
     if code == FABRIC or (code != 0 and any(gpu["fabric.state"] in ("In Progress", "Not Started") for gpu in rows)):
-        text = f"{host}: the NVSwitch fabric is not ready: nvidia-fabricmanager does not run"
-        fix = f"on {host}: sudo systemctl enable --now nvidia-fabricmanager (of exactly the driver's version)"
-        yield Finding("fabric-manager", "gpus", (host,), text, seen, "`Error 802: system not yet initialized`", fix)
+        yield find(
+            "fabric-manager", host, "the NVSwitch fabric is not ready: nvidia-fabricmanager does not run", evidence=seen
+        )
     elif code == NO_DEVICE:
         hidden = facts["environment"].get("CUDA_VISIBLE_DEVICES")
         why = "the container gets none of them" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}"
         if any(gpu["mig.mode.current"] == "Enabled" for gpu in rows):
             why = "they are split (MIG), and the container has no instance"
-        text, fix = f"{host}: has {len(rows)} GPUs, CUDA sees none: {why}", "unset CUDA_VISIBLE_DEVICES, or correct it"
-        yield Finding("gpu-hidden", "gpus", (host,), text, seen, "`no CUDA-capable device is detected`", fix)
+        yield find("gpu-hidden", host, f"has {len(rows)} GPUs, CUDA sees none: {why}", evidence=seen)
     elif code == NO_COMPAT or cuda.too_old(facts):
-        text = f"{host}: driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda.wanted(facts)}"
-        fix = f"on {host}: driver {cuda.least_driver(facts)} or newer; or an image with an older CUDA"
-        symptom = "`The NVIDIA driver on your system is too old`"
-        yield Finding("driver-old", "gpus", (host,), text, (*seen, *cuda.evidence(facts)), symptom, fix)
+        yield find(
+            "driver-old",
+            host,
+            f"driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda.wanted(facts)}",
+            f"on {host}: driver {cuda.least_driver(facts)} or newer; or an image with an older CUDA",
+            evidence=(*seen, *cuda.evidence(facts)),
+        )
     elif code:
-        text = f"{host}: the GPUs' driver does not start: cuInit ends with {code}"
-        yield Finding("gpu-driver", "gpus", (host,), text, seen, NO_CUDA, RELOAD.format(host=host))
+        yield find(
+            "gpu-driver",
+            host,
+            f"the GPUs' driver does not start: cuInit ends with {code}",
+            RELOAD.format(host=host),
+            evidence=seen,
+        )
     else:
         named, count = facts["environment"].get("CUDA_VISIBLE_DEVICES", ""), (facts.get("cuda") or {}).get("count")
         if count and count < len(named.split(",")):
-            text = (
-                f"{host}: CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it stops at a number that does not exist"
+            yield find(
+                "gpu-hidden",
+                host,
+                f"CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it stops at a number that does not exist",
+                "correct CUDA_VISIBLE_DEVICES, or unset it",
+                WARNING,
+                symptom="`invalid device ordinal`, or fewer ranks",
             )
-            fix, symptom = "correct CUDA_VISIBLE_DEVICES, or unset it", "`invalid device ordinal`, or fewer ranks"
-            yield Finding("gpu-hidden", "gpus", (host,), text, (), symptom, fix, WARNING)
         yield from cuda.arch(host, facts, [gpu["compute_cap"] for gpu in rows])
 
 
@@ -189,17 +204,27 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
     used, total = (int(gpu[name]) if gpu[name].isdigit() else 0 for name in ("memory.used", "memory.total"))
     alone = gpu["compute_mode"].startswith("Exclusive")
     if gpu["compute_mode"] == "Prohibited":
-        text, fix = f"{host}: GPU {gpu['index']} may not compute", f"on {host}: sudo nvidia-smi -i {gpu['index']} -c 0"
-        symptom = "`all CUDA-capable devices are busy or unavailable`"
-        yield Finding("gpu-prohibited", "gpus", (host,), text, ("compute_mode: Prohibited",), symptom, fix)
+        yield find(
+            "gpu-prohibited",
+            host,
+            f"GPU {gpu['index']} may not compute",
+            f"on {host}: sudo nvidia-smi -i {gpu['index']} -c 0",
+            evidence=("compute_mode: Prohibited",),
+        )
     elif used > BUSY_MIB:
         full = alone or total - used < FREE_MIB
         why = f"has {gpu_memory(used)} of {gpu_memory(total)} in use"
         why = "belongs to one other process (Exclusive_Process)" if alone else why
-        fix = f"{FAB} gpus --hosts {host} shows by whom"
         symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
         level = FAULT if full else WARNING
-        yield Finding("gpu-busy", "gpus", (host,), f"{host}: GPU {gpu['index']} {why}", (), symptom, fix, level)
+        yield find(
+            "gpu-busy",
+            host,
+            f"GPU {gpu['index']} {why}",
+            f"{FAB} gpus --hosts {host} shows by whom",
+            level,
+            symptom=symptom,
+        )
 
 
 def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
@@ -215,15 +240,20 @@ def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
     what = what if failed or errors else "waits for a reset to replace bad memory"
     fix = f"on {host}: replace it" if failed else f"on {host}: sudo nvidia-smi -r -i {gpu['index']}"
     level = FAULT if failed or not remaps else WARNING
-    text, symptom = f"{host}: GPU {gpu['index']} {what}", "`uncorrectable ECC error encountered`"
-    yield Finding("gpu-faulty", "gpus", (host,), text, seen, symptom, fix, level)
+    yield find(
+        "gpu-faulty",
+        host,
+        f"GPU {gpu['index']} {what}",
+        fix,
+        level,
+        evidence=seen,
+        symptom="`uncorrectable ECC error encountered`",
+    )
 
 
 def _shared(host: str, rows: list[Gpu], processes: int) -> Iterator[Finding]:
     if 0 < len(rows) < processes:
-        text, fix = f"{host}: {processes} ranks, {len(rows)} GPUs", f"processes = {len(rows)} for {host}"
-        symptom = "`Duplicate GPU detected`, `invalid device ordinal`"
-        yield Finding("gpus-shared", "gpus", (host,), text, (), symptom, fix)
+        yield find("gpus-shared", host, f"{processes} ranks, {len(rows)} GPUs", f"processes = {len(rows)} for {host}")
 
 
 def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
@@ -234,13 +264,22 @@ def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
     for host, slow in rows.items():
         for gpu in (gpu for gpu in slow if 0 < 2 * _lanes(gpu) < widest[gpu["name"]]):
             most = widest[gpu["name"]]
-            text = f"{host}: GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {most}"
-            yield Finding("gpu-slow", "gpus", (host,), text, (), SLOW, f"on {host}: lspci -vv; reseat it", WARNING)
+            yield find(
+                "gpu-slow",
+                host,
+                f"GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {most}",
+                f"on {host}: lspci -vv; reseat it",
+                WARNING,
+            )
         hot = [gpu["index"] for gpu in slow if gpu["clocks_throttle_reasons.hw_slowdown"] == "Active"]
         if hot:
-            text = f"{host}: GPU {listed(hot)} slows itself down: too hot, or too little power"
-            fix = f"on {host}: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
-            yield Finding("gpu-slow", "gpus", (host,), text, (), SLOW, fix, WARNING)
+            yield find(
+                "gpu-slow",
+                host,
+                f"GPU {listed(hot)} slows itself down: too hot, or too little power",
+                f"on {host}: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
+                WARNING,
+            )
 
 
 def _lanes(gpu: Gpu) -> int:
@@ -255,10 +294,13 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
     none = tuple(host for host, kind in kinds.items() if not kind)
     shown = tuple(f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items())
     if none:
-        text = f"{subject(none, 'shows', 'show')} no GPU, but the others do"
-        fix = f"on {listed(none)}: nvidia-smi; lspci | grep -i nvidia"
-        symptom, level = "`no CUDA-capable device is detected`", FAULT if nccl else WARNING
-        yield Finding("gpu-missing", "gpus", none, text, shown, symptom, fix, level)
+        level = FAULT if nccl else WARNING
+        yield find(
+            "gpu-missing",
+            none,
+            f"{subject(none, 'shows', 'show')} no GPU, but the others do",
+            level=level,
+            evidence=shown,
+        )
     else:
-        text, fix = f"GPUs differ: {listed(shown)}", "name GPUs per host in cluster.toml"
-        yield Finding("gpus-differ", "gpus", odd_ones(kinds), text, shown, SLOW, fix, WARNING)
+        yield find("gpus-differ", odd_ones(kinds), f"GPUs differ: {listed(shown)}", level=WARNING, evidence=shown)

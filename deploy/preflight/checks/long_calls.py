@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ...causes.finding import FAULT, WARNING, Finding
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, listed
 from .. import remedies, traffic
 from ..answers import Answers
@@ -39,7 +39,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     shown = tuple(link.describe() for link in cut[:3])
     link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
     cells = tuple(dict.fromkeys((call.source, call.target) for call in cut))
-    yield Finding("connection-cut", "links", hosts, text, shown, symptom, fix, level, link, cells=cells)
+    yield find("connection-cut", hosts, text, fix, level, evidence=shown, symptom=symptom, link=link, cells=cells)
 
 
 def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:
@@ -58,8 +58,15 @@ def _mute(answers: Answers) -> Iterator[Finding]:
             f"{listed(ends)}: each call connects, and nothing that is sent then arrives: something takes the packets "
             "after the handshake (an inspecting firewall, a queue whose program has ended)"
         )
-        fix = f"on {listed(ends)}: sudo iptables-save | grep -i -e NFQUEUE -e DROP; sudo nft list ruleset"
         evidence = tuple(link.describe() for link in links if (link.source, link.target) in mine)[:4]
-        symptom = "the rendezvous connects, and hangs until its timeout"
         hosts = (ends[0], ends[-1])
-        yield Finding("connection-cut", "links", hosts, text, evidence, symptom, fix, FAULT, hosts, "both", cells=mine)
+        yield find(
+            "connection-cut",
+            hosts,
+            text,
+            f"on {listed(ends)}: sudo iptables-save | grep -i -e NFQUEUE -e DROP; sudo nft list ruleset",
+            evidence=evidence,
+            link=hosts,
+            direction="both",
+            cells=mine,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ...causes.finding import FAULT, WARNING, Finding
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import listed
 from .. import remedies, traffic
 from ..answers import Answers, Link
@@ -30,17 +30,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         common = Counter(sizes.values()).most_common(1)[0][0]
         odd = tuple(host for host, size in sizes.items() if size != common)
         shown = tuple(f"{host}: {size}" for host, size in sizes.items())
-        text = f"the packet size (MTU) differs: {listed(shown)}"
-        yield Finding(
-            "mtu-differs",
-            "mtu",
-            odd,
-            text,
-            shown,
-            "none, as long as large payloads pass",
-            "set one MTU on all hosts",
-            WARNING,
-        )
+        yield find("mtu-differs", odd, f"the packet size (MTU) differs: {listed(shown)}", level=WARNING, evidence=shown)
 
 
 def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> Finding:
@@ -59,7 +49,6 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     if len(hosts) > 1:
         hosts = with_rules(answers, hosts) or hosts
     sized = ", ".join(f"{host} {size}" for host, size in sizes.items())
-    text = f"large packets get lost between {listed(_shown(pairs))}; small ones pass (MTU: {sized})"
     known = [size for size in sizes.values() if size]
     # Where all have one size, the path takes less: of large frames what every switch takes, else the least of IPv6.
     least = min(known) if len(set(known)) > 1 else 1500 if min(known, default=0) > 1500 else 1280
@@ -72,7 +61,18 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     cells = tuple(dict.fromkeys((link_.source, link_.target) for link_ in stalled))
     needed = any(traffic.carries(answers, *way) for way in ways)
     symptom, level = (SYMPTOM, FAULT) if needed else (traffic.UNUSED, WARNING)
-    return Finding("mtu-blackhole", "mtu", hosts, text, evidence, symptom, fix, level, link, direction, cells=cells)
+    return find(
+        "mtu-blackhole",
+        hosts,
+        f"large packets get lost between {listed(_shown(pairs))}; small ones pass (MTU: {sized})",
+        fix,
+        level,
+        evidence=evidence,
+        symptom=symptom,
+        link=link,
+        direction=direction,
+        cells=cells,
+    )
 
 
 def _shown(pairs: set[frozenset[str]]) -> list[str]:

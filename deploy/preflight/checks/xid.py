@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ...causes.finding import FAULT, WARNING, Finding
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ..answers import Answers
 from . import gpus
 
@@ -50,7 +50,11 @@ def _gpus(answers: Answers, host: str) -> list[gpus.Gpu]:
 
 
 def _finding(host: str, where: str, number: int, words: str, line: str, level: str) -> Finding:
-    text = f"{host}: the driver has reported Xid {number} ({words}) for GPU {where}"
-    fix = f"on {host}: sudo nvidia-smi -r, or reboot; look up the number in NVIDIA's Xid catalogue"
-    symptom = "a hang, or `CUDA error: uncorrectable ECC error encountered`"
-    return Finding("gpu-xid", "gpus", (host,), text, (line.strip()[-160:],), symptom, fix, level)
+    return find(
+        "gpu-xid",
+        host,
+        f"the driver has reported Xid {number} ({words}) for GPU {where}",
+        level=level,
+        evidence=(line.strip()[-160:],),
+        symptom="a hang, or `CUDA error: uncorrectable ECC error encountered`",
+    )
