@@ -16,8 +16,8 @@ from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
-from ..preflight.findings import odd_ones
 from ..preflight.remedies import on
+from ..preflight.verdict import odd_ones
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100

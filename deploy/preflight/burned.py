@@ -16,8 +16,8 @@ from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding, find
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.text import amount, figure, gigabytes_a_second, listed, percent
-from .checks import xid
-from .findings import Verdict
+from .checks import gpus
+from .verdict import Verdict
 
 # The share of what its like reach, below which a GPU is slow. Copies share switches and sockets with others.
 SLOW, SLOW_COPIES = 0.9, 0.7
@@ -85,12 +85,12 @@ def findings(outcomes: Mapping[str, Burned]) -> list[Finding]:
 def _xids(kernel: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """What the drivers reported during the burn: no load of ours causes an Xid on a sound GPU."""
     for host, new in kernel.items():
-        for line in [line for line in new if xid.LINE.search(line)][:1]:
-            where, number = xid.LINE.findall(line)[0]
+        for line in [line for line in new if gpus.XID.search(line)][:1]:
+            where, number = gpus.XID.findall(line)[0]
             yield find(
                 "gpu-xid",
                 host,
-                f"the driver reported Xid {number} for GPU {xid.bus(where)} during the burn",
+                f"the driver reported Xid {number} for GPU {gpus.pci_bus(where)} during the burn",
                 f"on {host}: look up the number in NVIDIA's Xid catalogue; sudo nvidia-smi -r; then burn it again",
                 evidence=(line.strip()[-160:],),
             )

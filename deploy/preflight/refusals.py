@@ -6,6 +6,7 @@ A text says what was seen. What it looks like is sure only if the tool has these
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..causes import docker_faults
@@ -13,6 +14,7 @@ from ..causes.finding import Finding, find, unsure
 from ..core.errors import NO_CONTAINER
 from ..core.facts import ended_how
 from ..door.faults import Kind
+from .answers import Answers
 
 NOT_STARTED = "the run does not start there"
 # Kinds of SSH faults in which the server gives no reason.
@@ -103,3 +105,13 @@ def how(what: str, code: int) -> str:
     return (
         f"{what}: `docker run` started no container (code 125)" if code == NO_CONTAINER else f"{what} {ended_how(code)}"
     )
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """One finding for each host that did not answer."""
+    for host, (slug, words) in answers.faults.items():
+        text, _, hint = words.partition("\n")
+        if end := ended(words) if slug == "probe-died" else None:
+            yield of_words(host, "hosts", how("the probe", end[0]), end[1])
+        else:
+            yield of_fault(host, slug, text, hint)

@@ -14,9 +14,8 @@ from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ...core.program import FAB
 from ...core.text import gpu_memory, in_seconds, listed, subject
 from ..answers import Answers
-from ..findings import odd_ones
 from ..probe.facts import GPU_FIELDS
-from . import cuda
+from ..verdict import odd_ones
 
 # A CUDA context and NCCL's buffers need about FREE_MIB.
 BUSY_MIB, FREE_MIB = 500, 1024
@@ -155,13 +154,13 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
         if any(gpu["mig.mode.current"] == "Enabled" for gpu in rows):
             why = "they are split (MIG), and the container has no instance"
         yield find("gpu-hidden", host, f"has {len(rows)} GPUs, CUDA sees none: {why}", evidence=seen)
-    elif code == NO_COMPAT or cuda.too_old(facts):
+    elif code == NO_COMPAT or driver_too_old(facts):
         yield find(
             "driver-old",
             host,
-            f"driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda.wanted(facts)}",
-            f"on {host}: driver {cuda.least_driver(facts)} or newer; or an image with an older CUDA",
-            evidence=(*seen, *cuda.evidence(facts)),
+            f"driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda_wanted(facts)}",
+            f"on {host}: driver {least_driver(facts)} or newer; or an image with an older CUDA",
+            evidence=(*seen, *cuda_of_driver(facts)),
         )
     elif code:
         yield find(
@@ -182,7 +181,7 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
                 WARNING,
                 symptom="`invalid device ordinal`, or fewer ranks",
             )
-        yield from cuda.arch(host, facts, [gpu["compute_cap"] for gpu in rows])
+        yield from _arch(host, facts, [gpu["compute_cap"] for gpu in rows])
 
 
 def _own_findings(host: str, gpu: Gpu) -> Iterator[Finding]:
@@ -304,3 +303,121 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
         )
     else:
         yield find("gpus-differ", odd_ones(kinds), f"GPUs differ: {listed(shown)}", level=WARNING, evidence=shown)
+
+
+# From CUDA 11 on, any driver of the same major version works. The oldest ones for Linux:
+MINOR_COMPATIBLE = 11
+LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+# GPUs from this compute capability on need at least this CUDA: older ones have no code for them.
+NEEDS = (((10, 0), (12, 8)), ((9, 0), (11, 8)), ((8, 0), (11, 0)), ((7, 5), (10, 0)))
+# CUDA 13 has no code for GPUs older than Turing.
+DROPPED = ((13, 0), (7, 5))
+
+
+def cuda_wanted(facts: Mapping[str, Any]) -> str:
+    """The CUDA version of the image's torch, empty if it is not known."""
+    setting = str(facts["software"].get("cuda", ""))
+    return setting if _pair(setting) else ""
+
+
+def driver_too_old(facts: Mapping[str, Any]) -> bool:
+    """Whether the driver is too old for torch's CUDA. An unknown version is not too old."""
+    need, has = _pair(cuda_wanted(facts)), _has(facts)
+    if not need or not has:
+        return False
+    return has[0] < need[0] if need[0] >= MINOR_COMPATIBLE else has < need
+
+
+def least_driver(facts: Mapping[str, Any]) -> str:
+    """The oldest driver for the image's CUDA, in words."""
+    need = _pair(cuda_wanted(facts))
+    return LEAST_DRIVER.get(need[0] if need else 0, f"for CUDA {cuda_wanted(facts)}")
+
+
+def cuda_of_driver(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """The CUDA that the host's driver supports, as evidence; empty if that is unknown."""
+    has = _has(facts)
+    return (f"the driver supports CUDA {has[0]}.{has[1]}",) if has else ()
+
+
+def _arch(host: str, facts: Mapping[str, Any], capabilities: Sequence[str]) -> Iterator[Finding]:
+    """A finding if the image's CUDA has no code for a GPU. Builds that are not PyTorch's may have translatable code."""
+    cuda = _pair(cuda_wanted(facts))
+    odd = sorted({text for text in capabilities if cuda and (entry := _pair(text)) and not _knows(cuda, entry)})
+    if odd:
+        official = "+cu" in facts["software"].get("torch", "")
+        yield find(
+            "gpu-arch",
+            host,
+            f"torch with CUDA {cuda_wanted(facts)} has no code for GPUs of compute capability {', '.join(odd)}",
+            level=FAULT if official else WARNING,
+        )
+
+
+def _knows(cuda: tuple[int, int], capability: tuple[int, int]) -> bool:
+    if cuda >= DROPPED[0] and capability < DROPPED[1]:
+        return False
+    return all(cuda >= need for since, need in NEEDS if capability >= since)
+
+
+def _has(facts: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The CUDA version that a driver supports: 12040 means 12.4."""
+    version = (facts.get("cuda") or {}).get("version") or 0
+    return (version // 1000, version % 1000 // 10) if version else None
+
+
+def _pair(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(".")
+    minor = minor.partition(".")[0]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+
+
+XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[.\d]*\): (\d+)")
+LOADED = re.compile(r"NVRM: loading")
+# By NVIDIA's catalogue: memory that is unreliable until a reset; other errors that need a reset, a reboot or a person.
+XID_MEMORY = {48: "double bit ECC error", 64: "row remapping failed", 95: "uncontained ECC error", 140: "ECC error"}
+XID_GRAVE = {62: "internal halt", 74: "NVLink error", 79: "fallen off the bus", 119: "GSP timeout", 120: "GSP error"}
+
+
+def check_xids(answers: Answers) -> Iterator[Finding]:
+    """Findings about messages since the driver was loaded, of kinds that no application causes by itself."""
+    for host in answers.hosts_with_facts:
+        lines = since_loaded(answers.control.get(host, {}).get("kernel") or ())
+        errors = {
+            pci_bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in _gpus(answers, host)
+        }
+        for where, number in dict.fromkeys(
+            (pci_bus(row[1]), int(row[2])) for line in lines if (row := XID.search(line))
+        ):
+            line = next(line for line in reversed(lines) if XID.search(line) and f": {number}" in line)
+            if number in XID_MEMORY and errors.get(where, "") not in ("", "0", "[N/A]"):
+                yield _xid(host, where, number, XID_MEMORY[number], line, FAULT)
+            elif number in XID_GRAVE:
+                yield _xid(host, where, number, XID_GRAVE[number], line, WARNING)
+
+
+def since_loaded(lines: Sequence[str]) -> list[str]:
+    """The lines since the driver was last loaded."""
+    starts = [place for place, line in enumerate(lines) if LOADED.search(line)]
+    return list(lines[starts[-1] :] if starts else lines)
+
+
+def pci_bus(text: str) -> str:
+    """A PCI address without the part that differs: nvidia-smi (`00000000:3B:00.0`), the log (`0000:3b:00`)."""
+    domain, _, rest = text.lower().partition(":")
+    return f"{domain[-4:]}:{rest.partition('.')[0]}"
+
+
+def _gpus(answers: Answers, host: str) -> list[Gpu]:
+    return read(answers.facts[host])
+
+
+def _xid(host: str, where: str, number: int, words: str, line: str, level: str) -> Finding:
+    return find(
+        "gpu-xid",
+        host,
+        f"the driver has reported Xid {number} ({words}) for GPU {where}",
+        level=level,
+        evidence=(line.strip()[-160:],),
+        symptom="a hang, or `CUDA error: uncorrectable ECC error encountered`",
+    )

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find
 from ...core.text import listed
-from .. import remedies, targets, traffic
+from .. import reachability, remedies, targets
 from ..answers import Answers, Link
-from .links import with_rules
 
 # Shares of segments that were sent again. At a few percent, TCP loses most of its rate.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.06, 0.02, 40
@@ -57,7 +56,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     # The host whose every link is bad, if there is one.
     hosts = tuple(host for host in answers.hosts_with_facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
-    culprit = with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
+    culprit = reachability.with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
     culprit = culprit or (_bad_everywhere(answers, pair, short) if single else ())
     again = any(link.again for link in short[pair])
     grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
@@ -101,7 +100,7 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         )
         shown = (f"{ends[0]} -> {ends[1]}: {answered} of {calls} calls",)
         # A run opens fewer connections at once: whether they pass is for a rehearsal to say.
-        hosts = with_rules(answers, ends) or ends
+        hosts = reachability.with_rules(answers, ends) or ends
         yield find(
             "link-loss",
             hosts,
@@ -236,7 +235,9 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     shown = tuple(f"{first} and {other}: {_shown(rate)} both ways" for (first, other), rate in slow.items())
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.
-    waits = any(traffic.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends))
+    waits = any(
+        reachability.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends)
+    )
     grave = FAULT if waits and worst < SLOW_MBIT else WARNING
     link_ = bad[0] if len(bad) == 1 or len(answers.hosts_with_facts) == 2 else None
     yield find(

@@ -14,7 +14,7 @@ from typing import Any
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, listed, subject
 from ..answers import Answers
-from ..findings import odd_ones
+from ..verdict import odd_ones
 
 LAYERS = ("InfiniBand", "Ethernet")
 IPV4 = re.compile(r"^0000:0000:0000:0000:0000:ffff:")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import listed
 from ..answers import Answers
-from ..findings import odd_ones
+from ..verdict import odd_ones
 
 # Settings that may differ from node to node.
 OWN = (
