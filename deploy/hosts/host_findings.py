@@ -199,7 +199,9 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
             text += "its DHCP client (or a router, for IPv6) renews it"
             fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
             fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
-            yield find("interface-no-address", (host,), text, fix, WARNING)
+            yield find(
+                "interface-no-address", (host,), text, fix, WARNING, symptom="all nodes hang when the address is gone"
+            )
 
 
 def _no_ip(host: str, facts: HostFacts) -> Finding:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..causes import docker_faults
 from ..causes.finding import UNKNOWN, WARNING
+from ..causes.table import ROWS
 from ..config.values import Mount
 from ..core import fields, printable
 from ..core.errors import DeployError, Refused
@@ -34,7 +35,6 @@ from . import burn, container, host_findings, limits, meeting, observe, plan, pr
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of
 
-_SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "host-unreachable", "arp-unanswered")
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
 NOT_YET = f"not all hosts have this image yet; `{FAB} deploy` sends it, and rehearses then"
 INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: not all of them have the image yet"
@@ -286,7 +286,7 @@ def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: Preflig
 def since_rehearsal(second: Verdict) -> Verdict:
     """The verdict of a second look. What is silent now has answered before the rehearsal: no firewall does that."""
     first = second.first
-    if first is None or first.cause not in _SILENT:
+    if first is None or not ROWS[first.cause].silent:
         return second
     text = (
         f"{first.text}; before the rehearsal they answered: a slow link whose queue the rehearsal has filled, or a "
