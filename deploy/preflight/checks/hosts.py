@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
-from ..causes.docker_faults import DockerFault
-from ..causes.finding import FAULT, WARNING, find
-from ..config.values import Mount
-from ..core.errors import DeployError
-from ..core.program import FAB
-from ..core.text import binary, in_seconds, listed
-from ..door.session import SshFault
-from ..host.facts import HostFacts
-from ..image.push_plan import HostImage
-from ..preflight import Answers, Finding, refusals
-from ..preflight.checks import resources
-from ..preflight.remedies import on
-from ..preflight.verdict import odd_ones
+from ...causes.docker_faults import DockerFault
+from ...causes.finding import FAULT, WARNING, Finding, find
+from ...config.values import Mount
+from ...core.errors import DeployError
+from ...core.program import FAB
+from ...core.text import binary, in_seconds, listed
+from ...door.session import SshFault
+from ...host.facts import HostFacts
+from .. import refusals
+from ..answers import Answers
+from ..remedies import on
+from ..verdict import odd_ones
+from . import resources
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100
@@ -56,20 +56,20 @@ def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
         )
 
 
-def odd_images(by_host: Mapping[str, HostImage]) -> tuple[str, ...]:
-    """The hosts that have another image under its name than most."""
-    layers = {host: " ".join(held.layers) for host, held in by_host.items()}
-    return odd_ones(layers) if len(set(layers.values())) > 1 else ()
+def odd_images(layers: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The hosts that have another image under its name than most. `layers`: of each host's image."""
+    images = {host: " ".join(held) for host, held in layers.items()}
+    return odd_ones(images) if len(set(images.values())) > 1 else ()
 
 
 def differing(
-    image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str], without: Mapping[str, str]
+    image: str, layers: Mapping[str, Sequence[str]], hosts: Sequence[str], without: Mapping[str, str]
 ) -> Iterator[Finding]:
     """A warning if hosts have different images under one name: a deploy sends one image to all.
 
     `without`: the words of those in which `import torch` fails, by host.
     """
-    if odd := odd_images(by_host):
+    if odd := odd_images(layers):
         have = "has" if len(odd) == 1 else "have"
         text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
         text += "".join(f"; `import torch` fails in that of {host}: {words}" for host, words in without.items())
