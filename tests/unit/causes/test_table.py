@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from deploy.causes import docker_faults, table
 from deploy.causes.ends import Cause
 from deploy.causes.row import Row
 from deploy.causes.table import ROWS, SECTIONS
+from deploy.cli.explain import tell
+from deploy.core.errors import UsageError
 from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS
 from deploy.preflight.verdict import GROUPS
+from deploy.report.console import Console
 from tests.causes_page import PAGE, causes_page
 from tests.sources import nodes
 
@@ -48,10 +52,33 @@ def test_a_command_names_nothing_but_its_host(row: Row) -> None:
     assert "{" not in row.hint_here().replace("{print", "")
 
 
-def test_a_row_is_printed_without_a_page() -> None:
-    lines = list(table.lines_of(ROWS["ssh-key"]))
+def test_explain_prints_a_row_without_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tell(["ssh-key"], Console(False)) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("cause     ssh-key: `Permission denied (publickey)`")
     assert any(line.startswith("may be    AllowUsers") for line in lines)
+    assert lines[-1].startswith("source    sshd(8)")
+    assert tell(["gpu-xid"], Console(True)) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["kind"], told["cause"], told["group"]) == ("cause", "gpu-xid", "gpu-lost")
+    assert told["meaning"].startswith("The driver has reported a serious error")
+
+
+def test_a_file_of_a_causes_name_is_read_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("killed").write_text("KeyError: 'image'\n")
+    tell(["killed"], Console(False))
+    assert "KeyError" in capsys.readouterr().out
+    Path("ssh-key").symlink_to("nowhere")
+    with pytest.raises(UsageError):
+        tell(["ssh-key"], Console(False))
+
+
+def test_what_is_neither_a_file_nor_a_run_nor_a_cause_is_refused() -> None:
+    with pytest.raises(UsageError, match="no such file, folder, run or cause"):
+        tell(["ssh-keys"], Console(False))
 
 
 def places() -> dict[str, set[str]]:
