@@ -64,7 +64,7 @@ class _AnyNumber(Command):
     klass=_AnyNumber,
     positional=["what"],
     help={
-        "what": "files, a folder of logs, - for standard input, or a run: its id or latest (required)",
+        "what": "files, a folder of logs, - for standard input, a run (its id or latest), or a cause (required)",
     },
     name="explain",
 )
@@ -72,7 +72,8 @@ def explain_task(options: Options, console: Console, what: str, **more: str) -> 
     """Name the cause of a failed run, from its output, or what to check.
 
     WHAT is one or more files, a folder of logs, a run, or - for standard
-    input. The output may come from Muster or from any torchrun.
+    input. The output may come from Muster or from any torchrun. A cause that
+    Muster names, as gpu-xid, may stand there too: its meaning and its fix.
     """
     return tell([what, *more.values()], console)
 
