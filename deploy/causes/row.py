@@ -28,7 +28,8 @@ class Row:
     For the judge: explains: consequences, where this is found at one of their hosts, by their slugs; fails: how calls
     fail because of it (None: it is a host's own fact, which explains all calls that it is about); inferred: it is read
     from failed calls alone; settled_by: which second piece of evidence makes it sure (preflight/confidence.py);
-    measured: many packets have shown it; silent: what it closes gives no answer.
+    measured: many packets have shown it; silent: what it closes gives no answer; without_reason: a
+    server gives none for it, or a limit of ours ended the wait.
     ends: the cause of the closed list to which it belongs, if a run has ended with it.
     """
 
@@ -49,6 +50,7 @@ class Row:
     settled_by: str = ""
     measured: bool = False
     silent: bool = False
+    without_reason: bool = False
     ends: Cause = Cause.SET_UP
 
     def hint(self, host: str = "") -> str:

@@ -22,7 +22,7 @@ from ..host import run_user
 from ..host.facts import HostFacts
 from ..image.model import tag_of
 from ..job.cluster import Cluster
-from ..preflight import Answers, PreflightRequest, Verdict, burned, confidence, judge, refusals
+from ..preflight import Answers, PreflightRequest, Verdict, burned, confidence, judge
 from ..preflight.checks import hosts as host_checks
 from ..preflight.checks import software
 from ..preflight.probe import rehearsal as talk
@@ -76,7 +76,8 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
     cluster = _without_made(cluster)
     with open_all(cluster.hosts) as opened:
         faults = {
-            host: (refusals.ssh(getattr(fault, "kind", "")), _words(fault)) for host, fault in opened.faults.items()
+            host: (fault.slug if isinstance(fault, SshFault) else "ssh", _words(fault))
+            for host, fault in opened.faults.items()
         }
         sessions = list(opened.values.values())
         options.say("looking at the hosts")
@@ -393,7 +394,7 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, where: str) -> Pr
 
 def _no_probe(fault: DeployError) -> tuple[str, str]:
     if isinstance(fault, SshFault) and fault.kind != "slow":
-        return refusals.ssh(fault.kind), _words(fault)
+        return fault.slug, _words(fault)
     python = docker_faults.named("no-python").proved_by(fault.message)
     return ("no-python" if python else "probe-died", _words(fault))
 

@@ -38,7 +38,7 @@ def engine(host: str, fault: DeployError) -> Finding:
             return refusals.elsewhere(host, fault.cause.name, fault.words, fault.at)
         return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)
     if isinstance(fault, SshFault):
-        return refusals.of_fault(host, refusals.ssh(fault.kind), text, hint)
+        return refusals.of_fault(host, fault.slug, text, hint)
     # What it answered cannot be read.
     return refusals.of_fault(host, "probe-died", text, f"on {host}: {hint}" if hint else "")
 

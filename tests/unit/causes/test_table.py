@@ -6,6 +6,7 @@ import ast
 import json
 from collections import defaultdict
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -15,6 +16,7 @@ from deploy.causes.row import Row
 from deploy.causes.table import ROWS, SECTIONS
 from deploy.cli.explain import tell
 from deploy.core.errors import UsageError
+from deploy.door import faults
 from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS
 from deploy.preflight.verdict import GROUPS
@@ -81,6 +83,10 @@ def test_what_is_neither_a_file_nor_a_run_nor_a_cause_is_refused() -> None:
         tell(["ssh-keys"], Console(False))
 
 
+def test_each_kind_of_an_ssh_fault_has_its_row() -> None:
+    assert {faults.SshFault(kind, "", "").slug for kind in get_args(faults.Kind)} <= ROWS.keys()
+
+
 def places() -> dict[str, set[str]]:
     """By slug, the places beside its row that name it: a file, or the tables of signs together."""
     named = defaultdict(set)
@@ -88,7 +94,8 @@ def places() -> dict[str, set[str]]:
         place = str(path.relative_to(HOME))
         if place.startswith("deploy/causes/"):
             continue
-        place = "signs" if path.parent.name == "signs" else place
+        signs = path.parent.name == "signs" or place == "deploy/door/faults.py"
+        place = "signs" if signs else place
         for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in ROWS:
                 named[node.value].add(place)
