@@ -14,7 +14,7 @@ from typing import Any
 
 from ..causes.table import DOCS, end_of
 from ..core.program import FAB
-from ..run.story import Happening
+from ..run.state.story import Happening
 from . import collectives
 from . import store as explain_store
 from .blame import bad_end, by_script, raised_in, sign_by_words

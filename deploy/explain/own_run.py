@@ -14,8 +14,8 @@ from ..causes.ends import Cause
 from ..causes.table import end_of
 from ..core.program import FAB
 from ..core.text import several
-from ..run.inquest import cause_of_words
-from ..run.story import Happening
+from ..run.inquest.findings import cause_of_words
+from ..run.state.story import Happening
 from .cause import Explanation, explain
 from .patterns import compiled
 
