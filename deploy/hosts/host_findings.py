@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
-from ..config.values import Mount
 from ..core.docker_faults import DockerFault
 from ..core.errors import DeployError
 from ..core.program import FAB
@@ -13,6 +12,7 @@ from ..core.text import binary, in_seconds, listed
 from ..door.session import SshFault
 from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
+from ..job.values import Mount
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
 from ..preflight.findings import FAULT, WARNING, odd_ones

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..config.values import Mount
 from ..core import docker_faults, fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
@@ -20,6 +19,7 @@ from ..host import run_user
 from ..host.facts import HostFacts
 from ..image.model import tag_of
 from ..job.cluster import Cluster
+from ..job.values import Mount
 from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, doubts, judge, refusals
 from ..preflight.checks import software
 from ..preflight.findings import UNKNOWN, WARNING

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ..config.values import Mount
 from ..core import docker_faults
 from ..core.errors import DeployError
 from ..core.results import Results
@@ -21,6 +20,7 @@ from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.options import Job
+from ..job.values import Mount
 from ..preflight import Answers, Finding, prediction
 from ..preflight.findings import UNKNOWN
 from ..preflight.probe import rehearsal

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..config.inventory import Host
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
@@ -22,6 +21,7 @@ from ..core.program import FAB
 from ..core.text import in_seconds
 from ..door.session import Session, open_all
 from ..host import commands
+from ..job.inventory import Host
 from ..run.causes import Cause
 from ..run.output import ConsoleLines
 from ..run.progress import State

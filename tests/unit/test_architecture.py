@@ -18,7 +18,6 @@ HOME = Path(__file__).resolve().parents[2]
 # A package imports only what stands before it. The backends `local`, `hosts` and `slurm` never import each other.
 DEPLOY = [
     "core",
-    "config",
     "job",
     "engine",
     "run",

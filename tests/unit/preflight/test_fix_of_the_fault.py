@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from deploy.config.values import Mount
 from deploy.core import docker_faults
 from deploy.door import faults, framing
 from deploy.door.faults import Where
 from deploy.hosts import host_findings
+from deploy.job.values import Mount
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.findings import FAULT, WARNING
 from deploy.preflight.probe import facts as probe_facts
