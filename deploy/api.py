@@ -19,14 +19,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .config import consent
-from .config.inventory import hosts_of_flag
 from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
 from .core.names import RunId, asked_run
 from .core.text import in_seconds
 from .hosts import attach, delete, deploy, fetch, logs, preflight, status, stop
 from .hosts.logs import Choice
-from .job import cluster
+from .job import cluster, consent
+from .job.inventory import hosts_of_flag
 from .job.load import environment_of
 from .job.options import Options, options_of, row_of
 from .preflight.request import PreflightRequest

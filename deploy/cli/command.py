@@ -20,9 +20,9 @@ from fabric.tasks import Task
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 
-from ..config import consent
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError
 from ..core.program import FAB
+from ..job import consent
 from ..job import options as table
 from ..job.options import Options
 from ..report.console import Console
@@ -39,7 +39,7 @@ _WIDTH = 76  # of 80 columns, less invoke's own indent
 
 
 class Command(Task):  # type: ignore[misc]
-    """A task that opens the door to what a folder asks for (config/consent.py)."""
+    """A task that opens the door to what a folder asks for (job/consent.py)."""
 
     help: dict[str, Any]
 

@@ -7,13 +7,13 @@ from shlex import quote
 
 from ..causes.docker_faults import DockerFault
 from ..causes.finding import FAULT, WARNING
-from ..config.values import Mount
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.text import binary, in_seconds, listed
 from ..door.session import SshFault
 from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
+from ..job.values import Mount
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
 from ..preflight.findings import odd_ones

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..causes import docker_faults
 from ..causes.finding import UNKNOWN, WARNING
-from ..config.values import Mount
 from ..core import fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
@@ -22,6 +21,7 @@ from ..host import run_user
 from ..host.facts import HostFacts
 from ..image.model import tag_of
 from ..job.cluster import Cluster
+from ..job.values import Mount
 from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, doubts, judge, refusals
 from ..preflight.checks import software
 from ..preflight.probe import rehearsal as talk

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 from ..causes.ends import Cause
-from ..config.inventory import Host
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
@@ -23,6 +22,7 @@ from ..core.program import FAB
 from ..core.text import in_seconds
 from ..door.session import Session, open_all
 from ..host import commands
+from ..job.inventory import Host
 from ..run.output import ConsoleLines
 from ..run.progress import State
 from ..run.state.story import Happening

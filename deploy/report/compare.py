@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from ..config.script import as_typed
 from ..core import text
 from ..core.printable import one_line
+from ..job.script import as_typed
 from ..run import code
 from ..run.record import backend_of
 from .page import head, steps

@@ -19,7 +19,6 @@ HOME = Path(__file__).resolve().parents[2]
 DEPLOY = [
     "core",
     "causes",
-    "config",
     "job",
     "engine",
     "run",

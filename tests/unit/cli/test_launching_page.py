@@ -8,9 +8,9 @@ import pytest
 
 from deploy.cli import main
 from deploy.cli.planned import planned
-from deploy.config.script import once_a_node, read
 from deploy.core.errors import UsageError
 from deploy.job.options import Options
+from deploy.job.script import once_a_node, read
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/launching.md").read_text()
 ROWS = [

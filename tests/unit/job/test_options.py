@@ -109,11 +109,11 @@ ELSEWHERE = {
     "--follow": {"host/commands.py"},
     "--force": {"hosts/overlay.py", "packages/commands.py", "packages/places.py"},
     "--gpus": {"hosts/container.py"},
-    "--include": {"config/script.py"},
+    "--include": {"job/script.py"},
     "--min-nodes": {"hosts/leave.py"},
     "--mount": {"hosts/container.py", "hosts/large_folder.py", "hosts/rehearsal.py", "local/packages.py"}
     | {"packages/commands.py"},
-    "--nodes": {"config/runners.py", "run/sbatch_options.py"},
+    "--nodes": {"job/launchers.py", "run/sbatch_options.py"},
     "--now": {"hosts/bootstrap.py"},
     "--port": {"hosts/port.py"},
     "--python": {"packages/inside/build.py", "packages/inside/install.py", "packages/resolve.py"},

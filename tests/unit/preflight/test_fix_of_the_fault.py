@@ -6,10 +6,10 @@ import pytest
 
 from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, WARNING
-from deploy.config.values import Mount
 from deploy.door import faults, framing
 from deploy.door.faults import Where
 from deploy.hosts import host_findings
+from deploy.job.values import Mount
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.probe import facts as probe_facts
 from lab.answers import HOSTS, answers, facts
