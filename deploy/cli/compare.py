@@ -18,8 +18,7 @@ from .command import command
 @command(
     example=(f"{FAB} compare first latest", f"{FAB} compare runs/a runs/b --html a-and-b.html"),
     codes={DONE: "the comparison is printed, or its page is written"},
-    positional=["first", "second"],
-    help={
+    words={
         "first": "a run: latest, an id or a path (required)",
         "second": "the run to compare it with (required)",
     },
