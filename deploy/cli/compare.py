@@ -10,7 +10,6 @@ from ..core.program import FAB
 from ..job.options import Options
 from ..report import compare as report
 from ..report.console import Console
-from ..report.page import comparison as page
 from ..run import folders, record
 from .command import command
 
@@ -27,7 +26,7 @@ def compare(options: Options, console: Console, first: str, second: str) -> int:
     """Compare two runs: what differs, their curves, their numbers."""
     comparison = report.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
     if path := options.html:
-        _write(Path(path), page.build(comparison))
+        _write(Path(path), report.page(comparison))
         console.line(path, {"kind": "page", "path": path})
     else:
         console.line("\n".join(report.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
