@@ -138,7 +138,7 @@ class Cluster:
         self._recorded(lambda console: attach.down(self._options(run), console))
 
     def _submitted(self, options: Options, show: bool) -> str:
-        # Imported here: the command line's modules load fabric, which nothing else of this API needs.
+        # Imported here: nothing else of this API needs it.
         from .cli import slurm
 
         events = self._recorded(lambda console: slurm.deploy(replace(options, slurm=self._slurm), console), show)

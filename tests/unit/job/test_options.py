@@ -50,7 +50,7 @@ def test_an_option_that_a_job_does_not_have_is_refused_by_name_with_what_does_th
 
 
 def test_texts_are_kept_whole_but_where_commas_separate_them():
-    read = command._read({"include": ["a,b", "c"], "env": ["A=1,B=2"], "keep": None, "run": "", "wait": False})
+    read = command.read_options({"include": ["a,b", "c"], "env": ["A=1,B=2"], "keep": None, "run": "", "wait": False})
     assert read == Options(include=("a", "b", "c"), env=("A=1,B=2",))
 
 
