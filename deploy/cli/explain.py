@@ -23,12 +23,12 @@ from ..core.program import FAB
 from ..core.text import amount, several
 from ..explain import sources
 from ..explain.cause import Explanation, judge
-from ..explain.own_run import OwnRun, of_run
 from ..explain.read import read
 from ..explain.reading import Reading
 from ..job.options import Options
 from ..report.console import Console
 from ..run import folders, record
+from ..run.own_run import OwnRun, of_run
 from .command import command
 
 SHOWN, _MOST_NAMED = 240, 20

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..causes import docker_faults
-from ..causes.finding import UNKNOWN
+from ..causes.finding import UNKNOWN, find
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, on_all
@@ -171,5 +171,10 @@ def _gpus(facts: Mapping[str, Any]) -> int:
 
 def unstarted(host: str, fault: DeployError) -> Finding:
     """The finding of a host where the rehearsal did not even begin: the words of what failed."""
-    text = f"{host}: the rehearsal did not start: {fault.message.removeprefix(f'{host}: ')}"
-    return Finding("proof-failed", "proof", (host,), text, (), "the run does not start there", fault.hint, UNKNOWN)
+    return find(
+        "proof-failed",
+        host,
+        f"the rehearsal did not start: {fault.message.removeprefix(f'{host}: ')}",
+        fault.hint,
+        UNKNOWN,
+    )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ..causes import docker_faults
-from ..causes.finding import WARNING
+from ..causes.finding import WARNING, find
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.scripts import Scripts
@@ -36,7 +36,7 @@ def finding(host: str, words: str, facts: HostFacts) -> Finding:
     text += "passes on no upgrade of a connection. A run starts there, without a rehearsal; "
     text += f"`{FAB} exec`, `{FAB} shell`, `{FAB} why`, secrets, packages and --overlay do not work"
     fix = docker_faults.hint(words, host)
-    return Finding("docker-refused", "hosts", (host,), text, (), "`unable to upgrade to tcp`", fix, WARNING)
+    return find("docker-refused", (host,), text, fix, WARNING)
 
 
 def why(hosts: Mapping[str, str]) -> str:

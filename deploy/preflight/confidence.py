@@ -11,16 +11,17 @@ piece singles it out (singled_out); otherwise the finding says what was seen, an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding, unsure
+from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ..causes.row import AIMLESS, LOST
 from ..causes.table import ROWS
-from ..core.program import FAB
-from ..core.text import listed
-from . import observations, traffic
+from ..core.text import binary, listed
+from . import reachability
 from .answers import Answers, Link
+from .verdict import Verdict
 
 Observations = frozenset[Link]
 # By the first word of a cause, the calls that it is about.
@@ -82,7 +83,7 @@ def _described(finding: Finding, answers: Answers, seen: Observations) -> Findin
     if not (inferred or undecided) or (inferred and singled_out(finding, answers)):
         return finding
     mine = explained(finding, seen) or claimed(finding, seen)
-    seen_here = observations.sentence(answers, finding.cells, {link.outcome for link in mine})
+    seen_here = seen_in_words(answers, finding.cells, {link.outcome for link in mine})
     return unsure(finding, seen_here)
 
 
@@ -209,11 +210,131 @@ def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[
         link
         for link in links
         if {"rendezvous", "store"} & set(link.kinds)
-        or ("data" in link.kinds and traffic.opens(answers, link.source, link.target))
+        or ("data" in link.kinds and reachability.opens(answers, link.source, link.target))
     ]
     if needed:
         hosts = tuple(host for host in answers.hosts if any(host in pair for pair in unexplained))
         shown = tuple(dict.fromkeys(link.describe() for link in needed))[:4]
-        text = f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd"
-        fix = f"compare these hosts with others; {FAB} preflight --keep FILE keeps all answers"
-        yield Finding("not-known", "links", hosts, text, shown, "", fix, UNKNOWN, cells=tuple(sorted(unexplained)))
+        yield find(
+            "not-known",
+            hosts,
+            f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd",
+            level=UNKNOWN,
+            evidence=shown,
+            cells=tuple(sorted(unexplained)),
+        )
+
+
+# How many calls end, by their outcome.
+_HOW = {
+    "dropped": "get no answer",
+    "late": "get no answer in 2.2 s, or a late one",
+    "at-times": "are answered only at times",
+    "refused": "are refused, although our probe listens",
+    "unreachable": "are rejected as unreachable",
+    "forbidden": "are forbidden by the caller's own system",
+    "no-route": "find no route",
+    "no-family": "find no route",
+    "no-scope": "find no route",
+    "no-arp": "get no answer, nor does ARP",
+    "wrong-card": "get no answer, and go to another card than the host's own",
+    "no-address": "get no local port or address",
+    "silent": "connect, but nothing answers",
+    "mute": "connect, and nothing that is sent then arrives",
+    "stranger": "reach something that is not our probe",
+    "other-run": "reach another preflight's probe",
+    "stall-send": "connect and pass small messages, but {size} get stuck on the way there, after {moved}",
+    "stall-receive": "connect and pass small messages, but {size} get stuck on the way back, after {moved}",
+    "reset": "are cut off",
+    "cut": "carry {moved} of {size}, then stop",
+    "slow": "carry {moved} of {size} in the time that we wait",
+}
+_MOST_PORTS, _MOST_KINDS = 3, 2
+
+
+def seen_in_words(answers: Answers, cells: Collection[tuple[str, str]], outcomes: Collection[str] = ()) -> str:
+    """What the failed calls of these pairs have in common, and on which ports calls pass there; empty: none failed.
+
+    `outcomes`: only calls that ended so, if there are any.
+    """
+    links = [link for link in answers.links if (link.source, link.target) in cells and link.source != link.target]
+    links = [link for link in links if "other" not in link.kinds] or links
+    bad = [link for link in links if not link.ok]
+    bad = [link for link in bad if link.outcome in outcomes] or bad
+    if not bad:
+        return ""
+    common = [outcome for outcome, _ in Counter(link.outcome for link in bad).most_common(_MOST_KINDS)]
+    parts = [_calls_of(answers, [link for link in bad if link.outcome == outcome], links) for outcome in common]
+    passes = [link for link in links if link.ok and link.outcome == "ok"]
+    good = sorted({_port(answers, link) for link in passes} - {_port(answers, link) for link in bad})
+    passing = f"; {_ports(good)} there answer{'s' if len(good) == 1 and '-' not in good[0] else ''}" if good else ""
+    return "; ".join(parts) + passing
+
+
+def _calls_of(answers: Answers, bad: Sequence[Link], links: Iterable[Link]) -> str:
+    cells = {(link.source, link.target) for link in bad}
+    ports = {_port(answers, link) for link in bad}
+    tried = [link for link in links if (link.source, link.target) in cells and _port(answers, link) in ports]
+    sources, targets = (list(dict.fromkeys(getattr(link, end) for link in bad)) for end in ("source", "target"))
+    largest = max(bad, key=lambda link: link.size)
+    how = _HOW.get(bad[0].outcome, bad[0].outcome).format(size=binary(largest.size), moved=binary(largest.moved))
+    both = set(sources) == set(targets)
+    between = f"between {listed(sources)}" if both else f"from {listed(sources)} to {listed(targets)}"
+    return f"calls {between} on {_ports(sorted(ports))} {how} ({len(bad)} of {len(tried)} tried)"
+
+
+def _port(answers: Answers, link: Link) -> str:
+    """The port; of the ports on which a host listens for data, their range."""
+    low, high = answers.facts.get(link.target, {}).get("port_range", (0, 0))
+    ranged = {"data", "other", "store", "network", "rate", "long"} & set(link.kinds) and low <= link.port <= high
+    return f"{low}-{high}" if ranged else str(link.port)
+
+
+def _ports(ports: Sequence[str]) -> str:
+    several = len(ports) > 1 or "-" in "".join(ports)
+    return f"port{'s' if several else ''} {listed(ports, _MOST_PORTS)}"
+
+
+def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
+    """Whether a run may do with what speaks for it: calls that were answered at times, or few local ports.
+
+    A limit of new connections answers some of many calls at once, and the few of a run pass it.
+    """
+    if finding.level != UNKNOWN or finding.cause == "few-ports":
+        return finding.level == UNKNOWN
+    seen = claimed(finding, failed(answers))
+    if not seen:
+        return finding.cause == "link-loss" and any((each[0], each[1]) in finding.cells for each in answers.often)
+    return all(link.outcome == "at-times" for link in seen)
+
+
+def doubts(verdict: Verdict, answers: Answers) -> list[Finding]:
+    """The problems of the verdict, if a rehearsal may decide them all; else none."""
+    problems = [*verdict.faults, *verdict.unknown]
+    return problems if all(is_left_to_rehearsal(finding, answers) for finding in problems) else []
+
+
+def after_rehearsal(tried: Verdict, doubts: Sequence[Finding]) -> Verdict:
+    """The verdict of a rehearsal on these doubts.
+
+    If it went through, they are warnings. If it failed between hosts and does not say why, they are the likeliest
+    cause, and stand first.
+    """
+    problems = [*tried.faults, *tried.unknown]
+    vague = [finding for finding in problems if finding.cause == "proof-failed" and len(finding.hosts) > 1]
+    if all(finding in doubts for finding in problems):
+        return _passed(tried, doubts) if tried.rehearsed else tried
+    if any(finding not in doubts and finding not in vague for finding in problems):
+        return tried
+    rest = [finding for finding in tried.findings if finding not in doubts]
+    return replace(tried, findings=(*doubts, *rest))
+
+
+def _passed(verdict: Verdict, doubts: Sequence[Finding]) -> Verdict:
+    words = "; yet the rehearsal went through"
+    shown = [
+        replace(finding, level=WARNING, text=finding.text + words) if finding in doubts else finding
+        for finding in verdict.findings
+    ]
+    groups = {**verdict.groups, **{finding.group: WARNING for finding in doubts}}
+    return replace(verdict, findings=tuple(shown), groups=groups)

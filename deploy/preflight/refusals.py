@@ -6,14 +6,15 @@ A text says what was seen. What it looks like is sure only if the tool has these
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..causes import docker_faults
-from ..causes.finding import Finding, unsure
-from ..causes.table import ROWS
+from ..causes.finding import Finding, find, unsure
 from ..core.errors import NO_CONTAINER
 from ..core.facts import ended_how
 from ..door.faults import Kind
+from .answers import Answers
 
 NOT_STARTED = "the run does not start there"
 # Kinds of SSH faults in which the server gives no reason.
@@ -56,7 +57,7 @@ def ssh(kind: str) -> str:
 def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     """The finding for a host that gave no answer. `text`: what was seen, which says no more than that."""
     text = text if text.startswith(host) else f"{host}: {text}"
-    finding = Finding(slug, "hosts", (host,), text, (), NOT_STARTED, hint or ROWS[slug].hint(host))
+    finding = find(slug, (host,), text, hint, symptom=NOT_STARTED, group="hosts")
     # A time limit of ours shows no fault.
     late = "sent nothing for" in text or slug in ("ssh-slow", "docker-silent")
     inferred = (slug in _INFERRED and _NO_LIBRARY not in text) or (slug == "ssh-key" and _NO_KEY in text)
@@ -74,8 +75,8 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
     cause = docker_faults.read(words)
     name = cause.name if cause else instead
     seen = f"{host}: {what}: {words or 'it said nothing'}"
-    next_command = docker_faults.hint(words, host) if cause else hint or ROWS[name].hint(host)
-    finding = Finding(name, group, (host,), seen, (), NOT_STARTED, next_command)
+    next_command = docker_faults.hint(words, host) if cause else hint
+    finding = find(name, (host,), seen, next_command, symptom=NOT_STARTED, group=group)
     if cause is None or name == "docker-refused":
         return unsure(finding)
     if cause.what in words or words.startswith(_OURS):
@@ -88,7 +89,7 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
 def elsewhere(host: str, cause: str, words: str, at: str) -> Finding:
     """An engine that does not answer, where something sends the client to another one than the host's (`at`)."""
     text = f"its client looks for the engine elsewhere: {at}"
-    finding = Finding(cause, "hosts", (host,), text, (), NOT_STARTED, docker_faults.elsewhere(at, host))
+    finding = find(cause, (host,), text, docker_faults.elsewhere(at, host), symptom=NOT_STARTED, group="hosts")
     likely = unsure(finding, f"{host}: `docker version`: {words}")
     return replace(likely, or_else=("an engine that should run where that leads, and does not",))
 
@@ -104,3 +105,13 @@ def how(what: str, code: int) -> str:
     return (
         f"{what}: `docker run` started no container (code 125)" if code == NO_CONTAINER else f"{what} {ended_how(code)}"
     )
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """One finding for each host that did not answer."""
+    for host, (slug, words) in answers.faults.items():
+        text, _, hint = words.partition("\n")
+        if end := ended(words) if slug == "probe-died" else None:
+            yield of_words(host, "hosts", how("the probe", end[0]), end[1])
+        else:
+            yield of_fault(host, slug, text, hint)

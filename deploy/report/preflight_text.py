@@ -10,7 +10,7 @@ from ..causes.table import DOCS
 from ..core.text import duration, several
 from ..preflight.answers import Answers
 from ..preflight.checks import bandwidth
-from ..preflight.findings import Verdict
+from ..preflight.verdict import Verdict
 
 MARKS = {"ok": "✓", FAULT: "✗", WARNING: "!", UNKNOWN: "?"}
 SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))

@@ -4,7 +4,7 @@ import json
 
 from benchmarks import preflight_later
 from deploy.causes.finding import Finding
-from deploy.preflight.findings import Verdict
+from deploy.preflight.verdict import Verdict
 from lab import fault, trial
 
 

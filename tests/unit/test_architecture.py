@@ -19,12 +19,12 @@ HOME = Path(__file__).resolve().parents[2]
 DEPLOY = [
     "core",
     "causes",
+    "explain",
     "job",
     "engine",
     "run",
     "door",
     "preflight",
-    "explain",
     "host",
     "image",
     "packages",

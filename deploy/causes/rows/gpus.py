@@ -42,6 +42,7 @@ SECTIONS = (
                 command=f"{FAB} bootstrap --hosts {{host}} (installs nvidia-container-toolkit and tells Docker of it)",
                 group="gpus",
                 explains="gpu-missing",
+                symptom="torch.cuda.is_available() is False",
             ),
             Row(
                 "gpu-missing",
@@ -99,6 +100,8 @@ SECTIONS = (
                 source="docs.nvidia.com/deploy/driver-persistence",
                 group="gpus",
                 explains="gpu-missing gpu-xid",
+                symptom="torch.cuda.is_available() is False",
+                command="on {host}: nvidia-smi; dmesg | grep NVRM; sudo nvidia-smi -pm 1",
             ),
             Row(
                 "gpu-lost",
@@ -112,6 +115,8 @@ SECTIONS = (
                 group="gpus",
                 explains="gpu-missing gpu-xid",
                 ends=Cause.GPU_LOST,
+                symptom="torch.cuda.is_available() is False",
+                command="on {host}: sudo reboot; if it happens again: reseat or replace the GPU",
             ),
             Row(
                 "gpu-persistence",

@@ -19,10 +19,6 @@ SECTIONS = (
                 by_hand="`ip addr`, `env | grep IFNAME`, in the container",
                 fix="Set the right name for each host (`interface` in cluster.toml).",
                 source=LAB,
-                command=(
-                    "on {host}: docker info | grep -i -A3 security; let the engine's seccomp profile allow AF_NETLINK"
-                ),
-                symptom="gloo's `rv != -1 ... Operation not permitted`, or NCCL's `no socket interface found`",
                 group="interfaces",
             ),
             Row(
@@ -45,9 +41,9 @@ SECTIONS = (
                 by_hand="`ip link`. Loopback (`lo`) must be up too: a host calls itself over it.",
                 fix="`sudo ip link set DEV up`",
                 source=LAB,
-                symptom="`The client socket has timed out` on the host of the rendezvous itself",
                 group="interfaces",
                 explains="arp-unanswered arp-wrong host-unreachable no-route",
+                symptom="`No route to host`, or a hang",
             ),
             Row(
                 "interface-loopback",
@@ -56,6 +52,7 @@ SECTIONS = (
                 fix="Name the interface that leads to the peers.",
                 source=LAB,
                 group="interfaces",
+                symptom="`connectFullMesh failed ... remote=[127.0.0.1]` on the peers",
             ),
             Row(
                 "interface-slow",
@@ -74,6 +71,7 @@ SECTIONS = (
                 source="NVIDIA/nccl #529",
                 group="names",
                 ends=Cause.CUT_OFF,
+                symptom="`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one",
             ),
             Row(
                 "family-mixed",
@@ -128,6 +126,7 @@ SECTIONS = (
                 source="NVIDIA/nccl #286, #941",
                 group="interfaces",
                 ends=Cause.CUT_OFF,
+                symptom="`NET/Socket: Connect to ... failed`, or a hang",
             ),
             Row(
                 "bridge-network",
@@ -139,11 +138,11 @@ SECTIONS = (
                 ),
                 source="NVIDIA/nccl #331; pytorch/pytorch #12527",
                 command="docker run --network host (bridge networks do not forward the random ports)",
-                symptom="the container has addresses that no other host can reach",
                 group="interfaces",
                 explains=(
                     "all-ports-dropped arp-unanswered arp-wrong endpoint-nobody host-unreachable no-route other-network"
                 ),
+                symptom="`connectFullMesh failed ... remote=[172.17.0.2]`, or a 60 s timeout and a hang",
             ),
             Row(
                 "address-overlap",
@@ -194,6 +193,8 @@ SECTIONS = (
                     "all-ports-dropped arp-unanswered arp-wrong endpoint-twice host-unreachable interface-loopback "
                     "wrong-machine"
                 ),
+                symptom="`connectFullMesh failed ... remote=[172.17.0.2]`, or a 60 s timeout and a hang",
+                command="give each host its own address (see: ip addr)",
             ),
             Row(
                 "duplicate-mac",

@@ -26,6 +26,7 @@ SECTIONS = (
                 inferred=True,
                 silent=True,
                 ends=Cause.CUT_OFF,
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "rendezvous-rejected",
@@ -45,6 +46,7 @@ SECTIONS = (
                 fails=REFUSED,
                 inferred=True,
                 ends=Cause.CUT_OFF,
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "data-ports-dropped",
@@ -69,6 +71,7 @@ SECTIONS = (
                 inferred=True,
                 silent=True,
                 ends=Cause.CUT_OFF,
+                symptom="all nodes hang silently after rendezvous, until the timeout (30 min)",
             ),
             Row(
                 "data-ports-rejected",
@@ -85,6 +88,7 @@ SECTIONS = (
                 fails=REFUSED,
                 inferred=True,
                 ends=Cause.CUT_OFF,
+                symptom="`connectFullMesh failed ... Connection refused` on one node, a hang on the others",
             ),
             Row(
                 "all-ports-dropped",
@@ -102,6 +106,7 @@ SECTIONS = (
                 fails=LOST | AIMLESS | {"unreachable"},
                 inferred=True,
                 silent=True,
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "all-ports-rejected",
@@ -119,6 +124,7 @@ SECTIONS = (
                 ),
                 fails=REFUSED | AIMLESS | LOST,
                 inferred=True,
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "host-unreachable",
@@ -140,6 +146,7 @@ SECTIONS = (
                 inferred=True,
                 silent=True,
                 ends=Cause.CUT_OFF,
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "no-route",
@@ -156,6 +163,7 @@ SECTIONS = (
                 inferred=True,
                 settled_by="way",
                 ends=Cause.CUT_OFF,
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "arp-unanswered",
@@ -177,6 +185,7 @@ SECTIONS = (
                 inferred=True,
                 settled_by="neighbours",
                 silent=True,
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "arp-wrong",
@@ -195,6 +204,7 @@ SECTIONS = (
                 fails=LOST | AIMLESS | {"no-arp", "wrong-card", "unreachable"},
                 inferred=True,
                 settled_by="neighbours",
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "ipv6-blackhole",
@@ -205,9 +215,9 @@ SECTIONS = (
                 by_hand="compare `nc -6 -vz NAME 29500` and `nc -4 -vz NAME 29500`",
                 fix="Give the endpoint as an IPv4 address, or let IPv6 through.",
                 source=LAB,
-                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
                 group="links",
                 explains="all-ports-dropped data-ports-dropped one-way rendezvous-dropped",
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "one-way",
@@ -219,6 +229,8 @@ SECTIONS = (
                 fix="Open both directions.",
                 source=LAB,
                 silent=True,
+                symptom="none with gloo, which opens connections from the larger address to the smaller one",
+                group="links",
             ),
             Row(
                 "wrong-machine",
@@ -226,7 +238,6 @@ SECTIONS = (
                 by_hand="`ip neigh show ADDRESS`; `sudo iptables -t nat -S`",
                 fix="Find it and stop it.",
                 source=LAB,
-                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
                 group="links",
                 others=(
                     "another program at that address",
@@ -235,6 +246,7 @@ SECTIONS = (
                 fails=frozenset({"stranger", "other-run", "silent", "ok", "reset"}),
                 inferred=True,
                 settled_by="answerer",
+                symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
             Row(
                 "link-loss",

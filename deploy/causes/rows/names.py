@@ -22,10 +22,10 @@ SECTIONS = (
                     "`--rdzv-conf is_host=1` on the first host and `0` elsewhere. `fab deploy` does the latter."
                 ),
                 source="pytorch/pytorch #79388, #85300",
-                symptom="all nodes hang after rendezvous",
                 group="names",
                 explains="endpoint-nobody family-mixed peer-name-wrong",
                 ends=Cause.CUT_OFF,
+                symptom="`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one",
             ),
             Row(
                 "name-unresolvable",
@@ -37,10 +37,9 @@ SECTIONS = (
                 by_hand="`getent ahosts $(hostname)`",
                 fix="`echo 'ADDRESS NAME' | sudo tee -a /etc/hosts`",
                 source=LAB,
-                command="on {host}: sudo hostnamectl set-hostname {host}",
-                symptom="`UnicodeError: encoding with 'idna' codec failed` at the start of torchrun",
                 group="names",
                 explains="endpoint-nobody family-mixed peer-name-unresolvable proof-failed",
+                symptom="`socket.gaierror: Name or service not known`",
             ),
             Row(
                 "name-foreign",
@@ -53,6 +52,7 @@ SECTIONS = (
                 source=LAB,
                 group="names",
                 explains="endpoint-nobody family-mixed peer-name-wrong",
+                symptom="`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one",
             ),
             Row(
                 "peer-name-unresolvable",
@@ -125,6 +125,7 @@ SECTIONS = (
                 fix="Set `--rdzv-conf is_host=1` there and `is_host=0` elsewhere.",
                 source="torch 2.13, elastic/rendezvous/utils.py",
                 group="names",
+                symptom="`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
             ),
             Row(
                 "endpoint-twice",
@@ -148,6 +149,7 @@ SECTIONS = (
                 group="names",
                 explains="no-route rendezvous-dropped rendezvous-rejected wrong-machine",
                 ends=Cause.CUT_OFF,
+                symptom="`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
             ),
         ),
     ),

@@ -20,10 +20,13 @@ SECTIONS = (
                 fix="End that process, or use another port.",
                 source="pytorch/pytorch #85604",
                 what="a port that another program has",
-                symptom="nothing: a run may find the port free",
                 group="ports",
                 others=("a security module",),
                 explains="wrong-machine",
+                symptom=(
+                    "all nodes hang silently, as clients of that process; with a static rendezvous, one node prints "
+                    "EADDRINUSE"
+                ),
             ),
             Row(
                 "port-forbidden",

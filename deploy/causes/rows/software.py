@@ -75,6 +75,8 @@ SECTIONS = (
                 fix="Use the same image on all hosts: `fab push`.",
                 source="pytorch/pytorch issues",
                 group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
+                command=f"{FAB} push gives all hosts the same image",
             ),
             Row(
                 "nccl-differs",
@@ -83,6 +85,8 @@ SECTIONS = (
                 fix="Use the same image on all hosts: `fab push`.",
                 source="NVIDIA/nccl #354, #1634",
                 group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
+                command=f"{FAB} push gives all hosts the same image",
             ),
             Row(
                 "cuda-differs",
@@ -90,6 +94,8 @@ SECTIONS = (
                 by_hand="`python -c 'import torch; print(torch.version.cuda)'`",
                 fix="Use the same image on all hosts: `fab push`.",
                 group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
+                command=f"{FAB} push gives all hosts the same image",
             ),
             Row(
                 "python-differs",
@@ -97,6 +103,8 @@ SECTIONS = (
                 by_hand="`python --version` in each container",
                 fix="Use the same image on all hosts: `fab push`.",
                 group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
+                command=f"{FAB} push gives all hosts the same image",
             ),
             Row(
                 "settings-differ",
@@ -108,6 +116,7 @@ SECTIONS = (
                 fix="Set the same value on all hosts (`[job.environment]` in cluster.toml), or unset it on all.",
                 source="NVIDIA/nccl, environment variables",
                 group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
             ),
         ),
     ),

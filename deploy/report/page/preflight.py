@@ -17,7 +17,7 @@ from ...core.text import listed
 from ...preflight import reachability
 from ...preflight.answers import WORDS, Answers
 from ...preflight.checks import bandwidth
-from ...preflight.findings import Verdict
+from ...preflight.verdict import Verdict
 from ..preflight_text import MARKS, readiness
 from . import render
 from . import units as words

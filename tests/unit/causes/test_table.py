@@ -14,7 +14,7 @@ from deploy.causes.row import Row
 from deploy.causes.table import ROWS, SECTIONS
 from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS
-from deploy.preflight.findings import GROUPS
+from deploy.preflight.verdict import GROUPS
 from tests.causes_page import PAGE, causes_page
 from tests.sources import nodes
 
@@ -61,7 +61,7 @@ def places() -> dict[str, set[str]]:
         place = str(path.relative_to(HOME))
         if place.startswith("deploy/causes/"):
             continue
-        place = "signs" if path.stem.startswith(("signs", "store")) or path.parent.name == "signs" else place
+        place = "signs" if path.parent.name == "signs" else place
         for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in ROWS:
                 named[node.value].add(place)

@@ -6,7 +6,7 @@ from deploy.causes.ends import Cause
 from deploy.causes.table import end_of
 from deploy.cli.explain import next_of
 from deploy.explain.cause import explain
-from deploy.explain.signs import SIGNS
+from deploy.explain.signs.table import SIGNS
 
 WAIT = (
     "[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [{group}Rank {rank}] Watchdog caught collective operation timeout: "

@@ -4,8 +4,7 @@ import pytest
 
 from deploy.causes.finding import FAULT, UNKNOWN, WARNING
 from deploy.preflight import Finding, Verdict, judge
-from deploy.preflight.confidence import ranked
-from deploy.preflight.doubts import is_left_to_rehearsal
+from deploy.preflight.confidence import is_left_to_rehearsal, ranked
 from lab.answers import answers
 
 ENDS = ("c", "b")

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ..core.errors import SIGNALLED
-from ..core.program import FAB
-from .patterns import compiled
+from ...core.errors import SIGNALLED
+from ...core.program import FAB
+from ..words import compiled
 
 PREFLIGHT = f"{FAB} preflight --hosts ..."
 GPUS = f"{FAB} gpus --hosts ..."

@@ -14,10 +14,10 @@ from ..causes.ends import Cause
 from ..causes.table import end_of
 from ..core.program import FAB
 from ..core.text import several
-from ..run.inquest.findings import cause_of_words
-from ..run.state.story import Happening
-from .cause import Explanation, explain
-from .patterns import compiled
+from ..explain.cause import Explanation, explain
+from ..explain.words import compiled
+from .inquest.findings import cause_of_words
+from .state.story import Happening
 
 # Of these the logs may know more than the verdict: which exception it was, or what went wrong before it.
 _OPEN = ("", Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)

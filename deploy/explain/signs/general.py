@@ -6,8 +6,8 @@ may be wide, and no line of training is read by them. The first row that fits wi
 
 from __future__ import annotations
 
-from .signs_kinds import ALONE, GPUS, KERNEL, Sign, general, several
-from .words import ELSEWHERE, WRAPPERS, facts
+from ..words import ELSEWHERE, WRAPPERS, facts
+from .kinds import ALONE, GPUS, KERNEL, Sign, general, several
 
 _CANNOT = r"(?:could(?: not|n't)|can ?not|can't|unable to|fail(?:s|ed|ure)?(?: to| in| of| while)?)"
 # At the start of a text: what follows names no address of this host.

@@ -8,12 +8,12 @@ matching must stay fast.
 
 from __future__ import annotations
 
-from ..causes import docker_faults
-from .patterns import compiled
-from .signs_gpus import GPU
-from .signs_kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight, several
-from .signs_nodes import HOST, NETWORK, NO_PROGRAM
-from .signs_scripts import SCRIPT, VICTIM
+from ...causes import docker_faults
+from ..words import compiled
+from .gpus import GPU
+from .kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight, several
+from .nodes import HOST, NETWORK, NO_PROGRAM
+from .scripts import SCRIPT, VICTIM
 
 __all__ = [
     "ALONE",

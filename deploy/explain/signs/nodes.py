@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..core.program import FAB
-from .signs_kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, ended, general, hint, several, sign, victim
+from ...core.program import FAB
+from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, ended, general, hint, several, sign, victim
 
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
 

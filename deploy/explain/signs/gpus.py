@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..causes import docker_faults
-from . import libraries
-from .signs_kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, several, sign
+from ...causes import docker_faults
+from .. import libraries
+from .kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, several, sign
 
 GPU = (
     sign("shm-small", r"unable to (?:allocate|write|mmap).{0,40}shared memory|failed to extend /dev/shm|"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .signs_kinds import ALONE, NCCL_DEBUG, general, script, several, sign, victim
+from .kinds import ALONE, NCCL_DEBUG, general, script, several, sign, victim
 
 # A missing attribute of these libraries means another version; of others, a mistake of the script.
 _LIBRARY = (
