@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from invoke.parser.argument import Argument
-
 from ..causes.row import Row
 from ..causes.table import DOCS, ROWS
 from ..causes.table import lines_of as lines_of_row
@@ -31,7 +29,7 @@ from ..job.options import Options
 from ..report.console import Console
 from ..run import folders, record
 from ..run.own_run import OwnRun, of_run
-from .command import Command, command
+from .command import command
 
 SHOWN, _MOST_NAMED = 240, 20
 _SILENT = ": no error and no end in it, and nothing later than what the others say"
@@ -45,37 +43,22 @@ _HOST = re.compile(
 _STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), a cause, or - for standard input"
 
 
-class _AnyNumber(Command):
-    """Takes any number of files: it declares as many words as were typed, since invoke takes only declared words."""
-
-    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """The arguments of the command line; for --help only the options."""
-        first, *options = list[Argument](super().get_arguments(ignore_unknown_help))
-        after = sys.argv[sys.argv.index("explain") + 1 :] if "explain" in sys.argv[1:] else []
-        if any(word in ("--help", "-h") for word in after):
-            return [first, *options]
-        words = [word for word in after if word == _STDIN or not word.startswith("-")]
-        return [first, *(Argument(name=f"file-{n}", positional=True) for n in range(2, len(words) + 1)), *options]
-
-
 @command(
     example=(f"{FAB} explain slurm-4711.out", f"{FAB} explain latest", f"torchrun train.py 2>&1 | {FAB} explain -"),
     codes={DONE: "it names a cause", FAILED: "it names no cause: none of its rules fits, or the run did not fail"},
-    klass=_AnyNumber,
-    positional=["what"],
-    help={
-        "what": "files, a folder of logs, - for standard input, a run (its id or latest), or a cause (required)",
+    words={
+        "what...": "files, a folder of logs, - for standard input, a run (its id or latest), or a cause (required)",
     },
     name="explain",
 )
-def explain_task(options: Options, console: Console, what: str, **more: str) -> int:
+def explain_task(options: Options, console: Console, what: tuple[str, ...]) -> int:
     """Name the cause of a failed run, from its output, or what to check.
 
     WHAT is one or more files, a folder of logs, a run, or - for standard
     input. The output may come from Muster or from any torchrun. A cause that
     Muster names, as gpu-xid, may stand there too: its meaning and its fix.
     """
-    return tell([what, *more.values()], console)
+    return tell(what, console)
 
 
 def tell(whats: Sequence[str], console: Console) -> int:

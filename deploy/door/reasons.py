@@ -42,7 +42,7 @@ _CALLED = re.compile(r"debug1: Connecting to \S+ \[(\S+)\] port \d+")
 _KNOWN_KEY = re.compile(r"Offending (\S+) key in ([^\r\n]+?:\d+)")
 
 
-def end_of(words: str) -> Kind:
+def kind_of(words: str) -> Kind:
     """The kind of what ssh said."""
     _, begins, login = words.partition(_LOGIN_BEGINS)
     if begins:
@@ -75,7 +75,7 @@ def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str
         if forbids(jump_words):
             return fault("forbidden", where, "administratively prohibited")
         return fault("refused", where, ", says the jump host before it")
-    kind = end_of(words)
+    kind = kind_of(words)
     if kind in ("timeout", "silent"):
         return fault(kind, where, in_seconds(route.timeout_s).removesuffix(" s"))
     if kind == "dropped":

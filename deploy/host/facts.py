@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from ..causes import docker_faults
 from ..causes.docker_faults import DockerFault
-from ..config.values import SECRET_FILE
 from ..core import fields, formats
 from ..core.errors import BadAnswer
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, table, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
+from ..job.values import SECRET_FILE
 from .gpus import UUID
 
 # Interfaces that container engines, virtual machines and other runs (--overlay) add to a host: they lead to no peer.

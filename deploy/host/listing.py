@@ -115,11 +115,11 @@ def parse(answer: str) -> Listing:
             parts_of(path)
             if stat.S_ISREG(mode):
                 files[path] = Stamp(int(match[2]), int(match[3]))
-                if replaceable.end_of(path, files[path].size):
+                if replaceable.kind_of(path, files[path].size):
                     again[path] = files[path].size
             elif stat.S_ISLNK(mode):
                 links.append(path)
-                if replaceable.end_of(path, None):
+                if replaceable.kind_of(path, None):
                     again[path] = 0
             elif stat.S_ISFIFO(mode) and _HOUSEKEEPING.fullmatch(path):
                 pipes.append(path)

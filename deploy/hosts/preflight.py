@@ -11,7 +11,6 @@ from typing import Any
 from ..causes import docker_faults
 from ..causes.finding import UNKNOWN, WARNING, Finding
 from ..causes.table import ROWS
-from ..config.values import Mount
 from ..core import fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
@@ -22,6 +21,7 @@ from ..host import run_user
 from ..host.facts import HostFacts
 from ..image.model import tag_of
 from ..job.cluster import Cluster
+from ..job.values import Mount
 from ..preflight import Answers, PreflightRequest, Verdict, burned, confidence, judge
 from ..preflight.checks import hosts as host_checks
 from ..preflight.checks import software

@@ -15,13 +15,13 @@ from typing import Any
 
 from ..causes import docker_faults
 from ..causes.finding import UNKNOWN, Finding, find
-from ..config.values import Mount
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.options import Job
+from ..job.values import Mount
 from ..preflight import Answers, prediction
 from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
-from ..config import secrets
 from ..core.errors import UsageError
+from ..job import secrets
 from ..job.cluster import Cluster
 from ..job.secrets import secrets_of
 
@@ -79,7 +79,7 @@ def place_of(path: str) -> str:
     return path if _FILES.match(tail) else ""
 
 
-def end_of(path: str, content: bytes) -> str:
+def kind_of(path: str, content: bytes) -> str:
     """The kind of credential in a file, in words; empty if it holds none."""
     # The plain words first: a search for them is as fast as reading, and a folder may have gigabytes.
     if any(mark in content for mark in _KEY_MARKS) and _PRIVATE_KEY.search(content):

@@ -45,7 +45,7 @@ def read(folder: Path, paths: Sequence[str], values: Mapping[str, str]) -> dict[
 
 def credential_in(path: str, content: bytes, values: Mapping[str, str]) -> str:
     """The credential in a file, in words; empty if there is none."""
-    if kind := credentials.end_of(path, content):
+    if kind := credentials.kind_of(path, content):
         return kind
     for name, value in values.items():
         if len(value) >= _LEAST and value.encode() in content:

@@ -185,4 +185,4 @@ def _content(path: Path) -> tuple[bytes | None, int]:
 
 def _is_credential(path: str, content: bytes, choice: Choice) -> bool:
     secrets = (value.encode() for value in choice.values.values() if len(value) >= _LEAST_SECRET)
-    return bool(credentials.end_of(path, content)) or any(secret in content for secret in secrets)
+    return bool(credentials.kind_of(path, content)) or any(secret in content for secret in secrets)

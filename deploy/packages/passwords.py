@@ -25,7 +25,7 @@ def take_out(needs: Requirements, own: Settings) -> tuple[Requirements, Settings
 
     Raises UsageError for another address with a password, with file and line.
     """
-    paths = {path for path, content in needs.files if credentials.end_of(path, content) == credentials.IN_AN_ADDRESS}
+    paths = {path for path, content in needs.files if credentials.kind_of(path, content) == credentials.IN_AN_ADDRESS}
     variables, files = dict(own.variables), list[tuple[str, bytes]]()
     for path, content in needs.files:
         for source in needs.git:  # also of a mere user's name: the fetched source is named without it

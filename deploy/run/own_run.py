@@ -16,8 +16,8 @@ from ..core.program import FAB
 from ..core.text import several
 from ..explain.cause import Explanation, explain
 from ..explain.words import compiled
-from .inquest import cause_of_words
-from .story import Happening
+from .inquest.findings import cause_of_words
+from .state.story import Happening
 
 # Of these the logs may know more than the verdict: which exception it was, or what went wrong before it.
 _OPEN = ("", Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)

@@ -20,7 +20,6 @@ DEPLOY = [
     "core",
     "causes",
     "explain",
-    "config",
     "job",
     "engine",
     "run",
@@ -43,8 +42,9 @@ TRAINER = ["watch", "node", "elastic", "train"]
 DOORS = {
     "docker": {"deploy/engine/*"},
     "rich": {"deploy/report/console"},
-    "fabric": {"deploy/cli/*"},
-    "invoke": {"deploy/cli/*"},
+    "click": {"deploy/cli/*"},
+    "fabric": {"deploy/cli/fab"},
+    "invoke": {"deploy/cli/fab"},
     "psutil": {"deploy/local/processes"},
     "pysyncobj": {"trainer/node/register"},
     "torch": {

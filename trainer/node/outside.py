@@ -48,7 +48,7 @@ def look(since: float, run_folder: Path, root: Path = Path("/"), shared: Path = 
             (status.st_size, str(path))
             for path, status in _files(top, re.compile(ours))
             if max(status.st_ctime, status.st_mtime) > since
-            and not replaceable.end_of(str(path.relative_to(top)), status.st_size)
+            and not replaceable.kind_of(str(path.relative_to(top)), status.st_size)
             and not _is_of_torch_hub(path)
         ]
         if new:

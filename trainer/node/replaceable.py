@@ -54,7 +54,7 @@ _MARK = re.compile(rf"(?:.*/)?(?:{_HUB}/\.no_exist/{_SHA1}/.+|\.locks/{_HUB}/[^/
 _LINK = re.compile(rf"(?:.*/)?{_HUB}/snapshots/{_SHA1}/.+", re.DOTALL)
 
 
-def end_of(path: str, size: int | None) -> str:
+def kind_of(path: str, size: int | None) -> str:
     """DOWNLOAD or COMPILED for a file that can be had again; empty for one that may be the only copy.
 
     `size` in bytes; None for a link.

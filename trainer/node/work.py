@@ -169,7 +169,7 @@ def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
     for top in tops:
         for inside, status in _files(run_folder / top):
             path, is_link = f"{top}/{inside}", stat.S_ISLNK(status.st_mode)
-            if replaceable.end_of(path, None if is_link else status.st_size):
+            if replaceable.kind_of(path, None if is_link else status.st_size):
                 continue
             if is_link:
                 links.append(path)
@@ -231,7 +231,7 @@ def written(run_folder: Path) -> FileTotals:
             if top == WORK and path in sent and _digest(run_folder / top / path) == sent[path]:
                 continue
             size = None if stat.S_ISLNK(status.st_mode) else status.st_size
-            if kind := replaceable.end_of(f"{top}/{path}", size):
+            if kind := replaceable.kind_of(f"{top}/{path}", size):
                 if size and kind == replaceable.DOWNLOAD:
                     downloads += size
                     places.add(os.path.dirname(f"{top}/{path}"))
@@ -248,7 +248,7 @@ def save_changes(run_folder: Path, folder: Path, since: float) -> None:
     What can be had again goes with it.
     """
     for path, status in _files(folder):
-        if status.st_ctime > since and not replaceable.end_of(path, status.st_size):
+        if status.st_ctime > since and not replaceable.kind_of(path, status.st_size):
             with suppress(OSError):
                 _copy(folder / path, run_folder / WORK / path)
 

@@ -7,12 +7,12 @@ from shlex import quote
 
 from ...causes.docker_faults import DockerFault
 from ...causes.finding import FAULT, WARNING, Finding, find
-from ...config.values import Mount
 from ...core.errors import DeployError
 from ...core.program import FAB
 from ...core.text import binary, in_seconds, listed
 from ...door.session import SshFault
 from ...host.facts import HostFacts
+from ...job.values import Mount
 from .. import refusals
 from ..answers import Answers
 from ..remedies import on

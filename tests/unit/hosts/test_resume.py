@@ -5,8 +5,6 @@ import dataclasses
 import pytest
 
 from deploy.causes.ends import Cause
-from deploy.config import consent
-from deploy.config.script import read
 from deploy.core.errors import USAGE, DeployError, UsageError
 from deploy.core.program import FAB
 from deploy.hosts import container, resume
@@ -18,8 +16,10 @@ from deploy.hosts.resume import (
     with_host_paths,
     with_resume_hint,
 )
+from deploy.job import consent
 from deploy.job.load import fill_from_file, load_cluster
 from deploy.job.options import Options
+from deploy.job.script import read
 from deploy.report.console import Console
 from deploy.report.page.data import Run
 from deploy.report.page.head import onward

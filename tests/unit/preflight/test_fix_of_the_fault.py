@@ -6,9 +6,9 @@ import pytest
 
 from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, WARNING
-from deploy.config.values import Mount
 from deploy.door import faults, framing
 from deploy.door.faults import Where
+from deploy.job.values import Mount
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.checks import hosts as host_checks
 from deploy.preflight.probe import facts as probe_facts

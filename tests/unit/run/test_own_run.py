@@ -8,7 +8,7 @@ from deploy.cli.explain import lines_of, next_of, tell
 from deploy.explain.cause import explain
 from deploy.report.console import Console
 from deploy.run.own_run import OwnRun, of_run
-from deploy.run.story import Happening
+from deploy.run.state.story import Happening
 
 KILL = "torchrun: E1126 02:27:58.796000 128 torch/api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 132) of x\n"
 LOST = "[rank{}]: RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:26501.\n"

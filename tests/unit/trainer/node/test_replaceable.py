@@ -65,28 +65,28 @@ ONLY_COPIES = [
 
 @pytest.mark.parametrize("path", AGAIN)
 def test_a_file_with_a_programs_own_layout_can_be_had_again(path):
-    assert replaceable.end_of(path, 100)
+    assert replaceable.kind_of(path, 100)
 
 
 @pytest.mark.parametrize("path", ONLY_COPIES)
 def test_what_may_be_the_only_copy_is_no_cache_wherever_it_lies(path):
-    assert not replaceable.end_of(path, 100)
+    assert not replaceable.kind_of(path, 100)
 
 
 def test_links_and_marks_of_the_hub_are_known_by_their_size_too():
     link = f"{HUB}/snapshots/{SHA1}/model.safetensors"
-    assert replaceable.end_of(link, None)
-    assert not replaceable.end_of("work/latest", None)
-    assert replaceable.end_of(f"{HUB}/refs/main", 40)
-    assert not replaceable.end_of(f"{HUB}/refs/main", 41)
-    assert replaceable.end_of(f"{HUB}/.no_exist/{SHA1}/added_tokens.json", 0)
-    assert not replaceable.end_of(f"{HUB}/.no_exist/{SHA1}/best.pt", 9)
+    assert replaceable.kind_of(link, None)
+    assert not replaceable.kind_of("work/latest", None)
+    assert replaceable.kind_of(f"{HUB}/refs/main", 40)
+    assert not replaceable.kind_of(f"{HUB}/refs/main", 41)
+    assert replaceable.kind_of(f"{HUB}/.no_exist/{SHA1}/added_tokens.json", 0)
+    assert not replaceable.kind_of(f"{HUB}/.no_exist/{SHA1}/best.pt", 9)
 
 
 def test_a_folder_that_is_tagged_as_a_cache_may_hold_results():
     """huggingface_hub tags every `cache_dir`, the working folder too."""
-    assert replaceable.end_of("work/CACHEDIR.TAG", 43)
-    assert not replaceable.end_of("work/best.pt", 43)
+    assert replaceable.kind_of("work/CACHEDIR.TAG", 43)
+    assert not replaceable.kind_of("work/best.pt", 43)
 
 
 def test_the_hosts_and_the_machine_of_the_user_have_the_same_patterns():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.config import env_file
 from deploy.core.errors import UsageError
+from deploy.job.secrets import read_env_file
 from lab import waiting
 
 TEXT = """\
@@ -33,7 +33,7 @@ def test_quotes_exports_comments_empty_values_and_several_lines(tmp_path, monkey
     path.write_text(TEXT)
     monkeypatch.setenv("FROM_SHELL", "of the shell")
     monkeypatch.delenv("NOWHERE", raising=False)
-    assert env_file.read(path) == {
+    assert read_env_file(path) == {
         "HF_TOKEN": "hf_1234567890",
         "PLAIN": "with blanks around",
         "SINGLE": "it is $HOME and #no comment",
@@ -47,7 +47,7 @@ def test_quotes_exports_comments_empty_values_and_several_lines(tmp_path, monkey
         "TABBED": "1",
     }
     path.write_bytes(b"\xef\xbb\xbfA=1\r\nB=2\r\n")
-    assert env_file.read(path) == {"A": "1", "B": "2"}
+    assert read_env_file(path) == {"A": "1", "B": "2"}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_line_that_cannot_be_read_is_named_by_its_number_alone(tmp_path, text,
     path = tmp_path / ".env"
     path.write_text(text)
     with pytest.raises(UsageError, match=f"line {line} ") as refused:
-        env_file.read(path)
+        read_env_file(path)
     assert "sesame" not in refused.value.message + refused.value.hint
 
 
@@ -68,7 +68,7 @@ def test_what_is_no_file_of_variables_is_refused(tmp_path, data):
     path = tmp_path / ".env"
     path.write_bytes(data)
     with pytest.raises(UsageError):
-        env_file.read(path)
+        read_env_file(path)
 
 
 @pytest.mark.holds("reader-budget")
@@ -83,6 +83,6 @@ def test_values_that_name_each_other_cost_little(tmp_path, text, said):
     with waiting.spending_little():
         if said:
             with pytest.raises(UsageError, match=said):
-                env_file.read(path)
+                read_env_file(path)
         else:
-            assert len(env_file.read(path)) == 9_000
+            assert len(read_env_file(path)) == 9_000

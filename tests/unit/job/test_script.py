@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config import runners, script, script_file
-from deploy.config.script import ScriptCommand
 from deploy.core.errors import UsageError
+from deploy.job import launchers, script, script_file
+from deploy.job.script import ScriptCommand
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_braces_of_the_script_s_own_are_left_alone(words):
 def test_in_place_of_a_launcher_of_ranks_stands_what_keeps_their_number_and_their_variables(
     read, monkeypatch, typed, command, hint
 ):
-    monkeypatch.setattr(runners, "COMMAND", command)
+    monkeypatch.setattr(launchers, "COMMAND", command)
     with pytest.raises(UsageError) as refused:
         read(typed)
     assert refused.value.hint.startswith(hint)

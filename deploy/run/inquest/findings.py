@@ -1,4 +1,4 @@
-"""Who broke a run first, and why: one decision from the records of all ranks and nodes (evidence.py). Pure.
+"""Who broke a run first, and why: one decision from the records of all ranks and nodes (state/). Pure.
 
 Facts come before patterns: how a process ended, what the engine and the kernel say, which packets were not
 acknowledged. What a rank wrote counts for its cause only after these. Ranks that lost another one are victims, and are
@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import re
 import signal
-from collections import Counter
 
-from ..core.errors import DONE, SIGNALLED
-from ..core.text import ranks_in_words
-from . import collectives, hang, reach, unjoined
-from .blame import End
-from .causes import Cause, Finding
-from .evidence import CLOCKS_ALIKE_S, Evidence, done
-from .slow import slow, throttled
+from ...core.errors import DONE, SIGNALLED
+from ...core.text import ranks_in_words
+from ..blame import End
+from ..causes import Cause, Finding
+from ..state.evidence import Evidence
+from ..state.nodes import CLOCKS_ALIKE_S
+from ..state.ranks import ended_well
+from . import collectives, hang, lasting, reach
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _UNKNOWN_AFTER_S = 8.0
-_CLOCK_JUMP_S = 10.0
 _PLACE = re.compile(r" in (\S+:\d+)$")
 _TEXTS = (
     (
@@ -45,9 +44,7 @@ def findings(evidence: Evidence, now: float) -> list[Finding]:
     """All causes that are known at `now`, the first in time first; what only follows from one of them is left out."""
     ending = [*_ended(evidence, now), *_paused(evidence), *reach.cut_off(evidence, now), *reach.unseen(evidence, now)]
     ending += _stopped(evidence) or ([] if ending else _still(evidence, now))
-    lasting = [*(slow(evidence) or throttled(evidence)), *_corrupt(evidence), *_clocks(evidence)]
-    lasting += [*unjoined.alone(evidence, now), *_halted(evidence)]
-    return [*sorted(ending, key=lambda finding: finding.t), *lasting]
+    return [*sorted(ending, key=lambda finding: finding.t), *lasting.findings(evidence, now)]
 
 
 def cause_of_error(error: str) -> Cause:
@@ -86,40 +83,40 @@ def cause_of_end(end: End) -> Cause:
 def _ended(evidence: Evidence, now: float) -> list[Finding]:
     """The rank that ended first by itself."""
     asked = _asked_to_end(evidence)
-    called = {rank: of for rank, of in evidence.called.items() if rank in evidence.ends and not asked}
+    called = {rank: of for rank, of in evidence.ranks.called.items() if rank in evidence.ranks.ends and not asked}
     if differ := collectives.disagreement(called):
         ranks, _ = collectives.alike(differ)[0]
-        since = min(evidence.ends[rank].t for rank in differ)
+        since = min(evidence.ranks.ends[rank].t for rank in differ)
         tie = len(collectives.alike(differ)) == 2 and len(ranks) * 2 == len(differ)
         culprit = None if tie else ranks[0]
-        node = "" if culprit is None else evidence.began[culprit]
+        node = "" if culprit is None else evidence.ranks.began[culprit]
         return [Finding(Cause.MISMATCH, hang.disagreement(differ), node, culprit, t=since)]
     if not asked and (sizes := _sizes(evidence, now)):
         return [sizes]
-    own = [end for end in evidence.ends.values() if end.code and not end.victim]
+    own = [end for end in evidence.ranks.ends.values() if end.code and not end.victim]
     if own and (first := min(own, key=lambda end: (end.t, end.rank))).code < 0:
         return [_of_end(first, evidence)]
-    if own and now - first.t >= _ENDS_SETTLE_S and not evidence.verdict:
+    if own and now - first.t >= _ENDS_SETTLE_S and not evidence.gives_up:
         return [_of_end(first, evidence)]
     return [] if own else _left(evidence, now)
 
 
 def _asked_to_end(evidence: Evidence) -> bool:
     """Whether the first rank that ended was asked to by a signal, as at a stop: each rank then left where it was."""
-    first = min((end.t for end in evidence.ends.values()), default=0.0)
-    asked = [end.t for end in evidence.ends.values() if end.code in _ASKED]
+    first = min((end.t for end in evidence.ranks.ends.values()), default=0.0)
+    asked = [end.t for end in evidence.ranks.ends.values() if end.code in _ASKED]
     return bool(asked) and min(asked) - first <= CLOCKS_ALIKE_S
 
 
 def _sizes(evidence: Evidence, now: float) -> Finding | None:
     """A finding that ranks sent each other unexpected sizes; the culprit is at another place than the other ranks."""
-    words = [end for end in evidence.ends.values() if cause_of_error(end.error) == Cause.MISMATCH]
+    words = [end for end in evidence.ranks.ends.values() if cause_of_error(end.error) == Cause.MISMATCH]
     if not words:
         return None
-    since, all_ended = min(end.t for end in words), len(evidence.ends) == len(evidence.began)
+    since, all_ended = min(end.t for end in words), len(evidence.ranks.ends) == len(evidence.ranks.began)
     if now - since < _SIZES_SETTLE_S and not all_ended:
         return None
-    calls = {rank: _last_call(rank, evidence) for rank in sorted(evidence.ends)}
+    calls = {rank: _last_call(rank, evidence) for rank in sorted(evidence.ranks.ends)}
     if len({place for place, _ in calls.values()}) > 1:  # what they gave is another thing at another place
         calls = {rank: (place, "") for rank, (place, _) in calls.items()}
     ranks: dict[str, list[int]] = {}
@@ -131,16 +128,16 @@ def _sizes(evidence: Evidence, now: float) -> Finding | None:
     text = f"the ranks do not agree on the size of a collective: {text or words[0].error}"
     odd = len(groups) > 1 and len(groups[0][1]) < len(groups[1][1])
     culprit = groups[0][1][0] if odd else None
-    node = "" if culprit is None else evidence.began[culprit]
+    node = "" if culprit is None else evidence.ranks.began[culprit]
     tail = "" if odd else "; could not tell which of them is wrong"
     return Finding(Cause.MISMATCH, text + tail, node, culprit, t=since)
 
 
 def _last_call(rank: int, evidence: Evidence) -> tuple[str, str]:
     """Where a rank that ended last called a collective, and how much it gave; empty where nothing says so."""
-    if called := evidence.called.get(rank):
+    if called := evidence.ranks.called.get(rank):
         return f"{called[-1].file}:{called[-1].line}", called[-1].size
-    place = _PLACE.search(evidence.ends[rank].how)
+    place = _PLACE.search(evidence.ranks.ends[rank].how)
     return place[1] if place else "", ""
 
 
@@ -152,13 +149,15 @@ def _of_end(end: End, evidence: Evidence) -> Finding:
 
 
 def _left(evidence: Evidence, now: float) -> list[Finding]:
-    left = done(evidence.ends)
+    left = ended_well(evidence.ranks.ends)
     # A rank of the trainer's that leaves a verdict ends with 0.
-    if not left or len(left) == len(evidence.began) or evidence.verdict:
+    if not left or len(left) == len(evidence.ranks.began) or evidence.gives_up:
         return []
     first, others = left[0], evidence.living
-    victims = [end for end in evidence.ends.values() if end.victim and end.t >= first.t]
-    wait = others and all(rank in evidence.still and hang.waits(evidence.still[rank].doing) for rank in others)
+    victims = [end for end in evidence.ranks.ends.values() if end.victim and end.t >= first.t]
+    wait = others and all(
+        rank in evidence.ranks.still and hang.waits(evidence.ranks.still[rank].doing) for rank in others
+    )
     if not victims and not wait:
         return []
     lost = f"; {ranks_in_words(end.rank for end in victims)} lost it" if victims else ""
@@ -169,8 +168,8 @@ def _left(evidence: Evidence, now: float) -> list[Finding]:
 
 def _paused(evidence: Evidence) -> list[Finding]:
     faults = []
-    for node, (trouble, t) in evidence.troubles.items():
-        ranks = [rank for rank, where in evidence.began.items() if where == node]
+    for node, (trouble, t) in evidence.nodes.troubles.items():
+        ranks = [rank for rank, where in evidence.ranks.began.items() if where == node]
         of = f" ({ranks_in_words(ranks)})" if ranks else ""
         if trouble == "paused":
             text = f"{node}{of} is paused: its container stands still until somebody runs `docker unpause` there"
@@ -189,7 +188,7 @@ def _paused(evidence: Evidence) -> list[Finding]:
 
 def _stopped(evidence: Evidence) -> list[Finding]:
     faults = []
-    for rank, still in evidence.still.items():
+    for rank, still in evidence.ranks.still.items():
         node, how = still.doing.node, ""
         if still.doing.doing == "stopped":
             how = "is stopped by a signal (SIGSTOP); `kill -CONT` lets it go on"
@@ -204,29 +203,21 @@ def _stopped(evidence: Evidence) -> list[Finding]:
     return faults
 
 
-def _halted(evidence: Evidence) -> list[Finding]:
-    """Nodes of which a process that only watches the ranks is stopped: they train on, and nobody hears of it."""
-    return [
-        Finding(Cause.STOPPED, f"{node}: {words}; its ranks may train on, unheard", node, t=t, lasting=True)
-        for node, (words, t) in evidence.halted.items()
-    ]
-
-
 def _still(evidence: Evidence, now: float) -> list[Finding]:
     """Ranks that stand still while nothing else explains it. One that moves may be evaluating, and nothing is wrong."""
     living = evidence.living
-    if not living or not living.keys() <= evidence.still.keys() or evidence.troubles:
+    if not living or not living.keys() <= evidence.ranks.still.keys() or evidence.nodes.troubles:
         return []
-    if evidence.verdict or any(links.unanswered for links in evidence.links.values()):
+    if evidence.gives_up or any(links.unanswered for links in evidence.ranks.links.values()):
         return []  # a rank has said why, or the links explain it, or will once both ends have told
-    doing = [evidence.still[rank].doing for rank in living]
+    doing = [evidence.ranks.still[rank].doing for rank in living]
     missing = [rank for rank in doing if not hang.waits(rank)]
     if len(missing) == len(doing) and not any(_needs_nobody(rank) for rank in doing):
         return []
-    t = min(evidence.still[rank].since for rank in living)
+    t = min(evidence.ranks.still[rank].since for rank in living)
     text = f"no rank has made a step: {hang.verdict(doing)}"
     if missing:
-        first = min(missing, key=lambda rank: (not rank.error, evidence.still[rank.rank].since, rank.rank))
+        first = min(missing, key=lambda rank: (not rank.error, evidence.ranks.still[rank.rank].since, rank.rank))
         cause = cause_of_error(first.error) if first.error else Cause.LOCKED_UP
     elif differ := collectives.disagreement({rank.rank: rank.collectives for rank in doing}):
         fewest, cause = collectives.alike(differ)[0][0], Cause.MISMATCH
@@ -236,7 +227,7 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
     elif "do not agree" in text or "different places" in text:
         return [Finding(Cause.MISMATCH, text, t=t)]
     else:
-        last = max(evidence.still[rank].reported for rank in living)
+        last = max(evidence.ranks.still[rank].reported for rank in living)
         return [Finding(Cause.NOT_KNOWN, text, t=t)] if now - last >= _UNKNOWN_AFTER_S else []
     return [Finding(cause, text, first.node, first.rank, t=t)]
 
@@ -249,36 +240,6 @@ def _needs_nobody(rank: hang.RankDoing) -> bool:
     return rank.doing not in ("computes", "polls", "unseen") and (rank.doing != "script" or rank.step > 0)
 
 
-def _corrupt(evidence: Evidence) -> list[Finding]:
-    """The replica whose weights differ, once they have been alike: processors may differ in rounding."""
-    if not evidence.alike:
-        return []
-    for step, of in sorted(evidence.digests.items()):
-        if len(of) < len(evidence.began) or len(set(of.values())) == 1:
-            continue
-        (_, most), *_ = Counter(of.values()).most_common()
-        odd = sorted(rank for rank, digest in of.items() if list(of.values()).count(digest) < most)
-        if len(odd) != 1:
-            text = f"the replicas have different weights at step {step}; could not tell whose are right: {dict(of)}"
-            return [Finding(Cause.CORRUPT_WEIGHTS, text, lasting=True)]
-        node = evidence.began[odd[0]]
-        text = (
-            f"{node} (rank {odd[0]}) has other weights than the other replicas at step {step}: they were changed "
-            "outside training, by a fault of its memory or by code that runs on this rank alone"
-        )
-        return [Finding(Cause.CORRUPT_WEIGHTS, text, node, odd[0], lasting=True)]
-    return []
-
-
-def _clocks(evidence: Evidence) -> list[Finding]:
-    faults = []
-    for node, lag in evidence.lags.items():
-        if lag.first is not None and abs(jump := lag.first - lag.now) > _CLOCK_JUMP_S:
-            text = f"the clock of {node} jumped by {jump:+.0f} s"
-            faults.append(Finding(Cause.CLOCK, text, node, lasting=True))
-    return faults
-
-
 def _victims(evidence: Evidence) -> str:
-    lost = [end.rank for end in evidence.ends.values() if end.victim and end.code != DONE]
+    lost = [end.rank for end in evidence.ranks.ends.values() if end.victim and end.code != DONE]
     return f"; {ranks_in_words(lost)} lost it" if lost else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .events import Event
+from ..events import Event
 
 # So much the clocks of a host and of this machine may differ.
 CLOCKS_DIFFER_S = 60.0
@@ -22,7 +22,7 @@ def started(known: Mapping[str, Any]) -> float:
     return max(0.0, float((known.get("starts") or [{}])[-1].get("t", 0.0)) - CLOCKS_DIFFER_S)
 
 
-def of(events: Iterable[Event], since: float) -> Span:
+def span_of(events: Iterable[Event], since: float) -> Span:
     """The span of these events."""
     span = Span(since)
     for event in events:

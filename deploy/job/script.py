@@ -22,9 +22,9 @@ from ..core import plain_file, text
 from ..core.errors import UsageError
 from ..core.near import near, near_program
 from ..core.program import COMMAND, FAB, SCRIPT
-from . import runners, values
+from . import launchers, values
+from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
 from .secrets import is_likely
-from .torchrun_words import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
@@ -209,10 +209,10 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
         _refuse_variables(words, "a variable stands before the command", option)
     if name == "env" and words[1:] and _VARIABLE.match(words[1]):
         _refuse_variables(words[1:], "variables are given to the run", option)
-    if name in runners.RUNNERS:
+    if name in launchers.RUNNERS:
         inner = _inner(words[1:], name)
-        options, note = runners.instead(name, words[1 : len(words) - len(inner)])
-        refuse(first, runners.RUNNERS[name], " ".join(filter(None, (options, _again(inner, option), note))))
+        options, note = launchers.instead(name, words[1 : len(words) - len(inner)])
+        refuse(first, launchers.RUNNERS[name], " ".join(filter(None, (options, _again(inner, option), note))))
     if first.startswith("-") and first not in ("-m", "--no-python", PER_NODE):
         trainer = shlex.quote(f"--args={shlex.join(words)}")
         hint = f"of Muster's own trainer: {trainer}; of a script: {_again(('train.py', *words), option)}"
@@ -375,7 +375,7 @@ def _inner(words: Sequence[str], runner: str) -> Sequence[str]:
     """The command behind a runner: from the first word that begins one, or the one behind `run`."""
     begins = (at for at, word in enumerate(words) if _begins(word))
     at = next(begins, len(words))
-    if at == len(words) and words and runner in runners.BEFORE_ANY and _PROGRAM.fullmatch(words[0]):
+    if at == len(words) and words and runner in launchers.BEFORE_ANY and _PROGRAM.fullmatch(words[0]):
         return words
     return words[at:] or (tuple(dropwhile(_is_option, words[1:])) if words[:1] == ("run",) else ())
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.fields import array, default, flag, optional, real, record, text, whole, words
-from ..core.names import node_name
-from ..core.text import in_seconds, ranks_in_words
+from ...core.fields import array, default, flag, optional, real, record, text, whole, words
+from ...core.names import node_name
+from ...core.text import in_seconds, ranks_in_words
+from ..events import COLLECTIVES
 from . import collectives
 from .collectives import Call
-from .events import COLLECTIVES
 
 # docs/watching.md: a rank that stands still has made no step for longer than this.
 _MOVES_S = 5.0
