@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from .patterns import compiled
 from .reading import Hit
-from .signs_general import kind_by
-from .signs_kinds import Sign
-from .words import ANY_CLASS, BY_THE_WAY, ELSEWHERE, WRAPPERS
+from .signs.general import kind_by
+from .signs.kinds import Sign
+from .words import ANY_CLASS, BY_THE_WAY, ELSEWHERE, WRAPPERS, compiled
 
 # Exceptions that a script raises, or makes a library raise. The environment may be the cause of others.
 _SCRIPTS = compiled(

@@ -10,23 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
+from ..causes.table import DOCS, end_of
 from ..core.program import FAB
-from ..run.state.story import Happening
-from . import collectives
-from . import store as explain_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
-from .kinds import kind_of
-from .patterns import compiled
 from .read import read
 from .reading import Hit, Line, Reading, Root
-from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
-from .signs_general import kind_by
-from .victims import is_victim, mute_ranks, same_rank
-from .words import BADLY, WRONG
+from .signs import store as explain_store
+from .signs.general import kind_by
+from .signs.table import ALONE, KERNEL, PREFLIGHT, SIGNALS, SIGNS, Sign, Weight
+from .victims import is_victim, mute_ranks, odd_ones, same_rank
+from .words import BADLY, WRONG, compiled
 
-DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
 _NEAR = 120
 # Ranks on one host: torchrun gives each a GPU.
@@ -36,11 +32,26 @@ _UNKNOWN_ERRORS = "Muster knows none of its errors as a cause; the last error is
 _NO_ERROR = "its own error is not in this output"
 # Lines at the end of an output, which may say why it ended.
 _LATE = 3
-_SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -4: "architecture-differs", -8: "crashed"}
 # A warning, after which the process has no GPU: a cause where nothing else is known.
 _NO_CUDA = compiled(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
 # A message that names the rank it is about, or whose it is.
 _NAMED_RANK = compiled(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
+
+
+class Moment(Protocol):
+    """A line of a run's story."""
+
+    @property
+    def t(self) -> float:
+        """When."""
+
+    @property
+    def text(self) -> str:
+        """What."""
+
+    @property
+    def grave(self) -> bool:
+        """Whether a reader must not miss it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,7 @@ class Explanation:
     silent: tuple[str, ...] = ()
     ended_well: bool = False
     hosts: tuple[str, ...] = ()
-    story: tuple[Happening, ...] = ()
+    story: tuple[Moment, ...] = ()
     contradicted: str = ""
     quoted: tuple[str, ...] = ()
     unread: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -77,7 +88,7 @@ class Explanation:
 
     def json(self) -> dict[str, Any]:
         """For `--json`. group: the cause of the closed list that `cause` belongs to."""
-        return {**asdict(self), "group": kind_of(self.cause), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
+        return {**asdict(self), "group": end_of(self.cause), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
 
 
 def explain(texts: Mapping[str, str]) -> Explanation:
@@ -107,7 +118,7 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
         return Explanation("", "it ended well: nothing in it failed", ended_well=True, next=f"{FAB} fetch --hosts ...")
     store = explain_store.explained(readings)
     hit = _chosen(fatal, root)
-    odd = collectives.odd_ones([wait for reading in readings for wait in reading.waits])
+    odd = odd_ones([wait for reading in readings for wait in reading.waits])
     if store and (hit is None or hit.weight < Weight.CAUSE or hit.sign is None):
         cause, what, maybe, lines, then = store
         explanation = Explanation(cause, what, maybe, lines, then)
@@ -168,7 +179,7 @@ def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
     if first.weight == Weight.CAUSE or by_script(first):
         return first
     near = [hit for hit in (own or fatal) if _near(first, hit)]
-    signal = _SIGNALS.get(root.exitcode or 0) if root else None
+    signal = SIGNALS.get(root.exitcode or 0) if root else None
     causes = [hit for hit in near if hit.weight == Weight.CAUSE]
     if causes:
         return causes[0]
@@ -236,7 +247,7 @@ def _of_little(
         of_sure = _of(sure[0], hits, root)
         warned = sure[0].quiet and _serious(sure[0]) and not _NO_CUDA.search(sure[0].line.text)
         return _likely(of_sure) if warned else of_sure
-    if root is not None and root.exitcode in _SIGNALS:
+    if root is not None and root.exitcode in SIGNALS:
         return _of_root(root, readings)
     by_errors = _of_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
     if by_errors is not None and (by_errors.cause or not hints):
@@ -257,7 +268,7 @@ def _of_little(
 def _of_root(root: Root, readings: Sequence[Reading]) -> Explanation:
     """The explanation from what a launcher says of the first one: its signal, or nothing but that it failed."""
     lines = (root.line,) if root.line else ()
-    cause = _SIGNALS.get(root.exitcode or 0, "")
+    cause = SIGNALS.get(root.exitcode or 0, "")
     sign = next((sign for sign in SIGNS if sign.cause == cause and sign.weight <= Weight.GENERAL), None)
     who = _first(None, root) or "a process"
     if cause and sign is not None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config.inventory import Host
 from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..core.program import FAB
 from ..door.session import Session
+from ..job.inventory import Host
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.progress import WAIT_LOST_S, State

@@ -14,9 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..config import script_file
-from ..config import secrets as secret_settings
-from ..config.script import ScriptCommand, once_a_node
 from ..core.errors import UsageError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
@@ -30,6 +27,8 @@ from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
 from ..image.model import tag_of
 from ..image.push import Pushed
+from ..job import script_file
+from ..job import secrets as secret_settings
 from ..job.cluster import Cluster
 from ..job.load import (
     environment_of,
@@ -43,6 +42,7 @@ from ..job.load import (
     trainer_words,
 )
 from ..job.options import Options
+from ..job.script import ScriptCommand, once_a_node
 from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts

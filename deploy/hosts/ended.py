@@ -64,8 +64,8 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
     # A host without a verdict was killed: the others' "done" is not the run's.
     if result is None or (result.verdict == "done" and spoke < {*end.hosts}):
         raise end
-    words = f": {fault_text(result)}" if result.message else ""
-    text = f"{end.run} ended ({result.verdict}), as its ranks say{words}"
+    why = f": {fault_text(result)}" if result.message else ""
+    text = f"{end.run} ended ({result.verdict}), as its ranks say{why}"
     console.line(text, {"kind": "ended", "run": end.run, "verdict": result.verdict, "message": result.message})
     console.hint(end.hint)
     return result.code

@@ -13,19 +13,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ..config.values import Mount
-from ..core import docker_faults
+from ..causes import docker_faults
+from ..causes.finding import UNKNOWN, Finding, find
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.options import Job
-from ..preflight import Answers, Finding, prediction
-from ..preflight.findings import UNKNOWN
+from ..job.values import Mount
+from ..preflight import Answers, prediction
 from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary
-from . import container, probes, unattached
+from . import container, probe_ends, probes
 from .container import NodeContainer
 from .docker_run import python_of
 from .probes import SessionProbe
@@ -62,7 +62,9 @@ def rehearse(
     questions = {host: {**shared, "folders": folders[host]} for host in by_host}
     started = on_all([by_name[node.host] for node in nodes], start)
     seen, shown = _asked(started, questions, scene_of(nodes, facts, backend), long, say)
-    unattached.remove([by_name[each.hosts[0]] for each in seen if docker_faults.gives_no_connection(each.text)])
+    probe_ends.remove_unstarted(
+        [by_name[each.hosts[0]] for each in seen if docker_faults.gives_no_connection(each.text)]
+    )
     return seen, shown
 
 
@@ -171,5 +173,10 @@ def _gpus(facts: Mapping[str, Any]) -> int:
 
 def unstarted(host: str, fault: DeployError) -> Finding:
     """The finding of a host where the rehearsal did not even begin: the words of what failed."""
-    text = f"{host}: the rehearsal did not start: {fault.message.removeprefix(f'{host}: ')}"
-    return Finding("proof-failed", "proof", (host,), text, (), "the run does not start there", fault.hint, UNKNOWN)
+    return find(
+        "proof-failed",
+        host,
+        f"the rehearsal did not start: {fault.message.removeprefix(f'{host}: ')}",
+        fault.hint,
+        UNKNOWN,
+    )

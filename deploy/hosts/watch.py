@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..config.inventory import Host
+from ..causes.ends import Cause
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
@@ -22,7 +22,7 @@ from ..core.program import FAB
 from ..core.text import in_seconds
 from ..door.session import Session, open_all
 from ..host import commands
-from ..run.causes import Cause
+from ..job.inventory import Host
 from ..run.output import ConsoleLines
 from ..run.progress import State
 from ..run.state.story import Happening

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .answers import Answers
-from .findings import Finding, Verdict
 from .judge import judge
 from .request import PreflightRequest
+from .verdict import Verdict
 
-__all__ = ["Answers", "Finding", "PreflightRequest", "Verdict", "judge"]
+__all__ = ["Answers", "PreflightRequest", "Verdict", "judge"]

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.config.inventory import Host
 from deploy.core import fields, names
 from deploy.core.names import NodeName
 from deploy.core.text import last_line
@@ -39,6 +38,7 @@ from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
 from deploy.image import folder_push, model, push_plan
+from deploy.job.inventory import Host
 from deploy.job.options import Job
 from deploy.preflight import probe_answers, refusals
 from deploy.report import tables

@@ -2,15 +2,13 @@
 
 import pytest
 
-from deploy.core import docker_faults
+from deploy.causes import docker_faults
+from deploy.causes.finding import FAULT, LOOKS, UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
-from deploy.hosts import host_findings
 from deploy.hosts import preflight as hosts_preflight
-from deploy.preflight import judge, observations, refusals
-from deploy.preflight.alternatives import LOOKS, OTHERS
-from deploy.preflight.causes import CAUSES
-from deploy.preflight.findings import FAULT, UNKNOWN
+from deploy.preflight import confidence, judge, refusals
+from deploy.preflight.checks import hosts as host_checks
 from deploy.report import preflight_text
 from lab.answers import HOSTS, answers
 from tests.hosts import FACTS
@@ -20,10 +18,6 @@ DAEMON = "docker: Error response from daemon: "
 
 def of_words(words):
     return refusals.of_words("b", "hosts", refusals.how("the probe", 125), words)
-
-
-def test_every_alternative_belongs_to_a_cause():
-    assert set(OTHERS) <= CAUSES
 
 
 @pytest.mark.parametrize(
@@ -76,7 +70,7 @@ def test_words_that_a_tool_has_for_one_cause_make_it_sure_and_are_quoted(words, 
     ],
 )
 def test_an_engine_is_told_in_its_clients_words(words, level):
-    told = host_findings.engine("b", docker_faults.fault(words, "docker-down"))
+    told = host_checks.engine("b", docker_faults.fault(words, "docker-down"))
     assert told.level == level
     assert words in told.text
 
@@ -97,11 +91,11 @@ def test_what_a_server_gives_no_reason_for_is_not_sure(slug, text, sure):
 
 def test_calls_are_told_with_their_hosts_ports_and_how_many_and_what_passes():
     seen = answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("c", "b", "data") else "ok")
-    sentence = observations.sentence(seen, {("c", "b")})
+    sentence = confidence.seen_in_words(seen, {("c", "b")})
     assert sentence.startswith("calls from c to b on ports ")
     assert "get no answer (" in sentence
     assert "port 29500 there answers" in sentence
-    assert observations.sentence(seen, {("a", "b")}) == ""
+    assert confidence.seen_in_words(seen, {("a", "b")}) == ""
 
 
 def test_a_call_that_the_callers_own_kernel_forbids_is_about_the_caller():
@@ -120,14 +114,14 @@ def test_a_user_reads_what_was_seen_then_what_it_may_be():
 
 def test_an_ip_command_that_does_not_start_is_told_with_its_words():
     facts = {"b": FACTS.__class__(**{**FACTS.__dict__, "iproute": False, "iproute_words": "ip: libz.so.1: too short"})}
-    (told,) = host_findings.homes(facts)
+    (told,) = host_checks.homes(facts)
     assert (told.cause, told.level) == ("no-iproute2", FAULT)
     assert "libz.so.1" in told.text
 
 
 def test_a_command_that_every_host_has_and_this_one_lacks_is_told_before_a_run_loses_its_variables():
     facts = {"b": FACTS.__class__(**{**FACTS.__dict__, "lacks": ("base64",)})}
-    (told,) = host_findings.homes(facts)
+    (told,) = host_checks.homes(facts)
     assert (told.cause, told.level) == ("command-missing", FAULT)
     assert "base64" in told.text
 

@@ -1,0 +1,291 @@
+"""Findings of a preflight that need no probe: engines, architectures, images, homes and mounts of the hosts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
+
+from ...causes.docker_faults import DockerFault
+from ...causes.finding import FAULT, WARNING, Finding, find
+from ...core.errors import DeployError
+from ...core.program import FAB
+from ...core.text import binary, in_seconds, listed
+from ...door.session import SshFault
+from ...host.facts import HostFacts
+from ...job.values import Mount
+from .. import refusals
+from ..answers import Answers
+from ..remedies import on
+from ..verdict import odd_ones
+from . import resources
+
+# A run has a few dozen files on each host, and its checkpoints.
+_INODES_LEAST = 100
+# A client of DHCP asks again at half of the lease, and leases of a few minutes are rare.
+_LEASE_LEAST_S = 120
+_FULL = "a folder with files"
+# Where the packages of distributions put commands.
+_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/run/current-system/", "/nix/")
+
+
+def engine(host: str, fault: DeployError) -> Finding:
+    """The finding for a host that could not be looked at: SSH, or its engine."""
+    text, hint = fault.message.removeprefix(f"{host}: "), fault.hint
+    if isinstance(fault, DockerFault):
+        if not fault.words or fault.cause.name == "docker-missing":
+            return refusals.of_fault(host, fault.cause.name, text, fault.cause.row.hint(host))
+        if fault.at:
+            return refusals.elsewhere(host, fault.cause.name, fault.words, fault.at)
+        return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)
+    if isinstance(fault, SshFault):
+        return refusals.of_fault(host, fault.slug, text, hint)
+    # What it answered cannot be read.
+    return refusals.of_fault(host, "probe-died", text, f"on {host}: {hint}" if hint else "")
+
+
+def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
+    """A finding if the hosts have different architectures: no single image runs on all of them."""
+    machines = {host: entry.architecture for host, entry in facts.items()}
+    if len(set(machines.values())) > 1:
+        odd = tuple(host for host, name in machines.items() if name != next(iter(machines.values())))
+        yield find(
+            "architecture-differs",
+            odd,
+            f"the hosts have different architectures: {', '.join(f'{h} {m}' for h, m in machines.items())}",
+            "use hosts of one architecture: one image cannot run on both",
+        )
+
+
+def odd_images(layers: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The hosts that have another image under its name than most. `layers`: of each host's image."""
+    images = {host: " ".join(held) for host, held in layers.items()}
+    return odd_ones(images) if len(set(images.values())) > 1 else ()
+
+
+def differing(
+    image: str, layers: Mapping[str, Sequence[str]], hosts: Sequence[str], without: Mapping[str, str]
+) -> Iterator[Finding]:
+    """A warning if hosts have different images under one name: a deploy sends one image to all.
+
+    `without`: the words of those in which `import torch` fails, by host.
+    """
+    if odd := odd_images(layers):
+        have = "has" if len(odd) == 1 else "have"
+        text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
+        text += "".join(f"; `import torch` fails in that of {host}: {words}" for host, words in without.items())
+        text += f"; `{FAB} deploy` does not train in it, and sends another" if without else ""
+        yield find(
+            "image-differs",
+            odd,
+            text,
+            f"`{FAB} deploy` sends one image to all, and so does {FAB} push --hosts {','.join(hosts)}",
+            WARNING,
+        )
+
+
+def other_base(image: str, hosts: Sequence[str]) -> Finding:
+    """A warning that what was tried is the hosts' image, which is not this machine's any more."""
+    return find(
+        "image-differs",
+        tuple(hosts),
+        f"{image}: all hosts have it, and this machine has another under that name, which a deploy sends",
+        level=WARNING,
+        symptom="",
+    )
+
+
+def broken_image(host: str, words: str) -> Finding:
+    """The finding for an engine that has the image, and cannot say what it is: a push to it would fail."""
+    return refusals.of_words(host, "software", "`docker image inspect`", words, "docker-refused")
+
+
+def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
+    """Findings for hosts whose engine lives in another network than the login: its containers see that one."""
+    for host, facts in every.items():
+        inside = answers.facts.get(host, {}).get("namespace", "")
+        if inside and facts.network and inside != facts.network:
+            cards = [name for name, card in answers.facts[host]["interfaces"].items() if not card["loopback"]]
+            if not facts.addresses:
+                yield _jail(host, cards)
+                continue
+            text = f"{host}: its engine has a network of its own: with --network host a container sees {listed(cards)}"
+            text += f", and not the host's {listed(sorted({entry.interface for entry in facts.addresses}))}"
+            yield find(
+                "bridge-network",
+                (host,),
+                text,
+                f"on {host}: sudo systemctl restart docker; docker context ls (a rootless engine has such a network)",
+            )
+
+
+def _jail(host: str, cards: Sequence[str]) -> Finding:
+    """The finding of a host whose logins have no network, and whose engine has one."""
+    text = f"{host}: a login there is in a network namespace without any network: it sees no card, its engine "
+    text += f"sees {listed(cards)}"
+    return find(
+        "ssh-shell",
+        (host,),
+        text,
+        f"on {host}: look for ForceCommand in sshd's configuration, and for firejail or unshare in the login shell",
+    )
+
+
+def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
+    """Findings for hosts where a run cannot write its files."""
+    for host, facts in every.items():
+        if not facts.home_writable:
+            place = facts.closed or facts.home
+            why = f": {facts.closed_why}" if facts.closed_why else ""
+            fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
+            if "read-only file system" in facts.closed_why.lower():
+                fix = (
+                    f"on {host}: findmnt -T {quote(place)}; sudo dmesg | tail   (the kernel closes a disk with errors)"
+                )
+            yield find("home-readonly", host, f"{place} cannot be written to, or is not a folder{why}", fix)
+        if facts.claims_closed:
+            fix = f"on {host}: sudo chown root /var/tmp; sudo chmod 1777 /var/tmp"
+            if "read-only file system" in facts.claims_closed.lower():
+                fix = f"on {host}: {_writable('/var/tmp')}   (sudo dmesg | tail: the kernel closes a disk with errors)"
+            yield find("folder-readonly", host, f"a run cannot say there which GPUs it has: {facts.claims_closed}", fix)
+        if facts.claims_full:
+            yield find(
+                "disk-full",
+                host,
+                "/var/tmp is full: a run cannot say there which GPUs it has",
+                f"on {host}: df -h /var/tmp; sudo du -xh /var/tmp | sort -h | tail",
+                symptom="`No space left on device`: no start",
+            )
+        if facts.no_timer:
+            yield find(
+                "process-limits",
+                host,
+                f"a login there cannot wait for a lock: {facts.no_timer}",
+                f"on {host}: ulimit -i must not be 0: look for it in ~/.bashrc, and for sigpending in /etc/security",
+            )
+        if facts.home_writable and facts.inodes is not None and facts.inodes < _INODES_LEAST:
+            yield find(
+                "inodes-full",
+                host,
+                f"only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left",
+                f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go",
+            )
+        if facts.lacks:
+            yield find("command-missing", host, f"it has no {listed(facts.lacks)}, which Muster's scripts call there")
+        if not facts.iproute:
+            yield _no_ip(host, facts)
+        if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:
+            yield find(
+                "disk-full",
+                host,
+                f"only {binary(facts.room)} free in {facts.home}/.muster",
+                f"on {host}: df -h {facts.home}/.muster; {FAB} clean --hosts {host} shows what takes room",
+                symptom="`No space left on device`",
+            )
+
+
+def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
+    """Warnings where the kernel will soon take away the address of the run, or the one at which SSH reaches the host.
+
+    Only a client of DHCP, or a router that tells its prefix again, gives it more time: nobody sees whether they will.
+    """
+    for host, facts in every.items():
+        used = {facts.reached_at}
+        if host in answers.hosts_with_facts:
+            used.add(answers.plan.data[host].address)
+        for entry in facts.addresses:
+            if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
+                continue
+            text = f"{host}: {entry.interface} loses its address {entry.address} in {in_seconds(entry.ends_s)}, unless "
+            text += "its DHCP client (or a router, for IPv6) renews it"
+            fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
+            fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
+            yield find(
+                "interface-no-address", (host,), text, fix, WARNING, symptom="all nodes hang when the address is gone"
+            )
+
+
+def _no_ip(host: str, facts: HostFacts) -> Finding:
+    """The finding of a host whose `ip` lists no addresses. One outside of the system's folders is somebody's own."""
+    at = facts.iproute_at if facts.iproute_at.startswith("/") else ""
+    which = f" ({at})" if at else ""
+    fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
+    if at and not at.startswith(_SYSTEM):
+        fix = (
+            f"on {host}: type -a ip; mv {quote(at)} {quote(f'{at}.other')}   (iproute2's own has to come first in PATH)"
+        )
+    return find(
+        "no-iproute2",
+        host,
+        f"its `ip` command{which} lists no addresses: {facts.iproute_words or 'it said nothing'}",
+        fix,
+    )
+
+
+def _writable(source: str) -> str:
+    """Makes a file system writable again; no right of a file does."""
+    return f'sudo mount -o remount,rw "$(findmnt -no TARGET -T {source})"'
+
+
+def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
+    """Findings for mounted folders that the run's processes cannot read, and warnings for those they cannot write."""
+    for host in answers.hosts_with_facts:
+        facts = answers.facts[host]
+        tried, number = facts.get("mounts", {}), facts.get("user")
+        for mount in mounts.get(host, ()):
+            may, source = tried.get(mount.target, "rw"), quote(mount.source)
+            if "r" not in may:
+                opened = f"sudo chmod -R o+rX {source}"
+                first = f"{_writable(source)} && " if "o" in may and not mount.read_only else ""
+                closed = f", and on a disk that is read-only, after {_writable(source)}" if mount.read_only else ""
+                yield find(
+                    "mount-closed",
+                    host,
+                    f"uid {number}, which the run has there, cannot read {mount.source}",
+                    f"on {host}: {first}{opened}   (its parent folders must be open as well{closed})",
+                )
+            elif "w" not in may and not mount.read_only:
+                text = f"{host}: uid {number}, which the run has there, cannot write to {mount.source}"
+                owned = f"sudo chown -R {number} {source}; if the run only reads it, mount it with :ro"
+                fix = f"on {host}: {owned}"
+                if "o" in may:
+                    text = f"{host}: the file system of {mount.source} is mounted read-only"
+                    fix = f"on {host}: {_writable(source)}; if the run only reads it, mount it with :ro"
+                yield find("mount-closed", (host,), text, fix, WARNING)
+
+
+def _odd_holders(kinds: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts that hold something else than most; without a majority, those that hold no files; never all of them."""
+    odd = odd_ones(kinds)
+    if len(odd) == len(kinds):
+        odd = tuple(host for host, kind in kinds.items() if kind != _FULL)
+    return odd[1:] if len(odd) == len(kinds) else odd
+
+
+def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
+    """Findings for mounted paths that are a file on one host and a folder on another, or empty on some hosts only."""
+    seen = dict[str, dict[str, str]]()
+    for host in answers.hosts_with_facts:
+        tried = answers.facts[host].get("mounts", {})
+        for mount in mounts.get(host, ()):
+            may = tried.get(mount.target, "")
+            if "r" in may and not mount.create:
+                kind = {"f": "a file", "e": "an empty folder"}.get(may[-1], _FULL)
+                seen.setdefault(mount.target, {})[host] = kind
+    sources = {(host, mount.target): mount.source for host in mounts for mount in mounts[host]}
+    for target, kinds in seen.items():
+        if len(set(kinds.values())) < 2:
+            continue
+        odd = _odd_holders(kinds)
+        other = next(host for host in kinds if host not in odd)
+        theirs = listed(f"{host} has {kinds[host]}" for host in odd)
+        grave = FAULT if "a file" in kinds.values() else WARNING
+        shown = tuple(f"{host}: {sources[host, target]}: {kind}" for host, kind in kinds.items())
+        look = {host: f"ls -ld {quote(sources[host, target])}" for host in odd}
+        yield find(
+            "mount-differs",
+            tuple(odd),
+            f"{target} is not the same on all hosts: {theirs}, {other} has {kinds[other]}",
+            f"{on(odd, look.__getitem__)}   (copy there what {other} has in {sources[other, target]}, or mount that)",
+            grave,
+            evidence=shown,
+        )

@@ -1,0 +1,74 @@
+"""An engine that gives no connection to a container: preflight looks from outside of it, and a run is not refused."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from deploy.causes.finding import WARNING
+from deploy.door.session import Done
+from deploy.hosts import preflight, probe_ends
+from deploy.hosts.presence import ImagePresence
+from deploy.job.cluster import from_flag
+from deploy.preflight import PreflightRequest, judge
+from deploy.preflight.rehearsed import Outcome, findings
+from lab.answers import answers
+from tests.hosts import FACTS
+from tests.unit.preflight.test_rehearsed import SCENE, answer
+
+CLOSED = "`... docker run` ended with code 1: unable to upgrade to tcp, received 400"
+
+
+class Session:
+    """A host that notes what runs on it."""
+
+    def __init__(self, name):
+        self.host, self.ran = SimpleNamespace(name=name), []
+
+    def run(self, argv, **more):
+        self.ran.append(argv)
+        return Done(0, "", "")
+
+
+@pytest.fixture
+def sessions(monkeypatch):
+    """Three hosts: in the image, the probe of b has no connection; outside of it, all is well."""
+
+    def looked(hosts, presence, options):
+        request = preflight._completed(PreflightRequest(), hosts, presence.shut or preflight.INSIDE)
+        seen = dataclasses.replace(answers(), request=request)
+        if presence.everywhere:
+            left = {host: facts for host, facts in seen.facts.items() if host != "b"}
+            seen = dataclasses.replace(seen, facts=left, faults={"b": ("probe-died", f"b: {CLOSED}")})
+        return seen, judge(seen, hosts.findings)
+
+    monkeypatch.setattr(preflight, "_looked", looked)
+    return [Session(name) for name in "abc"]
+
+
+def test_preflight_looks_from_outside_and_warns_with_the_way_to_the_engine(sessions):
+    facts = dict.fromkeys("abc", dataclasses.replace(FACTS, engine_at="DOCKER_HOST=unix:///run/front.sock"))
+    hosts = preflight.ReachedHosts(from_flag("a,b,c"), sessions, facts)
+    options = preflight.PreflightOptions(PreflightRequest())
+    _, verdict = preflight.on_hosts(hosts, ImagePresence("lab:1", {}, True), options)
+    (told,) = verdict.findings
+    assert (verdict.ok, told.cause, told.level, told.hosts) == (True, "docker-refused", WARNING, ("b",))
+    assert "unable to upgrade to tcp, received 400" in told.text
+    assert "(DOCKER_HOST=unix:///run/front.sock) passes on no upgrade" in told.text
+    assert "`fab exec`, `fab shell`" in told.text
+    assert told.fix.startswith("on b: docker context ls; echo $DOCKER_HOST ")
+    assert verdict.where == "b gives no connection to a container"
+    assert [bool(session.ran) for session in sessions] == [False, True, False], "what docker run made there is left"
+
+
+def test_a_probe_that_died_otherwise_is_no_such_engine():
+    seen = dataclasses.replace(answers(), faults={"b": ("probe-died", "b: `sh` ended with code 137: Killed")})
+    assert probe_ends.hosts_without_connection(seen) == {}
+    seen = dataclasses.replace(answers(), faults={"b": ("probe-died", f"b: {CLOSED}")})
+    assert probe_ends.hosts_without_connection(seen) == {"b": "unable to upgrade to tcp, received 400"}
+
+
+def test_a_deploys_rehearsal_that_gets_no_connection_refuses_nothing():
+    alone = answer({"local": 0, "step": "write", "right": True}, phase="alone")
+    told = findings({"a": alone, "b": Outcome({}, CLOSED), "c": alone}, SCENE)
+    assert [(each.cause, each.level, each.hosts) for each in told] == [("no-proof", WARNING, ("b",))]
