@@ -63,7 +63,7 @@ class Leaving:
 
     def _answer(self, why: str, epoch: Epoch, needed: bool = False) -> None:
         with suppress(OSError):
-            answer = {"why": why, "members": epoch.members, "needed": needed}
+            answer = {"why": why, "members": epoch.members, **({"needed": True} if needed else {})}
             replace(self._outcome / _ANSWER, json.dumps(answer))
 
 
