@@ -110,21 +110,21 @@ def settled(answers: Answers) -> tuple[Link, ...]:
         return any(":" in address for _, address, _ in prediction.reachable(answers.facts[host]))
 
     proxied = any(link.ok and strange(link) for link in answers.links)
-    late = {(link.source, link.target) for link in answers.links if link.ms > 1000 * WAIT_S}
-    lossy = {frozenset((link.source, link.target)) for link in answers.links if link.again or link.tries > 1}
+    late = {link.ends for link in answers.links if link.ms > 1000 * WAIT_S}
+    lossy = {link.pair for link in answers.links if link.again or link.tries > 1}
     flaky = {frozenset((row[0], row[1])) for row in answers.often if row[2] <= MOST_ANSWERED * row[3]}
     mute = _mute(answers)
     settled: list[Link] = []
     for link in answers.links:
         outcome = link.outcome
-        at_times = (link.source, link.address, link.port) in again or frozenset((link.source, link.target)) in flaky
+        at_times = (link.source, link.address, link.port) in again or link.pair in flaky
         if outcome in ("dropped", "refused") and at_times:
             outcome = "at-times"
-        elif outcome == "silent" and frozenset((link.source, link.target)) in mute:
+        elif outcome == "silent" and link.pair in mute:
             outcome = "mute"
-        elif outcome in ("dropped", "silent") and (link.source, link.target) in late:
+        elif outcome in ("dropped", "silent") and link.ends in late:
             outcome = "late"
-        elif outcome == "silent" and frozenset((link.source, link.target)) in lossy:
+        elif outcome == "silent" and link.pair in lossy:
             # An answer that we did not wait for may be lost: only where nothing is, is it another program's silence.
             outcome = "at-times"
         elif outcome == NO_PORT and ":" in link.address and not six(link.source):
@@ -140,7 +140,7 @@ def _mute(answers: Answers) -> set[frozenset[str]]:
     by_pair: dict[frozenset[str], list[Link]] = {}
     for link in answers.links:
         if link.source != link.target and "again" not in link.kinds:
-            by_pair.setdefault(frozenset((link.source, link.target)), []).append(link)
+            by_pair.setdefault(link.pair, []).append(link)
     return {
         pair
         for pair, links in by_pair.items()

@@ -47,7 +47,7 @@ def rates(answers: Answers) -> dict[Pair, float]:
             continue
         # A call that did not end in time has at least the rate that the kernel saw.
         forth = 8e-6 * link.size / link.send_s if link.send_s else 8e-6 * link.rate
-        best[link.source, link.target] = max(forth, best.get((link.source, link.target), 0.0))
+        best[link.source, link.target] = max(forth, best.get(link.ends, 0.0))
         if back_s := link.both_s - link.send_s if link.ok else 0.0:
             back = 8e-6 * link.size / back_s
             best[link.target, link.source] = max(back, best.get((link.target, link.source), 0.0))

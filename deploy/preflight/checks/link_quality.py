@@ -151,7 +151,7 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
         if link.ms and link.source != link.target:
-            ends = frozenset((link.source, link.target))
+            ends = link.pair
             taken = link.trip_ms or min(link.ms, 1000 * link.both_s or link.ms)
             best[ends] = min(taken, best.get(ends, taken))
     return best
@@ -189,7 +189,7 @@ def _delay(answers: Answers) -> Iterator[Finding]:
 
 def loses_small_ones(answers: Answers, ends: Collection[frozenset[str]]) -> bool:
     """Whether calls without a payload between these hosts lose packets too, so that size is not the reason."""
-    small = [link for link in answers.links if not link.size and frozenset((link.source, link.target)) in ends]
+    small = [link for link in answers.links if not link.size and link.pair in ends]
     if any(link.outcome == "at-times" for link in small):
         return True
     return _share([link for link in small if link.sent], FEW_SMALL) >= LOSS_SMALL
