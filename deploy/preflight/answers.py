@@ -49,6 +49,11 @@ class Link:
         return self.source, self.target
 
     @property
+    def call(self) -> tuple[str, str, int]:
+        """Who called where: what two links of one call have in common."""
+        return self.source, self.address, self.port
+
+    @property
     def pair(self) -> frozenset[str]:
         """The two hosts, whoever called."""
         return frozenset(self.ends)

@@ -122,7 +122,7 @@ def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ..
         and link.source != link.target
         and "other" not in link.kinds
         and link.ends not in cells
-        and not {link.source, link.target} & hosts
+        and not link.pair & hosts
     ]
     return tuple({link.ends: link.describe() for link in left}.values())[:4]
 

@@ -67,7 +67,7 @@ def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) ->
 
 def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     hosts = tuple(lost)
-    links = [link for link in answers.links if {link.source, link.target} & set(lost) and link.source != link.target]
+    links = [link for link in answers.links if link.pair & set(lost) and link.source != link.target]
     aimless = tuple(host for host in lost if _all(links, host, HOW["no-route"]))
     bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
     mute = tuple(host for host in lost if _all(links, host, ("no-arp",)) or _all(links, host, ("no-arp",), called=True))
@@ -405,7 +405,7 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
     """A connection that works: it shows that a probe listened."""
     hosts = {host for pair in bad for host in pair}
     for link in answers.links:
-        if link.ok and link.source != link.target and {link.source, link.target} & hosts:
+        if link.ok and link.source != link.target and link.pair & hosts:
             return (f"{link.describe()} in {link.ms:g} ms",)
     return ()
 
