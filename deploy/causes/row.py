@@ -13,7 +13,6 @@ AIMLESS = frozenset({"no-route", "no-family", "no-scope"})
 HALVED = frozenset({"stall-send", "stall-receive", "cut", "slow", "reset", "silent", "mute"})
 # Sources that several rows have.
 LAB = "measured in the laboratory (docs/preflight-score.md)"
-NCCL_ENV = "docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,12 @@ def sender(link: Link) -> tuple[str, str]:
     return (link.target, link.source) if back else link.ends
 
 
+def shared_hosts(answers: Answers, pairs: Collection[Collection[str]]) -> tuple[str, ...]:
+    """The one host that all these pairs have in common; else every host of theirs."""
+    common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
+    return common if len(common) == 1 else tuple(sorted({host for pair in pairs for host in pair}))
+
+
 def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
     """The only one of these hosts whose own firewall lost our packets: counts of its rules grew as we called again.
 

@@ -11,7 +11,6 @@ from .. import prediction, remedies
 from ..answers import Answers
 from ..request import MUSTER, TORCHRUN
 
-HANG = "most nodes hang without an error; some print `The client socket has timed out after 60000ms`"
 # Of the part of a name between two dots, as DNS has it.
 MOST_LABEL = 63
 

@@ -37,15 +37,10 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     # Who sends the lost packets: the caller while it sends, the called host while it returns them.
     ways = {reachability.sender(link) for link in stalled}
     pairs = {link.pair for link in stalled}
-    common = [host for host in answers.hosts_with_facts if all(host in pair for pair in pairs)]
-    odd = _odd(sizes)
-    if len(answers.hosts_with_facts) > 2 and len(common) == 1:
-        hosts = tuple(common)
-    elif odd:
-        hosts = tuple(odd)
-    else:
-        # Who sends them and who gets them are suspects alike, until the firewall of one has lost our packets.
-        hosts = tuple(common if len(common) == 1 else sorted(set().union(*pairs)))
+    # Who sends them and who gets them are suspects alike, until the firewall of one has lost our packets.
+    hosts = reachability.shared_hosts(answers, pairs)
+    if len(answers.hosts_with_facts) <= 2 or len(hosts) > 1:
+        hosts = tuple(_odd(sizes)) or hosts
     if len(hosts) > 1:
         hosts = reachability.with_rules(answers, hosts) or hosts
     sized = ", ".join(f"{host} {size}" for host, size in sizes.items())
