@@ -298,7 +298,7 @@ def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
 
     A limit of new connections answers some of many calls at once, and the few of a run pass it.
     """
-    if finding.level != UNKNOWN or finding.cause == "few-ports":
+    if finding.level != UNKNOWN or ROWS[finding.cause].tried:
         return finding.level == UNKNOWN
     seen = claimed(finding, failed(answers))
     if not seen:
