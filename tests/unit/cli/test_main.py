@@ -51,7 +51,7 @@ def test_fab_has_all_commands_where_none_is_typed(monkeypatch):
 def test_each_command_is_found_by_its_name_alone():
     everything = {each.name for each in main.every_command()}
     assert {"deploy", "up", "status", "fetch"} <= everything
-    assert everything == set(main._MODULES), "a command that is listed is unknown where it is typed"
+    assert everything == set(main._HOMES), "a command that is listed is unknown where it is typed"
 
 
 def test_a_script_behind_run_is_refused_without_a_secret_that_it_has(monkeypatch, capsys):
