@@ -13,6 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
+from typing import Any
 
 import click
 
@@ -81,7 +82,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> No
         ctx.exit()
 
 
-_FIRST = {"is_flag": True, "is_eager": True, "expose_value": False}
+_FIRST: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
 TREE = Tree(
     "muster",
     params=[
