@@ -139,7 +139,7 @@ class Cluster:
 
     def _submitted(self, options: Options, show: bool) -> str:
         # Imported here: nothing else of this API needs it.
-        from .cli import slurm
+        from .commands import slurm
 
         events = self._recorded(lambda console: slurm.deploy(replace(options, slurm=self._slurm), console), show)
         return str(next(event for event in events if event.get("kind") == "submitted")["run"])

@@ -31,7 +31,7 @@ DEPLOY = [
     "local",
     "hosts",
     "slurm",
-    "cli",
+    "commands",
     "api",
 ]
 # Modules directly in trainer/ stand in all of these; they and `node` start without torch.
@@ -41,9 +41,9 @@ TRAINER = ["watch", "node", "elastic", "train"]
 DOORS = {
     "docker": {"deploy/engine/*"},
     "rich": {"deploy/report/console"},
-    "click": {"deploy/cli/*"},
-    "fabric": {"deploy/cli/fab"},
-    "invoke": {"deploy/cli/fab"},
+    "click": {"deploy/commands/*"},
+    "fabric": {"deploy/commands/fab"},
+    "invoke": {"deploy/commands/fab"},
     "psutil": {"deploy/local/processes"},
     "pysyncobj": {"trainer/node/register"},
     "torch": {

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deploy.cli.explain import lines_of, next_of, tell
+from deploy.commands.explain import lines_of, next_of, tell
 from deploy.explain.cause import explain
 from deploy.explain.kinds import kind_of
 from deploy.explain.own_run import ENTRIES, OwnRun, of_run

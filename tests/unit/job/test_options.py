@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli import command
+from deploy.commands import command
 from deploy.core.errors import UsageError
 from deploy.job.again import read_again, words_again
 from deploy.job.load import load_cluster, refuse_on_slurm

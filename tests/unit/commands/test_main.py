@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from deploy.cli import main
+from deploy.commands import main
 from deploy.core.errors import UsageError
 
 
