@@ -134,7 +134,7 @@ def _job_of(options: Options, job: Job) -> Job:
     if options.dockerfile:
         _refuse_dockerfile(options.dockerfile, options.image)
         job = replace(job, image=None)
-    flags, lists = secrets.asked(options.secret, options.env_file, options.secret_file)
+    flags, lists = secrets.secrets_of_options(options.secret, options.env_file, options.secret_file)
     open_names = job.environment.keys() | environment_of(options).keys()
     hidden = secrets.combined((*job.env_file, *lists), job.secrets, flags, open_names, refuse_ours)
     typed: dict[str, Any] = {}

@@ -32,7 +32,7 @@ _MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
 _FILE_MOST = 512 << 10  # bytes of a secret that is a file; all of them go through one pipe
 
 
-def asked(
+def secrets_of_options(
     variables: Iterable[str], lists: Iterable[str], files: Iterable[str]
 ) -> tuple[tuple[Secret, ...], tuple[Path, ...]]:
     """The options --secret and --secret-file as secrets, and those of --env-file as paths. Raises UsageError."""

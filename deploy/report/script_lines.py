@@ -43,7 +43,7 @@ class ScriptLines:
         self._named = shown.numbers is None or len(shown.numbers) > 1
         self.moving = ""
 
-    def take(self, events: Sequence[Event]) -> None:
+    def add_events(self, events: Sequence[Event]) -> None:
         """Take the output from new events."""
         for event in events:
             if event["kind"] == "output_left_out":

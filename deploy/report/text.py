@@ -180,6 +180,12 @@ def _stays(by_node: Mapping[str, tuple[int, str]]) -> str:
     return f"; {size} of downloads stay on {', '.join(by_node)}: add {FLAG.only} {only}"
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, in columns."""
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]
+
+
 def error_lines(fault: DeployError) -> list[str]:
     """`error: ...` and, if there is one, `hint: ...`. Further lines are indented: others wrote them."""
     parts = [("error", fault.message), *([("hint", fault.hint)] if fault.hint else [])]
