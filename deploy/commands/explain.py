@@ -1,4 +1,4 @@
-"""`fab explain FILE...|FOLDER|-|RUN`: read the output of a failed run, name its cause."""
+"""`fab explain FILE...|FOLDER|-|RUN|CAUSE`: read the output of a failed run, name its cause; or say what one is."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
+from ..causes.row import Row
+from ..causes.table import DOCS, ROWS
+from ..causes.table import lines_of as lines_of_row
 from ..core.budget import Budget
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.printable import visible
 from ..core.program import FAB
 from ..core.text import amount, several
 from ..explain import sources
-from ..explain.cause import DOCS, Explanation, judge
-from ..explain.own_run import OwnRun, of_run
+from ..explain.cause import Explanation, judge
 from ..explain.read import read
 from ..explain.reading import Reading
 from ..job.options import Options
 from ..report.console import Console
 from ..run import folders, record
+from ..run.own_run import OwnRun, of_run
 from .command import command
 
 SHOWN, _MOST_NAMED = 240, 20
@@ -37,7 +40,7 @@ _HOST = re.compile(
     r"connect to host ([A-Za-z0-9][\w.-]{0,80}) port|hostname ([A-Za-z0-9][\w.-]{0,80}):|"
     r"@([A-Za-z0-9][\w.-]{0,80}): Perm"
 )
-_STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), or - for standard input"
+_STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), a cause, or - for standard input"
 
 
 @command(
@@ -58,7 +61,9 @@ def explain_task(options: Options, console: Console, what: tuple[str, ...]) -> i
 
 
 def tell(whats: Sequence[str], console: Console) -> int:
-    """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
+    """Explain files, folders, runs, standard input, or a cause. Raises UsageError if there is nothing to read."""
+    if len(whats) == 1 and whats[0] in ROWS and not os.path.lexists(whats[0]):
+        return tell_cause(ROWS[whats[0]], console)
     places, left_out = places_of(whats)
     files = {name: str(place) for name, place in zip(sources.names_of(places), places, strict=True) if place}
     budget = Budget()
@@ -71,6 +76,26 @@ def tell(whats: Sequence[str], console: Console) -> int:
     console.data({"kind": "explanation", **explanation.json(), "next": next_of(explanation, script, files)})
     console.text("\n".join(lines_of(explanation, script, files)))
     return DONE if explanation.cause else FAILED
+
+
+def tell_cause(row: Row, console: Console) -> int:
+    """Print what the table of causes says of one: no page and no network is needed for it."""
+    console.data(
+        {
+            "kind": "cause",
+            "cause": row.slug,
+            "meaning": row.meaning,
+            "by_hand": row.by_hand,
+            "fix": row.fix,
+            "others": list(row.others),
+            "explains": row.explains.split(),
+            "source": row.source,
+            "group": row.ends,
+            "docs": f"{DOCS}#{row.slug}",
+        }
+    )
+    console.text("\n".join(lines_of_row(row)))
+    return DONE
 
 
 def places_of(whats: Sequence[str]) -> tuple[list[Path | None], list[str]]:
@@ -229,7 +254,7 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     try:
         folder = record.find(folders.RUNS, what)
     except UsageError:
-        raise UsageError(f"{what}: no such file, folder or run", _HINT) from None
+        raise UsageError(f"{what}: no such file, folder, run or cause", _HINT) from None
     return _in_folder(folder, what)
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..core import docker_faults, fields, formats
-from ..core.docker_faults import DockerFault
+from ..causes import docker_faults
+from ..causes.docker_faults import DockerFault
+from ..core import fields, formats
 from ..core.errors import BadAnswer
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, table, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids

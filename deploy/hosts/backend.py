@@ -73,7 +73,7 @@ class HostsBackend(Backend):
 
     def output(self, state: State) -> list[Event]:
         """The lines of the nodes' consoles."""
-        return self._watch.lines.take(state.began) if self._watch else []
+        return self._watch.lines.take(state.ranks.began) if self._watch else []
 
     def stop(self) -> None:
         """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (docs/contract.md)."""

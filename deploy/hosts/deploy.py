@@ -49,7 +49,7 @@ from ..report.script_lines import shown_ranks
 from ..run import alone, code, environment, folders, record, resumable
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
-from ..run.span import CLOCKS_DIFFER_S
+from ..run.state.times import CLOCKS_DIFFER_S
 from . import attach, container, group, large_folder, meeting, observe, overlay, overlay_plan, packages, plan, resume
 from . import push as deploy_push
 from .backend import RunHandle

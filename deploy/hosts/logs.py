@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from ..core import docker_faults
+from ..causes import docker_faults
 from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ..core.fields import digits
 from ..core.names import RunId

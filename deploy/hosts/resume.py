@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..causes.ends import Cause
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
 from ..core.names import RunId, asked, run_id, run_ids
@@ -28,7 +29,6 @@ from ..job.inventory import hosts_of_flag
 from ..job.load import read_run
 from ..job.options import Job, Options, flag_of
 from ..run import folders, onward, record, resumable
-from ..run.causes import Cause
 from ..run.outcome import Result
 from . import plan
 

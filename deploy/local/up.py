@@ -131,7 +131,7 @@ def up(options: Options, console: Console) -> int:
         result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)
         backend.clean()
         _warn_full(run_dir, console)
-        if result.verdict == "refused" and not state.ranks:
+        if result.verdict == "refused" and not state.ranks.views:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
         sent = (folder, sending) if folder else None

@@ -34,7 +34,7 @@ from ..core.text import in_seconds
 from ..run.events import Event
 from ..run.outcome import Result
 from ..run.progress import State
-from ..run.story import Happening
+from ..run.state.story import Happening
 from . import plain_view
 from . import text as lines
 from .plain_view import PlainView, Transfers
@@ -405,7 +405,7 @@ class _Waiting:
 
 
 def _node_row(name: str, state: State) -> list[RichText]:
-    cells = lines.rank_cells(state.rank_of(name), state)
+    cells = lines.rank_cells(state.ranks.view_of(name), state)
     if not cells:
         return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
     styles = ["", "", *["quiet"] * len(cells)]

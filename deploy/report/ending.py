@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..causes.ends import Cause
 from ..core.program import option
 from ..explain import libraries
 from ..image import missed, named_paths, official
@@ -18,11 +19,10 @@ from ..job.again import read_again
 from ..job.options import FLAG
 from ..packages import requirements
 from ..run import record
-from ..run.causes import Cause
 from ..run.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
-from ..run.rank_view import RankView
+from ..run.state.ranks import RankView
 from . import packages
 from .console import Console
 from .page import run as page
@@ -171,12 +171,12 @@ def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console:
     files = outcome.get("kept") or {}
     names = tuple(str(name) for name in record.facts(run_dir).get("nodes", ()))
     state = State(names or tuple(files), script=script)
-    state.files_left = {node: (left["files"], left["bytes"]) for node, left in files.items()}
     rows = (outcome.get("downloads") or {}).items()
-    state.remains = {node: {"downloads": size, "place": place} for node, (size, place) in rows}
-    state.evaluated = {"values": outcome.get("values") or {}, "samples": outcome.get("samples") or 0}
+    stay = {node: {"downloads": size, "place": place} for node, (size, place) in rows}
+    state.nodes.remains = {node: {**left, **stay.get(node, {})} for node, left in files.items()}
+    state.training.evaluated = {"values": outcome.get("values") or {}, "samples": outcome.get("samples") or 0}
     if step:
-        state.ranks[0] = RankView(0, "", step=step)
+        state.ranks.views[0] = RankView(0, "", step=step)
     shown = {**outcome, "seconds": float(outcome.get("seconds") or 0.0)}
     console.result(result, state, shown, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
     return result.code

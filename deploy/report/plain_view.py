@@ -44,7 +44,7 @@ class PlainView:
         if self._state.step not in (0, self._step) and now - self._last >= _EVERY_S:
             self._last, self._step = now, self._state.step
             self._tell_numbers()
-        elif now - self._last >= self._patience and not self._state.began and not self._state.step:
+        elif now - self._last >= self._patience and not self._state.ranks.began and not self._state.step:
             self._last, self._patience = now, THEN_S
             self._tell_nodes(now - self._began)
 

@@ -18,12 +18,13 @@ HOME = Path(__file__).resolve().parents[2]
 # A package imports only what stands before it. The backends `local`, `hosts` and `slurm` never import each other.
 DEPLOY = [
     "core",
+    "causes",
+    "explain",
     "job",
     "engine",
     "run",
     "door",
     "preflight",
-    "explain",
     "host",
     "image",
     "packages",

@@ -465,7 +465,7 @@ def _followed(state, events):
     lines.progress_line(state)
     lines.headline(state.names, state, "digits", "why")
     for name in state.names:
-        lines.rank_cells(state.rank_of(name), state)
+        lines.rank_cells(state.ranks.view_of(name), state)
         lines.node_word(name, state)
     outcome.judge(state, now - 100, now)
     result = outcome.judge(state, now - 100, now) or outcome.stopped(state)

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from deploy.causes.ends import Cause
 from deploy.core.errors import USAGE, DeployError, UsageError
 from deploy.core.program import FAB
 from deploy.hosts import container, resume
@@ -23,7 +24,6 @@ from deploy.report.console import Console
 from deploy.report.page.data import Run
 from deploy.report.page.head import onward
 from deploy.run import folders, record, resumable
-from deploy.run.causes import Cause
 from deploy.run.outcome import Result
 from tests.hosts import FACTS
 from trainer import config

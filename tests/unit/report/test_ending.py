@@ -7,11 +7,11 @@ import subprocess
 import pytest
 from rich.console import Console as RichConsole
 
+from deploy.causes.ends import Cause
 from deploy.image.credentials import NO_CHOICE
 from deploy.report import ending
 from deploy.report.console import THEME, Console
 from deploy.run import record
-from deploy.run.causes import Cause
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 
