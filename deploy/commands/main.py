@@ -1,6 +1,6 @@
 """The tree of commands, under two names: `fab` in the checkout, `muster` where it is installed (`pip install .`).
 
-Each command is a function in another module of this package; name a new one in `_MODULES`.
+Each command is a function in another module of this package; name a new one in `_GROUPS`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,16 @@ from .command import Command, Context
 # The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
 _EXAMPLE = command_of("deploy", hosts="a,b", more="-- train.py --lr 3e-4")
-# By module, its commands: only the module of the command that is typed is imported.
-_MODULES = {
-    "start": ("deploy", "up", "agent"),
-    "look": ("status", "gpus", "logs", "why", "runs", "report", "compare"),
-    "act": ("attach", "stop", "fetch", "down", "leave", "join"),
-    "within": ("exec", "shell", "port", "tensorboard"),
-    "hosts": ("bootstrap", "login", "trust", "push", "unlock", "clean"),
-    "preflight": ("preflight",),
-    "explain": ("explain",),
-    "export": ("export",),
-    "completion": ("completion",),
+# By title, the modules with their commands: only the module of the command that is typed is imported.
+_GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
+    "Start": {"start": ("deploy", "up")},
+    "Look": {"look": ("status", "logs", "why", "gpus", "runs", "report", "compare"), "explain": ("explain",)},
+    "Act": {"act": ("attach", "stop", "fetch", "down", "leave", "join")},
+    "Beside the ranks": {"within": ("exec", "shell", "port", "tensorboard")},
+    "Hosts": {"preflight": ("preflight",), "hosts": ("bootstrap", "login", "trust", "push", "clean", "unlock")},
+    "For other programs": {"start": ("agent",), "export": ("export",), "completion": ("completion",)},
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_HOMES = {name: module for group in _GROUPS.values() for module, names in group.items() for name in names}
 
 
 class Tree(click.Group):
@@ -61,9 +58,12 @@ class Tree(click.Group):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, and the options that stand before them."""
-        formatter.write(f"Usage: {FAB} COMMAND [--options]\n\n  {_EXAMPLE}\n\n")
-        formatter.indent()
-        formatter.write_dl([(each.name or "", each.short_help or "") for each in every_command()])
+        formatter.write(f"Usage: {FAB} COMMAND [--options]\n\n  {_EXAMPLE}\n")
+        known = {each.name: each.short_help or "" for each in every_command()}
+        wide = max(map(len, _HOMES))
+        for title, group in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{wide}}", known[name]) for names in group.values() for name in names])
         formatter.write(f"\n`{FAB} COMMAND --help` shows its options; `{FAB} --version` shows the version.\n")
 
 
