@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ..core.program import FAB
 from . import values
-from .rows import FREE, Key, Row, option
+from .rows import FREE, Key, OptionRow, option
 from .values import Gpus, Mount, Secret
 
 _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
@@ -646,9 +646,9 @@ class Job:
     overlay: bool = False
 
 
-def row_of(each: Field[Any]) -> Row:
+def row_of(each: Field[Any]) -> OptionRow:
     """The row of a field of `Options`."""
-    row: Row = each.metadata["row"]
+    row: OptionRow = each.metadata["row"]
     return row
 
 
@@ -664,6 +664,6 @@ def flag_of(name: str) -> str:
 
 # Each option as it is typed, by its name: `FLAG.max_hours`. For messages: a command in them is `command_of` (again.py).
 FLAG = SimpleNamespace(**{each.name: flag_of(each.name) for each in fields(Options)})
-ROWS: Mapping[str, Row] = {each.name: row_of(each) for each in fields(Options)}
+ROWS: Mapping[str, OptionRow] = {each.name: row_of(each) for each in fields(Options)}
 # The options that have a key in cluster.toml, in the table's order.
 KEYS: Mapping[str, Key] = {name: row.key for name, row in ROWS.items() if row.key}
