@@ -123,8 +123,8 @@ ELSEWHERE = {
     "--wait": {"run/sbatch_options.py", "slurm/plan.py"},
 }
 # How many pairs of an option and a file there are in which a text spells an option. An error has `FLAG.max_hours`, a
-# hint's command is made by `command_of`: what is left only shrinks.
-MOST_MENTIONS = 177
+# hint's command is made by `command_of`: what is left only shrinks. The rows of causes are words, and import nothing.
+MOST_MENTIONS = 150
 MOST_PARAMETERS = 8
 
 
@@ -142,7 +142,7 @@ def test_the_flag_of_an_option_is_a_word_of_the_table_alone():
     words, mentions = defaultdict(set), defaultdict(set)
     for path in sorted(DEPLOY.rglob("*.py")):
         name = str(path.relative_to(DEPLOY))
-        for text in texts_of(path) if name != "job/options.py" else ():
+        for text in texts_of(path) if name != "job/options.py" and not name.startswith("causes/rows/") else ():
             for flag in re.findall(r"--[a-z-]+", text):
                 if flag in flags:
                     (words if flag == text else mentions)[flag].add(name)
