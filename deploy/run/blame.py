@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..causes.ends import Cause
 from ..core.errors import DONE
-from .causes import Cause
 from .inquest.collectives import MISMATCH_WORDS
 
 MOST_NAMES = 4

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..causes.ends import Cause
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from ..core.text import in_seconds
 from .blame import MOST_NAMES, Blame, cause_of_error
-from .causes import Cause, Finding
+from .causes import Finding
 from .events import Event
 from .progress import State
 
@@ -44,7 +45,7 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 class Result:
     """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict.
 
-    `cause`: why it failed, one of causes.py; `by_inquest`: it and the message are the inquest's already.
+    `cause`: why it failed, one of causes/ends.py; `by_inquest`: it and the message are the inquest's already.
     `hosts_left`: those that the next start is to name, where one is lost.
     """
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import signal
 
+from ...causes.ends import Cause
 from ...core.errors import DONE, SIGNALLED
 from ...core.text import ranks_in_words
 from ..blame import End, cause_of_end, cause_of_error
-from ..causes import Cause, Finding
+from ..causes import Finding
 from ..state.evidence import Evidence
 from ..state.nodes import CLOCKS_ALIKE_S
 from ..state.ranks import ended_well

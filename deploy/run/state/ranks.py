@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...causes.ends import Cause
 from ...core.errors import DONE
 from ...core.facts import ended_how
 from ..blame import End
-from ..causes import Cause
 from ..events import Event
 from ..inquest import hang
 from ..inquest.collectives import Call, calls

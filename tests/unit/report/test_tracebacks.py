@@ -41,7 +41,7 @@ def run_of(*ends: tuple[int, int, bool]) -> State:
 def shown(state: State, *looks: tuple[float, list[dict[str, Any]]], ranks: ShownRanks | None = None) -> list[str]:
     lines = ScriptLines(ranks or ShownRanks(frozenset({0})), state)
     for now, events in looks:
-        lines.take(events, now)
+        lines.add_events(events, now)
     return lines.take_lines()
 
 
@@ -64,7 +64,7 @@ def test_a_traceback_that_ends_nobody_is_shown_with_what_comes_after_it() -> Non
 
 def test_where_nobody_is_known_to_have_failed_first_nothing_is_folded() -> None:
     lines = ScriptLines(ShownRanks(frozenset({0})), run_of((0, 1, True), (1, 1, True)))
-    lines.take(output(*LOST), 0.0)
+    lines.add_events(output(*LOST), 0.0)
     lines.close()
     assert lines.take_lines() == LOST
 
@@ -79,7 +79,7 @@ def test_ranks_that_are_shown_together_are_held_apart() -> None:
 def test_a_rank_that_prints_tracebacks_for_ever_fills_no_memory(line: str) -> None:
     lines = ScriptLines(ShownRanks(frozenset({0})), run_of())
     for _ in range(50):
-        lines.take(output(LOST[0], *[line] * 200), 0.0)
+        lines.add_events(output(LOST[0], *[line] * 200), 0.0)
     assert sum(len(held.lines) for held in lines._held.values()) <= 300
     lines.close()
     assert len(lines.take_lines()) == 50 * 201, "and no line is lost"
@@ -87,5 +87,5 @@ def test_a_rank_that_prints_tracebacks_for_ever_fills_no_memory(line: str) -> No
 
 def test_without_a_state_nothing_waits() -> None:
     lines = ScriptLines(ShownRanks(frozenset({0})))
-    lines.take(output(*LOST))
+    lines.add_events(output(*LOST))
     assert lines.take_lines() == LOST
