@@ -21,7 +21,7 @@ from deploy.job.load import fill_from_file, load_cluster
 from deploy.job.options import Options
 from deploy.job.script import read
 from deploy.report.console import Console
-from deploy.report.page.data import Run
+from deploy.report.page.data import RunData
 from deploy.report.page.head import onward
 from deploy.run import folders, record, resumable
 from deploy.run.outcome import Result
@@ -99,7 +99,7 @@ def test_the_hint_and_the_page_have_the_same_command_with_min_nodes_where_it_can
         result = with_resume_hint(Result("failed"), run_dir, True, lost)
         assert result.hint.endswith(command)
         outcome = {"verdict": "failed", "kept": {"a": {}}, "hosts_left": list(result.hosts_left)}
-        shown = Run(run_dir, {}, {}, {}, outcome, [], [], [], {}, {}, [], record.own(run_dir), script=True)
+        shown = RunData(run_dir, {}, {}, {}, outcome, [], [], [], {}, {}, [], record.own(run_dir), script=True)
         assert onward(shown, "failed") == command
 
 
