@@ -18,7 +18,7 @@ from ..job.options import FLAG
 from ..preflight import Answers, PreflightRequest, Verdict, judge
 from ..preflight.probe import rehearsal, text
 from ..preflight.probe.conversation import examine
-from ..preflight.rehearsed import Scene, findings, summary
+from ..preflight.rehearsal import Scene, findings, summary
 from ..run import environment as spec
 from ..run import folders
 from . import backends, plan, up

@@ -110,7 +110,6 @@ MORE_PLACES = {
     "disk-full": 5,
     "docker-down": 3,
     "docker-refused": 8,
-    "few-ports": 3,
     "folder-readonly": 3,
     "gpu-busy": 5,
     "gpu-faulty": 3,
