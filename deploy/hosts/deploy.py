@@ -50,7 +50,7 @@ from ..run import alone, code, environment, folders, record, resumable
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
 from ..run.span import CLOCKS_DIFFER_S
-from . import attach, container, group, large_folder, meeting, observe, overlay, overlay_plan, packages, plan, resume
+from . import attach, container, group, meeting, observe, overlay, overlay_plan, packages, plan, resume, sent_folders
 from . import push as deploy_push
 from .backend import RunHandle
 from .container import Work
@@ -252,9 +252,9 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     if meeting.several([request.facts[host.name] for host in hosts]) and not any(host.interface for host in hosts):
         console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
     pushes = transfer.foresee(request.sessions, request.base, request.code(), request.tag).all()
-    containers = large_folder.give(containers, pushes)
+    containers = sent_folders.give(containers, pushes)
     if request.requirements:
-        pushed = {host: Pushed(0, push.why, push.folder, push.digest) for host, push in pushes.items()}
+        pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
         target = packages.Target(request.cluster, request.sessions, request.facts, request.tag, pushed=pushed)
         packages.foretell(target, request.requirements, console)
         containers = packages.foreseen(containers)

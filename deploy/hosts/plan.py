@@ -99,8 +99,9 @@ def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -
         push = pushes.get(container.host)
         if push and not push.present:
             planned.append(Step(container.host, f"push {container.image}", push.why, ("docker", "load", "--quiet")))
-        if push and push.lacking:
-            planned.append(Step(container.host, f"send the folder to {push.folder}", push.lacking))
+        for folder in push.folders if push else ():
+            if folder.lacking:
+                planned.append(Step(container.host, f"send the folder to {folder.place}", folder.lacking))
     for container in containers:
         if container.overlay:
             what, reason = f"make the network's end of {container.node}", "--overlay: before preflight tries the links"

@@ -1,4 +1,4 @@
-"""What a large folder holds, in a text that is the same on every machine: its digest names the folder on a host. Pure.
+"""What a sent folder holds, in a text that is the same on every machine: its digest names the folder on a host. Pure.
 
 A record stands for a path: `KIND SIZE SHA256 PATH`. The kinds are f (file), x (executable file), l (link; the digest is
 that of its target) and d (folder, without a digest). trainer/node/work.py makes the same records from what it copies.

@@ -1,4 +1,4 @@
-"""What this machine remembers of a large folder: the digests of its files, and what it was when it was pushed before.
+"""What this machine remembers of a folder: the digests of its files, and what it was when it was pushed before.
 
 In ~/.cache/muster/folders/NAME: `files` has each file's record with its size, times and inode, as rsync compares;
 `DIGEST.LISTING` is a content that hosts may have (content.py), the newest of several.

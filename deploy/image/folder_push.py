@@ -1,14 +1,16 @@
-"""A large folder onto hosts: as files in a folder of their own, which the run's container gets read-only.
+"""A folder onto hosts: as files in a folder of their own, which the run's containers get read-only.
 
-An engine would write what it loads twice. So only small folders are a layer of the image (code_layer.py). A host has
-each content once, by its digest; a content that changed a little is made from the one before, and only the changed
-files are sent. A node reads all of it when it starts, and refuses what has another digest (trainer/node/work.py).
+A host has each content once, by its digest. A content that changed a little is made from the one before: only the
+changed files are sent. A node reads all of it when it starts, and refuses another digest (trainer/node/work.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from threading import Lock
 
 from ..core import docker_faults, fields
@@ -17,17 +19,26 @@ from ..core.fields import digits
 from ..core.program import FAB
 from ..core.text import amount, last_line, several
 from ..door.session import Session
-from . import commands
-from .content import Content
+from ..run.folders import TRAINER
+from . import commands, path_entry
+from .content import Content, record_of
+from .credentials import Choice
 from .folder_look import FolderLook
+from .folder_memory import FolderMemory
 from .folder_stream import FolderStream
+from .model import CODE, WORKSPACE
+from .path_entry import Entry
+from .push_plan import HostFolder
 
-# Below this size, a layer is as fast, and the image alone says what ran.
-LARGE = 32 << 20
 _LOOK_S = 600.0
 _ROOM = f"on that host: df -h ~; `{FAB} clean` shows what Muster keeps there"
 _SLACK = 64 << 20  # bytes that must stay free on a host's disk
 _AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
+_TOP = Path(__file__).resolve().parents[2]
+# In a wheel both halves are inside the package `muster`, in a checkout beside it.
+_INSTALLED = "." in TRAINER
+_PACKAGES = {"muster": _TOP if _INSTALLED else _TOP / "muster", "trainer": _TOP / "trainer"}
+_HALVES = {"deploy", "trainer"}
 
 
 @dataclass(frozen=True)
@@ -38,62 +49,75 @@ class HostFolders:
     free: int | None
     listings: Mapping[str, str]
 
-    def of(self, wanted: Content) -> str:
-        """Where the host has that content, or will have it."""
-        return f"{self.at}/{wanted.digest}"
-
 
 @dataclass(frozen=True)
 class FolderPlan:
-    """What one host lacks: `stream` is None if it has all. `below`: the digest that the changes stand on."""
+    """What one host lacks: `stream` is None if it has all. `below`: the digest that the changes stand on. `why`: what
+    is sent, in words; empty if it has all."""
 
     stream: FolderStream | None
     below: str
     why: str
 
 
-class LargeFolder:
-    """A folder as it is now, and what hosts may have of it. Several threads may ask."""
+class Outgoing:
+    """A folder as it is now, to lie at `target` in containers, and what hosts may have of it. Several threads may ask.
 
-    def __init__(self, code: FolderLook, tell: Callable[[int, int], None]) -> None:
-        self._folder, self._memory, self._choice = code.folder, code.memory, code.choice
-        self._entries = {entry.path: entry for entry in code.result().entries}
-        self.content = self._memory.now(self._entries, tell)
+    `what`: its name in messages. `places`: as FolderStream has them. `older`: the contents that hosts may have of it,
+    by their digests, the newest first, each with its listing and how to read it.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        folder: Path,
+        entries: Mapping[str, Entry],
+        content: Content,
+        *,
+        what: str = "",
+        places: Mapping[str, Path] | None = None,
+        memory: FolderMemory | None = None,
+    ) -> None:
+        self.target, self.content = target, content
+        self._folder, self._entries, self._what, self._places, self._memory = folder, entries, what, places, memory
         self._lock, self._plans = Lock(), dict[str, FolderPlan]()
         # The hosts look meanwhile, and most likely have what was pushed last.
-        if newest := next(iter(self.older), ""):
-            self._plans[newest] = self._planned(self._memory.content(newest))
-
-    @property
-    def digests(self) -> list[str]:
-        """All that a host is asked for."""
-        return [self.content.digest, *self.older]
+        if memory and (newest := next(iter(self.older), "")):
+            self._plans[newest] = self._planned(memory.content(newest))
 
     @property
     def older(self) -> list[str]:
         """The digests of the contents before this one."""
-        return [digest for digest in self._memory.listings if digest != self.content.digest]
+        listings = self._memory.listings if self._memory else {}
+        return [digest for digest in listings if digest != self.content.digest]
 
     def plan(self, folders: HostFolders) -> FolderPlan:
         """What a host with these folders lacks."""
         listed = folders.listings.get(self.content.digest)
         if listed and listed == self.content.listing:
-            return FolderPlan(None, "", "the host has the folder")
-        older = (digest for digest in self.older if folders.listings.get(digest) == self._memory.listings[digest])
-        below = next(older, "")
+            return FolderPlan(None, "", "")
+        known = self._memory.listings if self._memory else {}
+        below = next((digest for digest in self.older if folders.listings.get(digest) == known[digest]), "")
         with self._lock:
             if below not in self._plans:
-                self._plans[below] = self._planned(self._memory.content(below) if below else None)
+                self._plans[below] = self._planned(self._memory.content(below) if self._memory and below else None)
             return self._plans[below]
 
-    def save(self) -> None:
+    def on_host(self, folders: HostFolders) -> HostFolder:
+        """Where the host has it, or will have it, and what it lacks of it."""
+        plan, digest = self.plan(folders), self.content.digest
+        return HostFolder(f"{folders.at}/{digest}", self.target, digest, plan.why)
+
+    def save(self, choice: Choice) -> None:
         """Remember the digests of its files, and make what `keep` needs: hosts are at work meanwhile."""
-        self._memory.save(self._entries, self._choice)
+        if self._memory:
+            self._memory.save(self._entries, choice)
         self.content.listing  # noqa: B018 (a cached property)
 
     def keep(self) -> None:
         """A host has it now: the next push may stand on it."""
-        self._memory.keep(self.content)
+        if self._memory:
+            self._memory.keep(self.content)
 
     def _planned(self, below: Content | None) -> FolderPlan:
         if below:
@@ -104,10 +128,42 @@ class LargeFolder:
                 what += [several(len(gone - paths), "removed path")] if gone - paths else []
                 return FolderPlan(FolderStream(self._folder, changed, gone), below.digest, ", ".join(what))
         files = sum(not entry.isdir() for entry in self._entries.values())
-        return FolderPlan(FolderStream(self._folder, self._entries.values()), "", f"all {several(files, 'file')}")
+        stream = FolderStream(self._folder, self._entries.values(), places=self._places)
+        return FolderPlan(stream, "", f"all {several(files, 'file')}{self._what}")
 
 
-def look(session: Session, digests: Sequence[str]) -> HostFolders:
+def outgoing_folder(code: FolderLook, tell: Callable[[int, int], None]) -> Outgoing:
+    """The user's folder; `tell` gets the bytes read so far and in all. Raises as FolderLook.result and for a file that
+    cannot be read."""
+    entries = {entry.path: entry for entry in code.result().entries}
+    return Outgoing(WORKSPACE, code.folder, entries, code.memory.now(entries, tell), memory=code.memory)
+
+
+@cache
+def outgoing_trainer() -> Outgoing:
+    """Muster's own packages, for an image that lacks them. A checkout and an installed Muster give the same."""
+    entries, places, records = dict[str, Entry](), dict[str, Path](), list[str]()
+    for path, place in _trainer():
+        if entry := path_entry.read(place.parent, place.name):
+            entry.path, entry.mode = path, 0o644 if entry.isreg() else entry.mode
+            digest = hashlib.sha256(place.read_bytes()).hexdigest() if entry.isreg() else ""
+            entries[path], places[path] = entry, place
+            records.append(record_of(path, entry, digest))
+    return Outgoing(CODE, _TOP, entries, Content(tuple(records)), what=" of Muster", places=places)
+
+
+def _trainer() -> Iterator[tuple[str, Path]]:
+    """The paths of the trainer package, and of what it needs, each with the file that it is here."""
+    for name, folder in _PACKAGES.items():
+        yield name, folder
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder)
+            half = name == "muster" and _INSTALLED and inside.parts[0] in _HALVES
+            if not half and "__pycache__" not in inside.parts:
+                yield f"{name}/{inside.as_posix()}", path
+
+
+def look_at_folders(session: Session, digests: Sequence[str]) -> HostFolders:
     """Ask a host which of these contents it has. Raises DeployError."""
     return parse(session.run(commands.look_folders(digests), timeout_s=_LOOK_S).out, digests)
 
@@ -128,9 +184,10 @@ def parse(answer: str, digests: Sequence[str]) -> HostFolders:
     return HostFolders(at, free, listings)
 
 
-def check_space(plan: FolderPlan, folders: HostFolders) -> None:
-    """Raise DeployError if the stream does not fit."""
-    need = plan.stream.room + _SLACK if plan.stream else 0
+def check_space(plans: Sequence[FolderPlan], folders: HostFolders) -> None:
+    """Raise DeployError if the streams do not fit."""
+    rooms = [plan.stream.room for plan in plans if plan.stream]
+    need = sum(rooms) + _SLACK if rooms else 0
     if folders.free is not None and folders.free < need:
         raise DeployError(
             f"not enough disk space in {folders.at}: the folder needs {amount(need)}, {amount(folders.free)} are free",
@@ -138,21 +195,16 @@ def check_space(plan: FolderPlan, folders: HostFolders) -> None:
         )
 
 
-def bring(
-    session: Session,
-    large: LargeFolder,
-    folders: HostFolders,
-    tell: Callable[[int, int], None],
-) -> int:
+def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, tell: Callable[[int, int], None]) -> int:
     """Send what the host lacks; returns the bytes. Raises DeployError; what the host had before stays then."""
-    plan = large.plan(folders)
+    plan = outgoing.plan(folders)
     if plan.stream is None:
         return 0
-    check_space(plan, folders)
-    size, wanted = plan.stream.size, large.content
+    check_space([plan], folders)
+    size, wanted = plan.stream.size, outgoing.content
     # What stands on another folder needs no listing, which takes its time.
     listing = "" if plan.below else wanted.listing
-    argv = commands.receive_folder(wanted.digest, listing, plan.below, large.older)
+    argv = commands.receive_folder(wanted.digest, listing, plan.below, outgoing.older)
     tell(0, size)
     done = session.run(argv, input=plan.stream.read(lambda sent: tell(sent, size)), moving=True, check=False)
     if done.code:

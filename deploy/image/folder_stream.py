@@ -1,11 +1,11 @@
-"""A large folder, or what changed in it, as a tar stream for the script receive-folder: read while it is sent."""
+"""A folder, or what changed in it, as a tar stream for the script receive-folder: read while it is sent."""
 
 from __future__ import annotations
 
 import os
 import stat
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -20,10 +20,16 @@ _LONGEST_NAME, _MOST_DIGITS = 100, 8**11
 
 
 class FolderStream:
-    """These entries of `folder`, after the paths that must `go`. Several hosts may read it at once."""
+    """These entries of `folder`, after the paths that must `go`. Several hosts may read it at once.
 
-    def __init__(self, folder: Path, entries: Iterable[Entry], go: Iterable[str] = ()) -> None:
+    `places`: where those files are that are not in `folder` by their paths.
+    """
+
+    def __init__(
+        self, folder: Path, entries: Iterable[Entry], go: Iterable[str] = (), places: Mapping[str, Path] | None = None
+    ) -> None:
         self._folder, self._entries, self._gone = folder, sorted(entries, key=lambda entry: entry.path), sorted(go)
+        self._places = places or {}
         self._go = b"".join(os.fsencode(path) + b"\0" for path in self._gone)
 
     @cached_property
@@ -59,13 +65,13 @@ class FolderStream:
         return [_header("gone", len(self._go)), *(_header_of(entry) for entry in self._entries)]
 
     def _pieces(self) -> Iterator[bytes]:
-        headers, folder = iter(self._headers), str(self._folder)
+        headers, folder, places = iter(self._headers), str(self._folder), self._places
         yield next(headers)
         yield self._go + bytes(_padded(len(self._go)) - len(self._go))
         for header, entry in zip(headers, self._entries, strict=True):
             yield header
             if entry.size:
-                yield from _content(f"{folder}/{entry.path}", entry)
+                yield from _content(str(places.get(entry.path) or f"{folder}/{entry.path}"), entry)
         yield _ending()
 
 

@@ -10,14 +10,17 @@ import hashlib
 import os
 import secrets
 import tarfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import IO, cast
 
 from ..core.errors import DeployError
+from ..engine import images
 from ..run import locks
 from .compression import CODECS, PIECE, Codec, CompressedLayer, compress, decompress
+from .model import Base
 
 MOST = 20 << 30  # bytes in all
 _PART, _SAVE_S = ".part", 3600.0
@@ -36,7 +39,7 @@ class LayerCache:
 
     @property
     def folder(self) -> Path:
-        """Where the cache is; a push may put its own files there, if they have no name."""
+        """Where the cache is."""
         return self._folder
 
     def sizes(self, layers: Iterable[str]) -> dict[str, int]:
@@ -154,6 +157,46 @@ class LayerCache:
 
     def _path(self, layer: str, codec: Codec, ending: str = "") -> Path:
         return self._folder / f"{_name(layer)}.{codec.name}{ending}"
+
+
+class BaseLayers:
+    """The layers of one push's base, from the cache or (with `local`) the local engine, once for all hosts.
+
+    Calls `tell(read)` with the bytes read so far from the local engine. Several threads may use it.
+    """
+
+    def __init__(self, base: Base, local: bool, cache: LayerCache, tell: Callable[[int], None]) -> None:
+        self._base, self._local, self._cache, self._tell = base, local, cache, tell
+        self._lock = Lock()
+        self._layers: dict[tuple[str, str], CompressedLayer] = {}
+
+    def get(self, layers: Sequence[str], codec: Codec) -> list[CompressedLayer]:
+        """These layers, each once. Raises DeployError if one is not available anywhere."""
+        with self._lock:
+            if any((layer, codec.name) not in self._layers for layer in layers):
+                self._read_base(codec)
+        return [self._layers[layer, codec.name] for layer in dict.fromkeys(layers)]
+
+    def weight(self, layers: Sequence[str]) -> int:
+        """Bytes of these layers as tar files, as far as known: before reading any, what the base says of its size."""
+        known = self.sizes()
+        unread = set(layers) - set(known)
+        whole = self._base.size if unread and unread == set(self._base.layers) else 0
+        return whole + sum(known[layer] for layer in set(layers) - unread)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the layers that may be left out, as tar files, where known."""
+        return self._cache.sizes(self._base.layers)
+
+    def _read_base(self, codec: Codec) -> None:
+        if not self._local:
+            raise DeployError(
+                f"the host lacks layers of {self._base.name}, and this machine does not have that image",
+                f"pull it here: docker pull {self._base.name}",
+            )
+        # We read all layers, not only these: `docker save` takes most of the time, and the next host may need others.
+        cached = self._cache.fetch(self._base.layers, codec, lambda: images.save(self._base.name), self._tell)
+        self._layers.update({(layer, codec.name): compressed for layer, compressed in cached.items()})
 
 
 class _Reader:

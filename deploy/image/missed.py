@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from ..config import env_file
 from ..core.errors import DeployError, UsageError
 from ..core.near import near_file
-from . import code_layer, credentials, folder_walk, left_out, named_paths, path_entry, selection
+from . import credentials, folder_look, folder_walk, left_out, named_paths, path_entry, selection
 from .credentials import Choice
 
 _MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
@@ -106,7 +106,7 @@ def _not_sent(missing: _Missing, folder: Path, choice: Choice) -> str:
         return ""
     try:
         selected = selection.select(folder, choice.include)
-        sent = {entry.path for entry in code_layer.entries(folder, choice)}
+        sent = {entry.path for entry in folder_look.entries_of(folder, choice)}
         for name, (path, pattern) in wanted.items():
             # The rank may have made the folder itself, and miss what should be in it.
             if not os.path.isdir(folder / path) and _is_on(path, missing.host_paths):

@@ -1,7 +1,7 @@
-"""What an image is, as values: a base, and the image of a run, which is that base with the user's folder on top. Pure.
+"""What an image is, as values: a base, and the image of a run, which is that base with settings of ours. Pure.
 
-The image configuration is written here from what `docker image inspect` says of the base, so that a change of code
-needs neither `docker build` nor `docker save`. The same base and folder give the same bytes on every machine.
+The image configuration is written here from what `docker image inspect` says of the base. The same base gives the same
+bytes on every machine. What a run works with, the user's folder and where needed Muster's agent, lies beside the image.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 from ..core.errors import UsageError
 from ..core.fields import array, default, document, either, nothing, record, table, text, tree, whole
 
+# Where a container has the user's folder.
 WORKSPACE = "/workspace"
-# The trainer package in Muster's own image; other images get it with the user's folder.
-TRAINER_HOME = "/muster"
+# The trainer package in Muster's own image. In other images it lies at CODE, as a folder that was sent.
+TRAINER_HOME, CODE = "/muster", "/muster/code"
 # The version of the contract with the trainer: docs/contract.md. The Dockerfile labels the image with it.
 CONTRACT, CONTRACT_LABEL = 5, "muster.contract"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
@@ -140,31 +141,32 @@ def parse_base(name: str, output: str) -> Base:
     return base_of(name, value[0] if isinstance(value, list) and value else value)
 
 
-def run_image(base: Base, code: Sequence[str], tag: str) -> Image:
-    """The image of a run under the name `tag`. `code`: the diff ids of the user's folder, bottom up; it may be none.
+def run_image(base: Base, tag: str) -> Image:
+    """The image of a run under the name `tag`.
 
-    In an image that is not Muster's, Python is told where the trainer lies, and the user it runs as gets a home and a
-    name: without them torch and other libraries find no place for their caches.
+    In an image that is not Muster's, Python is told where the trainer will lie, and the user it runs as gets a home and
+    a name: without them torch and other libraries find no place for their caches.
     Raises UsageError when `tag` is not an image name.
     """
     tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
-    layers = (*base.layers, *code)
     # The label names the top layer, because images that a user makes from this one inherit the labels.
-    labels = {**base.settings.get("Labels", {}), BASE: base.name, TOP: layers[-1] if layers else ""}
-    settings = {**base.settings, "Labels": labels, **({"WorkingDir": WORKSPACE} if code else {})}
+    top = base.layers[-1] if base.layers else ""
+    labels = {**base.settings.get("Labels", {}), BASE: base.name, TOP: top}
+    settings = {**base.settings, "Labels": labels}
     if not has_trainer(base):
         settings["Env"] = _at_home(_variables(base))
+    # `inspect` does not show the base's history, and some builders refuse a history that does not match the layers.
+    history = [f"layer {number} of {base.name}" for number in range(1, len(base.layers) + 1)]
     config: dict[str, Any] = {
         "architecture": base.architecture,
         "os": base.system,
         "created": base.created,
         "config": settings,
-        "rootfs": {"type": "layers", "diff_ids": list(layers)},
-        # `inspect` does not show the base's history, and some builders refuse a history that does not match the layers.
-        "history": _history(base, code),
+        "rootfs": {"type": "layers", "diff_ids": list(base.layers)},
+        "history": [{"created": base.created, "created_by": entry} for entry in history],
     }
     labels[MARK] = digest(_json(config))
-    return Image(tag, _json(config), layers, labels[MARK], base.architecture, base.system)
+    return Image(tag, _json(config), base.layers, labels[MARK], base.architecture, base.system)
 
 
 def manifest(image: Image, sizes: Mapping[str, int]) -> bytes:
@@ -211,15 +213,9 @@ def _variables(base: Base) -> dict[str, str]:
 
 
 def _at_home(variables: Mapping[str, str]) -> list[str]:
-    path = ":".join(filter(None, (TRAINER_HOME, variables.get("PYTHONPATH", ""))))
+    path = ":".join(filter(None, (CODE, variables.get("PYTHONPATH", ""))))
     complete = {"HOME": "/tmp", "USER": "muster", **variables, "PYTHONPATH": path}
     return [f"{name}={value}" for name, value in complete.items()]
-
-
-def _history(base: Base, code: Sequence[str]) -> list[dict[str, str]]:
-    entries = [f"layer {number} of {base.name}" for number in range(1, len(base.layers) + 1)]
-    entries += [f"the folder in {WORKSPACE}"] * len(code)
-    return [{"created": base.created, "created_by": entry} for entry in entries]
 
 
 def _address(data: bytes) -> dict[str, Any]:

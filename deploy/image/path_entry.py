@@ -8,9 +8,6 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from .model import WORKSPACE
-
-_OWNER = 1000  # the user of Muster's own image
 TIME = 315532800  # 1980: zip files know no earlier year
 
 
@@ -69,10 +66,3 @@ def read(top: Path | str, path: str) -> Entry | None:
 def stamp_of(status: os.stat_result) -> str:
     """What changes with a file: its size, times and inode, as rsync compares."""
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-
-
-def in_layer(entry: Entry) -> tarfile.TarInfo:
-    """An entry as a layer has it, without content; an empty path is the folder itself."""
-    made = entry.header(f"{WORKSPACE[1:]}/{entry.path}" if entry.path else WORKSPACE[1:])
-    made.uid = made.gid = _OWNER
-    return made

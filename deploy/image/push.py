@@ -1,8 +1,8 @@
 """Push an image to hosts without a registry: ask each host what it has, send what it lacks, and let it prove it.
 
-The order of one push: build the image from the base (here, or pulled on the hosts) and the folder; look at each host
-and decide (image/push_plan.py); once every host can take the image, stream an archive into `docker load`, and try the
-image. The base is read once for all hosts. A large folder goes beside the image (image/folder_push.py).
+The order of one push: find the base (here, or pulled on the hosts); look at each host and decide (image/push_plan.py);
+once every host can take the image, stream an archive into `docker load`, and try the image. The base is read once for
+all hosts. The user's folder, and Muster's agent where the base lacks it, go beside the image (image/folder_push.py).
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from ..core.text import amount
 from ..door.session import Done, Session, on_all
 from ..engine import images
 from ..host import audit
-from . import code_layer, commands, folder_push
+from . import commands, folder_push
 from .archive import Archive, archive
-from .code_layer import CodeLayer
 from .folder_look import FolderLook
-from .folder_push import HostFolders, LargeFolder
-from .layer_cache import LayerCache, default_folder
-from .layer_source import LayerSource
+from .folder_push import HostFolders, Outgoing
+from .layer_cache import BaseLayers, LayerCache, default_folder
 from .model import Base, Image, base_of, has_trainer, parse_base, refuse_other_trainer, run_image
 from .proofs import Proofs
 from .push_plan import (
     HAS_IT,
+    HostFolder,
     PushPlan,
     Store,
     check_space,
@@ -55,35 +54,29 @@ _HOPELESS = ("disk-full", "docker-down", "docker-permission")
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push did on one host: the bytes sent (0 if the host had the image), and the reason.
-
-    A large folder is not in the image: `folder` is where the host has it, `digest` names its content. `code_layers`:
-    how many layers of the image are not those of its base.
-    """
+    """What a push did on one host: the bytes sent (0 if it had all), the reason, and what lies beside the image."""
 
     sent_bytes: int
     why: str
-    folder: str = ""
-    digest: str = ""
-    code_layers: int = 1
+    folders: tuple[HostFolder, ...] = ()
 
 
 @dataclass(frozen=True)
 class _PushContext:
-    """One push: the image, and where its layers come from."""
+    """One push: the image, where its layers come from, and the folders that go beside it."""
 
     image: Image
     base: Base
     local: bool
-    source: LayerSource
+    layers: BaseLayers
     tell: Tell
     proofs: Proofs
-    large: LargeFolder | None = None
+    outgoing: Sequence[Outgoing]
 
 
 class _Has(NamedTuple):
-    """What a host has: images, and large folders. `store`: None if it has just proved that it has the base alone as the
-    image, which takes half as many questions."""
+    """What a host has: images, and folders. `store`: None if it has just proved that it has the image, which takes half
+    as many questions."""
 
     store: Store | None
     folders: HostFolders
@@ -98,7 +91,7 @@ def push(
     cache: LayerCache | None = None,
     proven: bool = False,
 ) -> Results[Pushed]:
-    """Put `base` with the folder of `code` on top onto every host, as `tag`.
+    """Put `base` onto every host, as `tag`, and the folder of `code` beside it.
 
     Returns per host what was sent, or its fault.
 
@@ -109,41 +102,45 @@ def push(
     image, raises HostsFailed with every such host before it sends anything to any host.
     """
     sessions = list(sessions)
-    folders = Ahead(lambda: _known_folders(sessions, code))  # it takes longest
+    folders = _known_folders(sessions, code)
     bases = _find_base(sessions, base, pull=True)
-    cache = cache or LayerCache(default_folder())
-    context, looks = _context(sessions, bases, code, tag, tell, cache, folders)
+    context, looks = _context(sessions, bases, code, tag, tell, cache or LayerCache(default_folder()), folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
-    saved = Ahead(large.save) if (large := context.large) else None
-    pushed = on_all(sessions, lambda session: _bring(session, context, has[session.host.name], proven))
-    if large and saved:
-        saved.result()
-        if pushed.values:
-            large.keep()
+    saved = [Ahead(partial(outgoing.save, code.choice)) for outgoing in context.outgoing if code]
+    pushed = on_all(sessions, lambda session: _push_to(session, context, has[session.host.name], proven))
+    for save in saved:
+        save.result()
+    for outgoing in context.outgoing if pushed.values else ():
+        outgoing.keep()
     return pushed
 
 
 def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag: str) -> Results[PushPlan]:
     """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
     sessions = list(sessions)
+    folders = _known_folders(sessions, code)
     bases = _find_base(sessions, base, pull=False)
     if not bases.values:
-        return on_all(sessions, lambda session: PushPlan((), False, f"the host would pull {base} first"))
+        outgoing, pull = _outgoing(None, code, _say_nothing), f"the host would pull {base} first"
+        seen = folders.result().all()
+
+        def plan_pull(session: Session) -> PushPlan:
+            return PushPlan((), False, pull, _beside(outgoing, _folders(session, outgoing, seen[session.host.name])))
+
+        return on_all(sessions, plan_pull)
     cache = LayerCache(default_folder())
-    folders = Ahead(lambda: _known_folders(sessions, code))
-    context, looks = _context(sessions, bases, code, tag, lambda host, sent, total: None, cache, folders, prove=False)
+    context, looks = _context(sessions, bases, code, tag, _say_nothing, cache, folders)
 
     def plan(session: Session) -> PushPlan:
         has = looks.all()[session.host.name]
-        planned = _planned(context, has)
-        if not (large := context.large):
-            return planned
-        folders = _folders(session, large, has.folders)
-        lacking = large.plan(folders)
-        words = lacking.why if lacking.stream else ""
-        return replace(planned, folder=folders.of(large.content), digest=large.content.digest, lacking=words)
+        folders = _folders(session, context.outgoing, has.folders)
+        return replace(_planned(context, has), folders=_beside(context.outgoing, folders))
 
     return on_all(sessions, plan)
+
+
+def _say_nothing(_host: str, _sent: int, _total: int) -> None:
+    """A `tell` for what only looks."""
 
 
 def look(session: Session, image: Image, base: Base) -> Store:
@@ -225,52 +222,52 @@ def _context(
     tell: Tell,
     cache: LayerCache,
     folders: Ahead[Results[HostFolders]],
-    prove: bool = True,
 ) -> tuple[_PushContext, Results[_Has]]:
     base, local = _agreed(bases), HERE in bases.values
-    bare, proofs = run_image(base, (), tag), Proofs(cache.folder.parent)
-    # A large folder was sent before, so it went beside the image.
-    is_likely = prove and bool(code and code.memory.listings) and has_trainer(base)
+    image, proofs = run_image(base, tag), Proofs(cache.folder.parent)
 
     def ask(session: Session) -> _Has:
-        proved = is_likely and not _fault(session, bare, _try(session, bare, (), proofs), proofs)
-        store, seen = None if proved else look(session, bare, base), folders.result()
+        known = proofs.has(session.host.name, image.mark)
+        proved = known and not _fault(session, image, _try(session, image, (), proofs), proofs)
+        store, seen = None if proved else look(session, image, base), folders.result()
         if fault := seen.faults.get(session.host.name):
             raise fault
         return _Has(store, seen.values[session.host.name])
 
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
-    layer, large = _code(code, base, cache, tell)
-    image = run_image(base, (layer.digest,) if layer else (), tag)
-    source = LayerSource(base, layer, local, cache, lambda read: tell(READER, min(read, base.size), base.size))
-    return _PushContext(image, base, local, source, tell, proofs, large), looks.result()
+    outgoing = _outgoing(base, code, tell)
+    layers = BaseLayers(base, local, cache, lambda read: tell(READER, min(read, base.size), base.size))
+    return _PushContext(image, base, local, layers, tell, proofs, outgoing), looks.result()
 
 
-def _known_folders(sessions: Sequence[Session], code: FolderLook | None) -> Results[HostFolders]:
-    """What each host has of the large folders that this machine has sent before."""
-    known = list(code.memory.listings) if code else []
-    return on_all(sessions, lambda session: folder_push.look(session, known))
+def _outgoing(base: Base | None, code: FolderLook | None, tell: Tell) -> list[Outgoing]:
+    """What goes beside the image: the agent, unless the base is known to have it, and the user's folder."""
+    agent = [] if base and has_trainer(base) else [folder_push.outgoing_trainer()]
+    return agent + ([folder_push.outgoing_folder(code, lambda read, total: tell(READER, read, total))] if code else [])
 
 
-def _code(
-    code: FolderLook | None, base: Base, cache: LayerCache, tell: Tell
-) -> tuple[CodeLayer | None, LargeFolder | None]:
-    """The layer on top of the base: the user's folder if it is small, and the trainer if the base is not made from
-    Muster's image. And the folder if it is large."""
-    apart, large = not has_trainer(base), None
-    folder, entries = (code.folder, code.result().entries) if code else (None, ())
-    if code and sum(entry.size for entry in entries) >= folder_push.LARGE:
-        large = LargeFolder(code, lambda read, total: tell(READER, read, total))
-        folder, entries = None, ()
-    if not folder and not apart:
-        return None, large
-    return code_layer.pack_entries(folder, entries, apart, cache.folder), large
+def _known_folders(sessions: Sequence[Session], code: FolderLook | None) -> Ahead[Results[HostFolders]]:
+    """What each host has of what this machine may have sent before. It takes longest, so it comes first."""
+
+    def ask() -> Results[HostFolders]:
+        known = [folder_push.outgoing_trainer().content.digest, *(code.memory.listings if code else ())]
+        return on_all(sessions, lambda session: folder_push.look_at_folders(session, known))
+
+    return Ahead(ask)
 
 
-def _folders(session: Session, large: LargeFolder, folders: HostFolders) -> HostFolders:
-    """The folders of a host; it is asked once more if it may have this content from another machine."""
-    plan = large.plan(folders)
-    return folder_push.look(session, large.digests) if plan.stream and not plan.below else folders
+def _folders(session: Session, outgoing: Sequence[Outgoing], folders: HostFolders) -> HostFolders:
+    """The folders of a host; it is asked once more if it may have a content from another folder or machine."""
+    plans = [each.plan(folders) for each in outgoing]
+    if not any(plan.stream and not plan.below for plan in plans):
+        return folders
+    digests = [digest for each in outgoing for digest in (each.content.digest, *each.older)]
+    return folder_push.look_at_folders(session, digests)
+
+
+def _beside(outgoing: Sequence[Outgoing], folders: HostFolders) -> tuple[HostFolder, ...]:
+    """What lies beside the image on a host with these folders."""
+    return tuple(each.on_host(folders) for each in outgoing)
 
 
 def _ready(session: Session, context: _PushContext, bases: Results[Base], looks: Results[_Has]) -> _Has:
@@ -287,13 +284,10 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base], looks:
     if host in looks.faults:
         raise looks.faults[host]
     store, folders = looks.values[host]
-    if store is None and len(context.image.layers) > len(context.base.layers):
-        store = look(session, context.image, context.base)  # the folder has become small enough for a layer
     if store and (lacking := plan_push(context.image, store, context.base.name).layers):
-        check_space(store, [context.source.weight(lacking)])
-    if large := context.large:
-        folders = _folders(session, large, folders)
-        folder_push.check_space(large.plan(folders), folders)
+        check_space(store, [context.layers.weight(lacking)])
+    folders = _folders(session, context.outgoing, folders)
+    folder_push.check_space([outgoing.plan(folders) for outgoing in context.outgoing], folders)
     return _Has(store, folders)
 
 
@@ -302,25 +296,20 @@ def _planned(context: _PushContext, has: _Has) -> PushPlan:
     return plan_push(context.image, has.store, context.base.name) if has.store else PushPlan((), True, HAS_IT)
 
 
-def _bring(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
-    """The image and the large folder; both at once if the image needs only its proof."""
-
-    def bring_image() -> Pushed:
-        return _bring_image(session, context, has, proven)
-
-    over = len(context.image.layers) - len(context.base.layers)
-    if not (large := context.large):
-        return replace(bring_image(), code_layers=over)
-    ahead = Ahead(bring_image) if _planned(context, has).present else None
-    sent = folder_push.bring(session, large, has.folders, partial(context.tell, session.host.name))
-    pushed = ahead.result() if ahead else bring_image()
+def _push_to(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
+    """The image and the folders beside it; both at once if the image needs only its proof."""
+    ahead = Ahead(lambda: _push_image(session, context, has, proven)) if _planned(context, has).present else None
+    beside, sent, host = _beside(context.outgoing, has.folders), 0, session.host.name
+    for outgoing in context.outgoing:
+        sent += folder_push.send_folder(session, outgoing, has.folders, partial(context.tell, host))
+    pushed = ahead.result() if ahead else _push_image(session, context, has, proven)
     if sent:
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
-    why = "; ".join(dict.fromkeys((pushed.why, large.plan(has.folders).why)))
-    return Pushed(pushed.sent_bytes + sent, why, has.folders.of(large.content), large.content.digest, over)
+    words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
+    return Pushed(pushed.sent_bytes + sent, "; ".join(words) or HAS_IT, beside)
 
 
-def _bring_image(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
+def _push_image(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
     store, plan = has.store, _planned(context, has)
     if store is None or (proven and plan.present and not replaced(context.image, store)):
         return Pushed(0, plan.why)
@@ -366,9 +355,9 @@ def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> 
 def _stream(context: _PushContext, store: Store, plan: PushPlan) -> Archive:
     """The archive for `docker load`. Raises DeployError if it does not fit on the host's disk."""
     codec = codec_for(store)
-    layers = context.source.get(plan.layers, codec)
+    layers = context.layers.get(plan.layers, codec)
     check_space(store, [layer.size for layer in layers])
-    return archive(context.image, layers, context.source.sizes(), codec)
+    return archive(context.image, layers, context.layers.sizes(), codec)
 
 
 def _counted(host: str, stream: Archive, tell: Tell) -> Iterator[bytes]:

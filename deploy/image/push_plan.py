@@ -68,19 +68,29 @@ class Store:
 
 
 @dataclass(frozen=True)
-class PushPlan:
-    """What to send to one host: `layers` by diff id, bottom up. `present`: it has the image, send nothing.
+class HostFolder:
+    """A folder that goes to a host: `place` there, `target` in the containers of a run, `digest` of its content.
 
-    A large folder is not in the image: `folder` is where the host will have it, `digest` names its content, and
-    `lacking` says in words what to send of it, if anything.
+    `lacking`: what the host lacks of it, in words; empty if it has all.
+    """
+
+    place: str
+    target: str
+    digest: str
+    lacking: str = ""
+
+
+@dataclass(frozen=True)
+class PushPlan:
+    """What to send to one host: `layers` by diff id, bottom up. `present`: it has the image, send nothing of it.
+
+    `folders`: what lies beside the image.
     """
 
     layers: tuple[str, ...]
     present: bool
     why: str
-    folder: str = ""
-    digest: str = ""
-    lacking: str = ""
+    folders: tuple[HostFolder, ...] = ()
 
 
 def parse_store(output: str) -> Store:
@@ -143,10 +153,8 @@ def _build(base: str, kind: str) -> str:
 
 
 def stands_on(base: Base, on_host: HostImage) -> bool:
-    """Whether an image on a host is this base, or a push made it from this base and a folder."""
-    if not on_host.mark:
-        return on_host.layers == base.layers
-    return run_image(base, on_host.layers[len(base.layers) :], base.name).mark == on_host.mark
+    """Whether an image on a host is this base, or a push made it from this base."""
+    return on_host.layers == base.layers and on_host.mark in ("", run_image(base, base.name).mark)
 
 
 def full_push(image: Image, why: str) -> PushPlan:

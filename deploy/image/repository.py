@@ -16,9 +16,9 @@ from pathlib import Path
 
 from ..core import plain_file
 from ..run.code import Code
-from . import code_layer, credentials, folder_walk, git, git_index, git_objects
-from .code_layer import Look
+from . import credentials, folder_look, folder_walk, git, git_index, git_objects
 from .credentials import NO_CHOICE, Choice
+from .folder_look import Look
 from .git import Repository, Unread
 from .git_index import Index, Tracked
 from .git_objects import MOST_BLOB, Both, Objects
@@ -53,7 +53,7 @@ def _look(folder: Path, choice: Choice, repository: Repository, commit: str, bra
         new = known.new if known and known.new is not None else folder_walk.look(folder).new
         if not differing and not new:
             return Code(commit, branch)
-        entries = known.entries if known else code_layer.entries(folder, choice)
+        entries = known.entries if known else folder_look.entries_of(folder, choice)
         sent = {entry.path for entry in entries if not entry.isdir()}
         before = {path: tree.get(path) for path in differing if path in sent}
         diff, left_out, cut = _diffs(folder, objects, before, choice)

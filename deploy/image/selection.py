@@ -1,7 +1,7 @@
 """Which files of a folder are sent: what `.dockerignore` leaves, else what git would take, else all but the usual.
 
 What git would take: its index and the rules of ignore files say so, read here as text. git itself starts in no folder:
-the folder may be somebody else's (git.py). Credentials are the matter of code_layer.py.
+the folder may be somebody else's (git.py). Credentials are the matter of folder_look.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Selection:
     def notes(self) -> tuple[str, ...]:
         """What a user may want to know of it."""
         notes = []
-        # A credential has options of its own, and a .env a note of its own (code_layer.py).
+        # A credential has options of its own, and a .env a note of its own (folder_look.py).
         hidden = [name for name in self.ignored if credentials.place_of(name)]
         plain = [name for name in self.ignored if name not in hidden]
         files = [name for name in hidden if name != ".env"]

@@ -36,7 +36,7 @@ def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packa
     """Install what a script needs, for containers of the image. The image must be there."""
     owner = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
     source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
-    place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source, code_layers=0)
+    place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source)
     folder = locks.own_folder(store.default_folder())
     volume = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(volume, commands.variables(place.look().variables, {})) if volume else None

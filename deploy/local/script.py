@@ -15,9 +15,9 @@ from ..config import values as values
 from ..config.script_file import file_of, refuse_missing, refuse_no_folder, refuse_outside
 from ..config.values import Secret
 from ..core.errors import USAGE, DeployError, UsageError
-from ..image import code_layer, commands
-from ..image.code_layer import Look
+from ..image import commands, folder_look
 from ..image.credentials import Choice
+from ..image.folder_look import Look
 from ..image.model import WORKSPACE
 from ..job.load import read_text
 from ..report import folder_notes
@@ -62,8 +62,8 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
         refuse_outside(first, path)
         if not (path / first).is_file():
             refuse_missing(first, path)
-    look = code_layer.look(path, choice)
-    code_layer.refuse_unsent(look, path, first)
+    look = folder_look.look_at(path, choice)
+    folder_look.refuse_unsent(look, path, first)
     folder_notes.tell(look, console)
     return path, look
 
@@ -92,7 +92,7 @@ def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
     try:
         beside = runs.parent if runs.parent.stat().st_dev == runs.stat().st_dev else runs
         with TemporaryDirectory(prefix=".muster-sent-", dir=beside) as stage:
-            code_layer.copy(folder, Path(stage) / "sent" / WORKSPACE.removeprefix("/"), choice)
+            folder_look.copy_folder(folder, Path(stage) / "sent" / WORKSPACE.removeprefix("/"), choice)
             own_files.replace_folder(run_dir, sent(run_dir).parent.name, Path(stage) / "sent")
     except OSError as fault:
         raise DeployError(f"{run_dir}: {folder} cannot be copied there: {fault.strerror}", "free some space") from fault

@@ -106,7 +106,7 @@ class Done(NamedTuple):
 class DockerPlace:
     """A Docker engine. `owner`: uid and gid of the run's processes. `limits`, `mounts`: options of docker run.
 
-    `code_layers`: how many of the image's layers are the user's code. `where`: the login and address of its host.
+    `where`: the login and address of its host.
     """
 
     name: str
@@ -116,7 +116,6 @@ class DockerPlace:
     owner: tuple[int, int]
     limits: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
-    code_layers: int = 1
     where: str = ""
     _base: str = ""
 
@@ -134,7 +133,7 @@ class DockerPlace:
         rows = [_LISTED(json_object(line, "its packages"), "its packages") for line in lines]
         shown: dict[str, Any] = next((row for row in rows if "layers" in row), {"layers": [], "environment": []})
         variables = dict(line.partition("=")[::2] for line in shown.get("environment") or ())
-        layers = tuple(shown["layers"][: len(shown["layers"]) - self.code_layers])
+        layers = tuple(shown["layers"])
         self._base = commands.base(layers, variables)
         return Has(layers, variables, frozenset(row["volume"] for row in rows if "volume" in row))
 

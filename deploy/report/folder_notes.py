@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..image import left_out
-from ..image.code_layer import Look
+from ..image.folder_look import Look
 from .console import Console
 
 

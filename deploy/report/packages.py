@@ -12,8 +12,8 @@ from ..core.errors import DeployError
 from ..core.printable import visible
 from ..core.results import HostsFailed
 from ..core.text import amount, several
-from ..image import code_layer
-from ..image.code_layer import Look
+from ..image import folder_look
+from ..image.folder_look import Look
 from ..packages import install, passwords, project_file, requirements, settings
 from ..packages.exchange import ToolFailed
 from ..packages.install import Each, Installed
@@ -31,7 +31,7 @@ _NOT_READ = {
 
 def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
     """The requirements of the folder, which this says; `wanted` as --requirements has it. Raises UsageError."""
-    sent = code_layer.needs(look)
+    sent = folder_look.requirement_paths(look)
     path, by_itself = requirements.find(folder, wanted, sent)
     if not path:
         for name, way in _NOT_READ.items() if wanted != requirements.NO else ():

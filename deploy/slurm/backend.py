@@ -19,7 +19,7 @@ from ..core.program import FAB
 from ..core.text import several
 from ..host import jobs
 from ..host.jobs import Job
-from ..image import code_layer
+from ..image import folder_look
 from ..image.credentials import Choice
 from ..image.folder_stream import FolderStream
 from ..image.path_entry import TIME
@@ -151,7 +151,7 @@ class SlurmBackend(Backend):
     def _bring(self) -> None:
         assert self._order
         folder, login = plan.folder_of(self.login.shared, self.run), self.login
-        entries = code_layer.entries(self._order.folder, self._order.choice) if self._order.folder else []
+        entries = folder_look.entries_of(self._order.folder, self._order.choice) if self._order.folder else []
         stream = FolderStream(self._order.folder or Path(), entries)
         total = stream.size
         take_in = jobs.make(login.shared, self.run)

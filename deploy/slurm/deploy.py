@@ -14,7 +14,7 @@ from ..core.names import RunId
 from ..core.program import FAB
 from ..core.text import amount, several
 from ..host import jobs
-from ..image import code_layer, repository
+from ..image import folder_look, repository
 from ..job.load import read_run
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -115,7 +115,7 @@ def _ended(resumed: Known, login: Login, console: Console) -> str:
 def _files(order: Order) -> str:
     if order.folder is None:
         return "no folder is sent"
-    entries = code_layer.entries(order.folder, order.choice)
+    entries = folder_look.entries_of(order.folder, order.choice)
     size = sum(entry.size for entry in entries)
     return f"{several(sum(not entry.isdir() for entry in entries), 'file')}, {amount(size)}"
 

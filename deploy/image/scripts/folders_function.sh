@@ -1,5 +1,5 @@
 #!/bin/sh
-# Where the large folders of pushes are. Hosts may share a home, but each removes what its own containers do not use: so each
+# Where the folders of pushes are. Hosts may share a home, but each removes what its own containers do not use: so each
 # has a place of its own. Their names are digests (image/content.py).
 umask 077
 folders=$HOME/.muster/folders/$(uname -n)

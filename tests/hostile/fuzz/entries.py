@@ -211,7 +211,7 @@ def epoch(text):
 @entry(samples.INSPECT)
 def inspected(text):
     """`docker image inspect`, and the image of a run made of it."""
-    made = model.run_image(model.parse_base("base:1", text), [samples.LAYER], "run:1")
+    made = model.run_image(model.parse_base("base:1", text), "run:1")
     model.index(made, model.manifest(made, {}))
     for layer in made.layers:
         assert model.digest(b"").partition(":")[0] == "sha256"
@@ -230,8 +230,8 @@ def store(text):
 
 
 @entry(f"at /home/a/.muster/folders/b\nfree 1000\nhas {'0' * 64} {'1' * 64}\n")
-def large_folders(text):
-    """The large folders on a host."""
+def folders(text):
+    """The folders on a host."""
     parsed = folder_push.parse(text, ["0" * 64])
     assert parsed.at.startswith("/")
     assert set(parsed.listings) <= {"0" * 64}

@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.image import code_layer, missed, selection
+from deploy.image import folder_look, missed, selection
 from deploy.image.credentials import Choice
 
 
@@ -97,7 +97,7 @@ def test_no_host_brings_a_user_to_send_a_credential(folder, path):
 def test_a_name_that_is_not_there_gets_one_that_is_and_never_a_credential(folder):
     for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"name a path as seen from {folder}")):
         with pytest.raises(UsageError) as refused:
-            code_layer.look(folder, Choice(frozenset({path})))
+            folder_look.look_at(folder, Choice(frozenset({path})))
         assert refused.value.hint == meant
 
 

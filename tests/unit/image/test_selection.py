@@ -8,9 +8,14 @@ import subprocess
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.image import code_layer
-from deploy.image.credentials import Choice
+from deploy.image import folder_look
+from deploy.image.credentials import NO_CHOICE, Choice
 from deploy.image.selection import select
+
+
+def sent_paths(folder, choice=NO_CHOICE):
+    return {entry.path for entry in folder_look.look_at(folder, choice).entries if not entry.isdir()}
+
 
 FILES = {
     ".gitignore": "*.ckpt\ndata/\n!keep.ckpt\n/only_top\nbuild/*\n!build/keep.txt\n# no rule\nlog\\ 1.txt\nmit ö\n",
@@ -97,7 +102,7 @@ def test_what_git_has_under_control_is_sent_though_a_rule_or_habit_names_it_unle
     commit(folder, "a.ckpt", "runs/old/log", "train.py", "keep.ckpt")
     (folder / "keep.ckpt").unlink()
     assert {"a.ckpt", "runs/old/log"} <= files(folder)
-    assert "keep.ckpt" not in code_layer.sent(folder)
+    assert "keep.ckpt" not in sent_paths(folder)
 
 
 def test_dockerignore_alone_decides_where_there_is_one(folder):
@@ -120,13 +125,13 @@ def test_what_a_rule_keeps_here_is_named_once_and_can_be_included(folder):
     assert "sets/train.npy" in select(folder, ["a.ckpt"]).ignored
     for asked in ("sets", "sets/"):
         assert "sets/train.npy" not in select(folder, [asked]).ignored, "its folder was asked for, and is sent"
-    assert "a.ckpt" in code_layer.sent(folder, Choice(frozenset({"a.ckpt"})))
+    assert "a.ckpt" in sent_paths(folder, Choice(frozenset({"a.ckpt"})))
 
 
 def test_a_script_that_a_rule_keeps_here_is_refused_with_the_option_that_sends_it(folder):
     (folder / ".gitignore").write_text("train.py\n")
     with pytest.raises(UsageError, match=r"train\.py.*\.gitignore") as refused:
-        code_layer.refuse_unsent(code_layer.look(folder), folder, "train.py")
+        folder_look.refuse_unsent(folder_look.look_at(folder), folder, "train.py")
     assert refused.value.hint == "--include train.py"
 
 
@@ -175,11 +180,11 @@ def test_loops_of_links_end_and_a_pipe_is_named(folder, monkeypatch):
     for look in (None, without_git):
         if look:
             look(monkeypatch)
-        assert {"loop", "sub/up", "self"} <= code_layer.sent(folder)
-        assert not {path for path in code_layer.sent(folder) if path.startswith(("loop/", "sub/up/"))}
-        odd = [note for note in code_layer.look(folder).notes if "pipe" in note]
+        assert {"loop", "sub/up", "self"} <= sent_paths(folder)
+        assert not {path for path in sent_paths(folder) if path.startswith(("loop/", "sub/up/"))}
+        odd = [note for note in folder_look.look_at(folder).notes if "pipe" in note]
         assert len(odd) <= 1
-    assert any("queue" in note for note in code_layer.look(folder).notes)
+    assert any("queue" in note for note in folder_look.look_at(folder).notes)
 
 
 @pytest.fixture

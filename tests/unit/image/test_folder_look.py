@@ -1,4 +1,4 @@
-"""The user's folder as a layer: the same folder is the same bytes, and only what was meant is inside."""
+"""What is sent of a user's folder: the same folder is the same bytes, and only what was meant is inside."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import tarfile
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.image import code_layer
+from deploy.image import folder_look
 from deploy.image.credentials import NO_CHOICE, Choice
-from deploy.image.model import digest
+from deploy.image.folder_stream import FolderStream
 
 
-def pack(folder, with_trainer=False, choice=NO_CHOICE):
-    layer = io.BytesIO()
-    code_layer.write(folder, with_trainer, choice, layer)
-    return layer.getvalue()
+def pack(folder, choice=NO_CHOICE):
+    """All that a host gets of the folder."""
+    return b"".join(FolderStream(folder, folder_look.look_at(folder, choice).entries).read(lambda sent: None))
 
 
-def entries(layer):
-    """The layer's entries by path below /workspace."""
-    with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
-        return {entry.name.removeprefix("workspace").removeprefix("/"): entry for entry in tar}
+def entries(sent):
+    """What was sent, by path."""
+    with tarfile.open(fileobj=io.BytesIO(sent)) as tar:
+        return {entry.name.removeprefix("files/"): entry for entry in tar if entry.name.startswith("files/")}
 
 
-def content(layer, path):
-    with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
-        return tar.extractfile(f"workspace/{path}").read()
+def content(sent, path):
+    with tarfile.open(fileobj=io.BytesIO(sent)) as tar:
+        return tar.extractfile(f"files/{path}").read()
 
 
 @pytest.fixture
@@ -60,39 +59,25 @@ def test_the_same_folder_is_the_same_bytes_whenever_and_however_it_was_made(fold
     assert pack(copy) == first
 
 
-def test_any_change_of_content_name_or_executable_bit_is_another_layer(folder):
-    layers = {pack(folder)}
+def test_any_change_of_content_name_or_executable_bit_is_another_content(folder):
+    sent = {pack(folder)}
     (folder / "train.py").write_text("import Package\n")
-    layers.add(pack(folder))
+    sent.add(pack(folder))
     (folder / "train.py").chmod(0o755)
-    layers.add(pack(folder))
+    sent.add(pack(folder))
     (folder / "train.py").rename(folder / "main.py")
-    layers.add(pack(folder))
-    assert len(layers) == 4
+    sent.add(pack(folder))
+    assert len(sent) == 4
 
 
-def test_the_trainer_goes_along_where_an_image_lacks_it_readable_by_all_and_without_caches(folder):
-    alone, both = entries(pack(None, True)), entries(pack(folder, True))
-    trainer = {name: entry for name, entry in both.items() if name.startswith("muster")}
-    assert set(alone) == {"", *trainer}
-    assert set(both) == {*entries(pack(folder)), *trainer}
-    assert {"muster", "muster/trainer", "muster/trainer/node/agent.py", "muster/trainer/recipes/digits.py"} <= set(
-        trainer
-    )
-    assert not [name for name in trainer if "pycache" in name or name.endswith(".pyc")]
-    assert {entry.mode for entry in trainer.values()} == {0o755, 0o644}
-    assert {(entry.uid, entry.gid, entry.mtime) for entry in trainer.values()} == {(0, 0, 315532800)}
-
-
-def test_kinds_of_files_survive_and_whoever_runs_may_write_beside_the_code(folder):
+def test_kinds_of_files_survive_and_everybody_on_the_host_may_read_them(folder):
     members = entries(pack(folder))
-    assert set(members) == {"", "train.py", "package", "package/__init__.py", "start.sh", "latest"}
-    assert members["start.sh"].mode == 0o755
+    assert set(members) == {"train.py", "package", "package/__init__.py", "start.sh", "latest"}
+    assert members["start.sh"].mode == members["package"].mode == 0o755
     assert members["train.py"].mode == 0o644
     assert members["latest"].issym()
     assert members["latest"].linkname == "package"
-    assert members[""].mode == members["package"].mode == 0o777
-    assert {(entry.uid, entry.gid, entry.mtime) for entry in members.values()} == {(1000, 1000, 315532800)}
+    assert {entry.mtime for entry in members.values()} == {315532800}
 
 
 def test_a_link_out_of_the_folder_or_to_nowhere_is_kept_as_it_is_and_not_followed(folder):
@@ -137,30 +122,23 @@ def test_names_of_any_length_and_alphabet_arrive(folder):
 def test_too_much_is_refused_naming_the_largest_and_what_to_do(folder):
     (folder / "weights.pt").write_bytes(bytes(6_000_000))
     with pytest.raises(DeployError, match=r"holds 6.0 MB.*at most 5.0 MB.*weights.pt \(6.0 MB\)") as refused:
-        pack(folder, choice=Choice(most=5_000_000))
+        pack(folder, Choice(most=5_000_000))
     assert "--mount" in refused.value.hint
     assert "--folder-limit" in refused.value.hint
-    assert "weights.pt" in entries(pack(folder, choice=Choice(most=7_000_000)))
+    assert "weights.pt" in entries(pack(folder, Choice(most=7_000_000)))
 
 
 def test_a_large_file_is_named_with_its_size_and_a_hint_to_mount_it(folder, monkeypatch):
-    monkeypatch.setattr(code_layer, "_LARGE", 1 << 20)
+    monkeypatch.setattr(folder_look, "_LARGE", 1 << 20)
     with (folder / "weights.pt").open("wb") as file:
         file.truncate(2 << 20)
-    (note,) = code_layer.look(folder).notes
+    (note,) = folder_look.look_at(folder).notes
     assert "weights.pt (2.1 MB)" in note
     assert "--mount" in note
 
 
-def test_a_layer_lies_on_the_disk_and_is_what_its_digest_says(folder, tmp_path):
-    layer = code_layer.pack(folder, False, NO_CHOICE, tmp_path / "aside")
-    assert b"".join(layer.content.read()) == pack(folder)
-    assert layer.digest == digest(pack(folder))
-    assert list((tmp_path / "aside").iterdir()) == []
-
-
-def test_a_copy_of_the_folder_is_what_a_layer_of_it_holds(folder, tmp_path):
-    code_layer.copy(folder, tmp_path / "copy")
+def test_a_copy_of_the_folder_is_what_a_host_gets_of_it(folder, tmp_path):
+    folder_look.copy_folder(folder, tmp_path / "copy")
     assert pack(tmp_path / "copy") == pack(folder)
 
 

@@ -1,4 +1,4 @@
-"""A large folder goes to a host as files: the script that takes it in runs here, in a home of its own."""
+"""A outgoing folder goes to a host as files: the script that takes it in runs here, in a home of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deploy.door.session import Done
 from deploy.image import folder_memory, folder_push, folder_stream, left_out, path_entry, selection
 from deploy.image.credentials import NO_CHOICE, Choice
 from deploy.image.folder_look import FolderLook
-from deploy.image.folder_push import HostFolders, LargeFolder
+from deploy.image.folder_push import HostFolders, Outgoing
 from deploy.image.path_entry import Entry
 from trainer.node import work
 
@@ -58,19 +58,19 @@ class Sender:
     def __init__(self, folder: Path, cache: Path, host: Here) -> None:
         self.folder, self.cache, self.host = folder, cache, host
 
-    def look(self, choice: Choice = NO_CHOICE) -> tuple[LargeFolder, HostFolders]:
-        large = LargeFolder(FolderLook(self.folder, choice, self.cache), lambda read, total: None)
-        return large, folder_push.look(self.host, large.digests)
+    def look(self, choice: Choice = NO_CHOICE) -> tuple[Outgoing, HostFolders]:
+        outgoing = folder_push.outgoing_folder(FolderLook(self.folder, choice, self.cache), lambda read, total: None)
+        return outgoing, folder_push.look_at_folders(self.host, [outgoing.content.digest, *outgoing.older])
 
-    def push(self, choice: Choice = NO_CHOICE) -> tuple[LargeFolder, int]:
+    def push(self, choice: Choice = NO_CHOICE) -> tuple[Outgoing, int]:
         """One push to its end: the folder, and the bytes sent."""
-        large, there = self.look(choice)
-        sent = folder_push.bring(self.host, large, there, lambda done, total: None)
-        large.keep()
-        return large, sent
+        outgoing, there = self.look(choice)
+        sent = folder_push.send_folder(self.host, outgoing, there, lambda done, total: None)
+        outgoing.keep()
+        return outgoing, sent
 
-    def on_host(self, large: LargeFolder) -> dict[str, object]:
-        return tree(self.host.folders[large.content.digest])
+    def on_host(self, outgoing: Outgoing) -> dict[str, object]:
+        return tree(self.host.folders[outgoing.content.digest])
 
 
 def tree(folder: Path) -> dict[str, object]:
@@ -113,11 +113,11 @@ def test_a_header_is_what_tarfile_makes(name, size):
 
 
 def test_a_host_gets_the_folder_and_the_node_finds_that_it_is_what_was_sent(sender, tmp_path):
-    large, sent = sender.push()
+    outgoing, sent = sender.push()
     assert sent == sender.host.sent
-    assert sender.on_host(large) == tree(sender.folder)
-    there = sender.host.folders[large.content.digest]
-    assert work.prepare(tmp_path / "run", there, large.content.digest) == []
+    assert sender.on_host(outgoing) == tree(sender.folder)
+    there = sender.host.folders[outgoing.content.digest]
+    assert work.prepare(tmp_path / "run", there, outgoing.content.digest) == []
     assert tree(tmp_path / "run/work").keys() >= {"train.py", "latest", "-f"}
     assert sender.push()[1] == 0
 
@@ -164,8 +164,8 @@ def test_a_folder_that_a_container_has_stays_as_it_is(sender):
 
 
 def test_a_push_that_is_cut_leaves_what_was_there_and_nothing_else(sender):
-    large, there = sender.look()
-    whole = large.plan(there).stream.size
+    outgoing, there = sender.look()
+    whole = outgoing.plan(there).stream.size
     for most in (0, 1, 700, whole // 2, whole - 1536, whole - 1025, whole - 1024 - 512):
         sender.host.most = most
         with pytest.raises(DeployError):
@@ -184,8 +184,8 @@ def test_a_push_that_is_cut_leaves_what_was_there_and_nothing_else(sender):
 
 
 def test_a_folder_that_was_damaged_on_a_host_is_sent_again(sender):
-    large, _ = sender.push()
-    there = sender.host.folders[large.content.digest]
+    outgoing, _ = sender.push()
+    there = sender.host.folders[outgoing.content.digest]
     damages = (
         lambda: (there / "train.py").write_text(""),
         lambda: (there / "data/0/0.bin").unlink(),
@@ -198,19 +198,40 @@ def test_a_folder_that_was_damaged_on_a_host_is_sent_again(sender):
     for number, damage in enumerate(damages):
         damage()
         assert sender.push()[1] > 100_000, number
-        assert sender.on_host(large) == tree(sender.folder), number
+        assert sender.on_host(outgoing) == tree(sender.folder), number
 
 
 @pytest.mark.holds("sent-is-proved")
 def test_a_damage_that_a_look_cannot_see_ends_the_start_of_the_node(sender, tmp_path):
-    large, _ = sender.push()
-    path = sender.host.folders[large.content.digest] / "data/0/0.bin"
+    outgoing, _ = sender.push()
+    path = sender.host.folders[outgoing.content.digest] / "data/0/0.bin"
     status = path.stat()
     path.write_bytes(bytes(5000))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert sender.push()[1] == 0
     with pytest.raises(work.Refused, match="not what was sent"):
-        work.prepare(tmp_path / "run", path.parents[2], large.content.digest)
+        work.prepare(tmp_path / "run", path.parents[2], outgoing.content.digest)
+
+
+def test_the_agent_goes_to_a_host_as_a_folder_that_everybody_there_may_read(sender):
+    agent = folder_push.outgoing_trainer()
+
+    def send():
+        there = folder_push.look_at_folders(sender.host, [agent.content.digest])
+        return folder_push.send_folder(sender.host, agent, there, lambda done, total: None)
+
+    assert send() == sender.host.sent > 0
+    there = sender.host.folders[agent.content.digest]
+    assert {"trainer/node/agent.py", "trainer/recipes/digits.py", "muster/__init__.py"} <= set(tree(there))
+    assert not [path for path in there.rglob("*") if "pycache" in path.name or path.suffix == ".pyc"]
+    assert {path.stat().st_mode & 0o777 for path in there.rglob("*")} == {0o755, 0o644}
+    assert send() == 0
+    work.refuse_other(there, agent.content.digest)
+    (there / "trainer/more.py").write_text("")
+    with pytest.raises(work.Refused, match="not what was sent"):
+        work.refuse_other(there, agent.content.digest)
+    assert send() > 0
+    assert not (there / "trainer/more.py").exists()
 
 
 def test_what_a_host_lies_about_is_its_own_fault(sender):
@@ -231,9 +252,9 @@ def test_what_a_host_lies_about_is_its_own_fault(sender):
 
 
 def test_a_full_disk_is_seen_before_anything_is_sent(sender):
-    large, there = sender.look()
+    outgoing, there = sender.look()
     with pytest.raises(DeployError, match="not enough disk space"):
-        folder_push.check_space(large.plan(there), HostFolders(there.at, 1 << 20, {}))
+        folder_push.check_space([outgoing.plan(there)], HostFolders(there.at, 1 << 20, {}))
 
 
 def test_a_disk_that_fills_while_the_folder_comes_ends_the_push_at_once_by_name(sender):
@@ -249,10 +270,10 @@ def test_a_disk_that_fills_while_the_folder_comes_ends_the_push_at_once_by_name(
 
 
 def test_a_file_that_changes_while_it_is_sent_ends_the_push(sender):
-    large, there = sender.look()
+    outgoing, there = sender.look()
     (sender.folder / "data/3/3.bin").write_bytes(os.urandom(5000))
     with pytest.raises(DeployError, match=r"3\.bin has changed while it was sent"):
-        folder_push.bring(sender.host, large, there, lambda done, total: None)
+        folder_push.send_folder(sender.host, outgoing, there, lambda done, total: None)
     assert sender.host.folders == {}
 
 
@@ -262,9 +283,9 @@ def test_a_touched_file_and_one_of_the_same_size_and_time_are_sent(sender):
     time.sleep(0.02)  # the clock of the file system ticks
     (sender.folder / "train.py").write_text("print(3)\n")
     os.utime(sender.folder / "train.py", ns=(status.st_atime_ns, status.st_mtime_ns))
-    large, sent = sender.push()
+    outgoing, sent = sender.push()
     assert sent > 0
-    assert sender.on_host(large) == tree(sender.folder)
+    assert sender.on_host(outgoing) == tree(sender.folder)
 
 
 def test_what_is_remembered_is_only_for_its_owner_and_rubbish_in_it_costs_a_whole_push(sender):
@@ -275,17 +296,17 @@ def test_what_is_remembered_is_only_for_its_owner_and_rubbish_in_it_costs_a_whol
         for path in place.iterdir():
             path.write_bytes(text)
         (sender.folder / "train.py").write_text(f"print({len(text)})\n")
-        large, sent = sender.push()
+        outgoing, sent = sender.push()
         assert sent > 100_000
-        assert sender.on_host(large) == tree(sender.folder)
+        assert sender.on_host(outgoing) == tree(sender.folder)
 
 
 def test_a_secret_that_is_new_is_searched_for_in_files_that_have_not_changed(sender):
     (sender.folder / "notes.txt").write_text("my word is sesame-4711-x\n")
     assert "notes.txt" in sender.on_host(sender.push()[0])
-    large, _ = sender.push(Choice(values={"TOKEN": "sesame-4711-x"}))
-    assert "notes.txt" not in sender.on_host(large)
-    assert set(sender.host.folders) == {large.content.digest}
+    outgoing, _ = sender.push(Choice(values={"TOKEN": "sesame-4711-x"}))
+    assert "notes.txt" not in sender.on_host(outgoing)
+    assert set(sender.host.folders) == {outgoing.content.digest}
 
 
 def test_several_processes_find_what_one_would_find(sender, monkeypatch):
