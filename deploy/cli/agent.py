@@ -8,10 +8,10 @@ from importlib.util import find_spec
 
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
 from ..core.program import FAB
-from ..image import commands
 from ..job.options import Options
 from ..report.console import Console
 from ..run import folders
+from ..send.image import commands
 from .command import command
 from .planned import planned
 

@@ -13,13 +13,13 @@ from ..config.script import PER_NODE
 from ..config.script_file import file_of, refuse_missing
 from ..core.errors import DONE, USAGE, UsageError
 from ..core.program import FAB
-from ..image.model import slug
 from ..job.load import environment_of, gpus_of_each_node, read_run, read_text
 from ..job.options import Options, flag_of
 from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.compose_file import compose_file
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
+from ..send.image.model import slug
 from .command import command
 from .planned import agent_of, planned
 

@@ -23,12 +23,6 @@ from ..core.text import duration
 from ..door.session import open_all
 from ..host import run_user
 from ..host.facts import HostFacts
-from ..image import push as transfer
-from ..image import repository
-from ..image.credentials import choice_of
-from ..image.folder_look import FolderLook
-from ..image.model import tag_of
-from ..image.push import Pushed
 from ..job.cluster import Cluster
 from ..job.load import (
     environment_of,
@@ -50,6 +44,12 @@ from ..run import alone, code, environment, folders, record, resumable
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
 from ..run.span import CLOCKS_DIFFER_S
+from ..send.folder import repository
+from ..send.folder.credentials import choice_of
+from ..send.folder.folder_look import FolderLook
+from ..send.image import push as transfer
+from ..send.image.model import tag_of
+from ..send.image.push import Pushed
 from . import attach, container, group, meeting, observe, overlay, overlay_plan, packages, plan, resume, sent_folders
 from . import push as deploy_push
 from .backend import RunHandle

@@ -12,11 +12,11 @@ from ..core.program import FAB
 from ..core.text import binary, in_seconds, listed
 from ..door.session import SshFault
 from ..host.facts import HostFacts
-from ..image.push_plan import HostImage
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
 from ..preflight.findings import FAULT, WARNING, odd_ones
 from ..preflight.remedies import on
+from ..send.image.push_plan import HostImage
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100

@@ -19,14 +19,14 @@ from ..core.results import HostsFailed
 from ..door.session import Session
 from ..host import audit, lock
 from ..host.facts import HostFacts
-from ..image.credentials import Choice
-from ..image.folder_look import FolderLook
-from ..image.push import Pushed
 from ..job.cluster import Cluster
-from ..packages.requirements import Requirements
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
+from ..send.folder.credentials import Choice
+from ..send.folder.folder_look import FolderLook
+from ..send.image.push import Pushed
+from ..send.packages.requirements import Requirements
 from . import (
     container,
     group,

@@ -21,15 +21,15 @@ from ..core.results import Results
 from ..door.session import Session, open_all
 from ..host import audit, lock, run_user
 from ..host.facts import Container, HostFacts
-from ..image.credentials import choice_of
-from ..image.folder_look import FolderLook
-from ..image.model import tag_of
 from ..job.cluster import Cluster
 from ..job.load import environment_of, folder_to_send, load_cluster, script_words
 from ..job.options import Options
 from ..report.console import Console
 from ..run import record as record_of_run
 from ..run.environment import CODE_DIGEST, PACKAGES, SCRIPT, SENT_DIGEST, asked_restarts
+from ..send.folder.credentials import choice_of
+from ..send.folder.folder_look import FolderLook
+from ..send.image.model import tag_of
 from . import container, group, nodes, observe, packages, plan, preflight, sent_folders, waits
 from . import push as deploy_push
 from .container import Meeting, NodeContainer, Work

@@ -16,15 +16,15 @@ from ..core.text import amount, several
 from ..door.session import Session, on_all
 from ..host import audit
 from ..host.facts import HostFacts
-from ..image.folder_look import FolderLook
-from ..image.push import Pushed
 from ..job.cluster import Cluster
-from ..packages import commands, install
-from ..packages.places import DockerPlace, Place
-from ..packages.requirements import Requirements
-from ..packages.store import Lock
 from ..report import packages as packages_shown
 from ..report.console import Console
+from ..send.folder.folder_look import FolderLook
+from ..send.image.push import Pushed
+from ..send.packages import commands, install
+from ..send.packages.places import DockerPlace, Place
+from ..send.packages.requirements import Requirements
+from ..send.packages.store import Lock
 from . import container, sent_folders
 from .container import NodeContainer
 

@@ -10,9 +10,9 @@ from ..core.errors import DeployError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..host.facts import Container, HostFacts
-from ..image import push_plan
-from ..image.push_plan import PushPlan
 from ..run.environment import MASTER_PORT
+from ..send.image import push_plan
+from ..send.image.push_plan import PushPlan
 from .container import NodeContainer
 
 PORTS_TO_TRY = 100

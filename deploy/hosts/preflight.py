@@ -18,7 +18,6 @@ from ..door.session import Session, SshFault, open_all
 from ..host import commands as host_commands
 from ..host import run_user
 from ..host.facts import HostFacts
-from ..image.model import tag_of
 from ..job.cluster import Cluster
 from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, doubts, judge, refusals
 from ..preflight.checks import software
@@ -29,6 +28,7 @@ from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
+from ..send.image.model import tag_of
 from . import burn, container, host_findings, limits, meeting, observe, plan, probes, rehearsal, unattached
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of

@@ -15,18 +15,19 @@ from ..door.session import Session, open_all
 from ..engine import images as engine_images
 from ..host import lock, run_user
 from ..host.facts import HostFacts
-from ..image import folder_look, official
-from ..image import push as transfer
-from ..image.credentials import choice_of
-from ..image.folder_look import FolderLook
-from ..image.model import slug, tag_of
-from ..image.push import Pushed
 from ..job.cluster import Cluster
 from ..job.load import folder_to_send, load_cluster
 from ..job.options import Options
 from ..report import folder_notes
 from ..report.console import Console
 from ..report.interrupts import Interrupts
+from ..send.folder import folder_look
+from ..send.folder.credentials import choice_of
+from ..send.folder.folder_look import FolderLook
+from ..send.image import official
+from ..send.image import push as transfer
+from ..send.image.model import slug, tag_of
+from ..send.image.push import Pushed
 from . import observe, packages, plan, sent_folders
 
 LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the next push"

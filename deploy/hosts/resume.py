@@ -22,7 +22,6 @@ from ..core.program import FAB, SCRIPT
 from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
-from ..image.credentials import Choice
 from ..job.again import command_of, read_again, words_again, words_of
 from ..job.cluster import Cluster, find_cluster
 from ..job.load import read_run
@@ -30,6 +29,7 @@ from ..job.options import Job, Options, flag_of
 from ..run import folders, onward, record, resumable
 from ..run.causes import Cause
 from ..run.outcome import Result
+from ..send.folder.credentials import Choice
 from . import plan
 
 # What the trainer says behind the command in its hint (trainer/verdict.py).

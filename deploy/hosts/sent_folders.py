@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..config.values import Mount
-from ..image.model import CODE, WORKSPACE
-from ..image.push_plan import HostFolder
 from ..run import environment
+from ..send.image.model import CODE, WORKSPACE
+from ..send.image.push_plan import HostFolder
 from . import container
 from .container import NodeContainer
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from ..core.errors import DeployError
 from ..core.results import Results
-from ..image.model import WORKSPACE
-from ..packages import commands, store
-from ..packages.places import HERE, DockerPlace, Here, Place, ProcessPlace
-from ..packages.requirements import Requirements
 from ..report import packages as packages_shown
 from ..report.console import Console
 from ..run import locks
 from ..run.environment import IMAGE_USER, Packages
+from ..send.image.model import WORKSPACE
+from ..send.packages import commands, store
+from ..send.packages.places import HERE, DockerPlace, Here, Place, ProcessPlace
+from ..send.packages.requirements import Requirements
 from . import script
 
 IMAGE = "muster-trainer:cpu"

@@ -15,14 +15,15 @@ from ..config import values as values
 from ..config.script_file import file_of, refuse_missing, refuse_no_folder, refuse_outside
 from ..config.values import Secret
 from ..core.errors import USAGE, DeployError, UsageError
-from ..image import commands, folder_look
-from ..image.credentials import Choice
-from ..image.folder_look import Look
-from ..image.model import WORKSPACE
 from ..job.load import read_text
 from ..report import folder_notes
 from ..report.console import Console
 from ..run import folders, own_files
+from ..send.folder import folder_look
+from ..send.folder.credentials import Choice
+from ..send.folder.folder_look import Look
+from ..send.image import commands
+from ..send.image.model import WORKSPACE
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 _LOOK_S = 20.0

@@ -24,8 +24,6 @@ from ..core.facts import EngineFacts
 from ..core.names import RunId, run_ids
 from ..core.program import FAB, MAKE, option
 from ..engine import client
-from ..image import repository
-from ..image.credentials import Choice
 from ..job.again import words_again
 from ..job.load import read_run, refuse_nested_keeps, value_of
 from ..job.options import Options
@@ -40,6 +38,8 @@ from ..run.events import Event
 from ..run.folders import display_path
 from ..run.outcome import Result, may_have_written
 from ..run.progress import State
+from ..send.folder import repository
+from ..send.folder.credentials import Choice
 from . import backends, plan, script, witness
 from . import gpus as local_gpus
 from . import machine as observe

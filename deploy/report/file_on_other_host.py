@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..image import named_paths
+from ..send.folder import named_paths
 
 _HELPS = (
     "let rank 0 alone read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "

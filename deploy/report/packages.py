@@ -12,13 +12,13 @@ from ..core.errors import DeployError
 from ..core.printable import visible
 from ..core.results import HostsFailed
 from ..core.text import amount, several
-from ..image import folder_look
-from ..image.folder_look import Look
-from ..packages import install, passwords, project_file, requirements, settings
-from ..packages.exchange import ToolFailed
-from ..packages.install import Each, Installed
-from ..packages.places import Place, ProcessPlace
-from ..packages.requirements import Requirements
+from ..send.folder import folder_look
+from ..send.folder.folder_look import Look
+from ..send.packages import install, passwords, project_file, requirements, settings
+from ..send.packages.exchange import ToolFailed
+from ..send.packages.install import Each, Installed
+from ..send.packages.places import Place, ProcessPlace
+from ..send.packages.requirements import Requirements
 from .console import Console
 
 # Files that name packages, and how a run gets those.

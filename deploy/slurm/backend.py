@@ -19,15 +19,15 @@ from ..core.program import FAB
 from ..core.text import several
 from ..host import jobs
 from ..host.jobs import Job
-from ..image import folder_look
-from ..image.credentials import Choice
-from ..image.folder_stream import FolderStream
-from ..image.path_entry import TIME
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.output import RankLogs
 from ..run.progress import State
 from ..run.sbatch import batch_script
+from ..send.folder import folder_look
+from ..send.folder.credentials import Choice
+from ..send.folder.folder_stream import FolderStream
+from ..send.folder.path_entry import TIME
 from . import plan
 from .login import ASK_S, Login, Unknown
 from .mirror import JobWatch

@@ -14,13 +14,13 @@ from ..core.names import RunId
 from ..core.program import FAB
 from ..core.text import amount, several
 from ..host import jobs
-from ..image import folder_look, repository
 from ..job.load import read_run
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
 from ..run import code, environment, folders, record
 from ..run.launch import launch
+from ..send.folder import folder_look, repository
 from . import ends, follow, known, plan
 from .backend import Order, SlurmBackend
 from .known import Known

@@ -8,9 +8,9 @@ import pytest
 
 from deploy.core.errors import DETACHED, USAGE
 from deploy.engine import images
-from deploy.image.archive import archive
-from deploy.image.compression import GZIP
-from deploy.image.model import base_of, run_image
+from deploy.send.image.archive import archive
+from deploy.send.image.compression import GZIP
+from deploy.send.image.model import base_of, run_image
 from lab import waiting
 from tests.cluster.control import BASE, FAB, HOME, forever
 

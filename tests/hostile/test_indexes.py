@@ -20,9 +20,9 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import Results
-from deploy.packages import install, passwords, requirements, uv
-from deploy.packages.places import HERE, ProcessPlace
-from deploy.packages.settings import Settings
+from deploy.send.packages import install, passwords, requirements, uv
+from deploy.send.packages.places import HERE, ProcessPlace
+from deploy.send.packages.settings import Settings
 from lab import index
 
 GOOD = dict([index.wheel("plain", "1.0", "VALUE = 1")])

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.image import credentials, folder_look, left_out
-from deploy.image.credentials import Choice, choice_of
-from deploy.image.folder_stream import FolderStream
 from deploy.job.load import load_cluster
 from deploy.job.options import Options
+from deploy.send.folder import credentials, folder_look, left_out
+from deploy.send.folder.credentials import Choice, choice_of
+from deploy.send.folder.folder_stream import FolderStream
 
 BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n"
 KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{BODY}-----END OPENSSH PRIVATE KEY-----\n"

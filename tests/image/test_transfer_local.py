@@ -24,10 +24,10 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
 from deploy.door import session
-from deploy.image import push as transfer
-from deploy.image.folder_look import FolderLook
-from deploy.image.layer_cache import LayerCache
-from deploy.image.model import CONTRACT, CONTRACT_LABEL
+from deploy.send.folder.folder_look import FolderLook
+from deploy.send.image import push as transfer
+from deploy.send.image.layer_cache import LayerCache
+from deploy.send.image.model import CONTRACT, CONTRACT_LABEL
 from lab.waiting import until
 
 BASE_BYTES = 6_000_000

@@ -16,11 +16,11 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
-from deploy.packages import base, git, install, passwords, requirements, uv
-from deploy.packages.exchange import ToolFailed
-from deploy.packages.inside import tools
-from deploy.packages.places import Has
-from deploy.packages.settings import Settings
+from deploy.send.packages import base, git, install, passwords, requirements, uv
+from deploy.send.packages.exchange import ToolFailed
+from deploy.send.packages.inside import tools
+from deploy.send.packages.places import Has
+from deploy.send.packages.settings import Settings
 from lab import index
 from tests.hostile.watch import Watch
 

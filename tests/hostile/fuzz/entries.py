@@ -38,7 +38,6 @@ from deploy.hosts import (
 from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
-from deploy.image import folder_push, model, push_plan
 from deploy.job.options import Job
 from deploy.preflight import probe_answers, refusals
 from deploy.report import tables
@@ -47,6 +46,8 @@ from deploy.report.page import run as page
 from deploy.run import events, outcome, record
 from deploy.run.follow import Follower
 from deploy.run.progress import State
+from deploy.send.folder import folder_push
+from deploy.send.image import model, push_plan
 from deploy.slurm import ends as job_ends
 from deploy.slurm import words as job_words
 from deploy.slurm.mirror import JobCopy

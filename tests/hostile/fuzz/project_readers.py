@@ -12,17 +12,17 @@ from deploy.config import script as scripts
 from deploy.core.errors import DeployError
 from deploy.core.fields import array
 from deploy.host import gpus
-from deploy.image import git_objects, repository, selection
 from deploy.job import asked
 from deploy.job.cluster import from_file
-from deploy.packages import base, git, install, resolve, sources
-from deploy.packages import requirements as needs
-from deploy.packages.exchange import Exchange
-from deploy.packages.inside import wheel as wheels
-from deploy.packages.inside.tools import Stop
-from deploy.packages.requirements import Requirements
-from deploy.packages.settings import Settings
 from deploy.run import alone
+from deploy.send.folder import git_objects, repository, selection
+from deploy.send.packages import base, git, install, resolve, sources
+from deploy.send.packages import requirements as needs
+from deploy.send.packages.exchange import Exchange
+from deploy.send.packages.inside import wheel as wheels
+from deploy.send.packages.inside.tools import Stop
+from deploy.send.packages.requirements import Requirements
+from deploy.send.packages.settings import Settings
 from tests.hostile.fuzz import crafted_projects
 from trainer.node import claims
 

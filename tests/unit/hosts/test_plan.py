@@ -11,7 +11,7 @@ from deploy.host.facts import Address, Container
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import NodeContainer
 from deploy.hosts.docker_run import DockerRun
-from deploy.image.push_plan import HostFolder, PushPlan
+from deploy.send.image.push_plan import HostFolder, PushPlan
 from tests.hosts import FACTS
 
 

@@ -10,9 +10,9 @@ import tarfile
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.image import folder_look
-from deploy.image.credentials import NO_CHOICE, Choice
-from deploy.image.folder_stream import FolderStream
+from deploy.send.folder import folder_look
+from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.folder_stream import FolderStream
 
 
 def pack(folder, choice=NO_CHOICE):

@@ -15,11 +15,11 @@ import pytest
 from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
 from deploy.door.session import Done
-from deploy.image import folder_memory, folder_push, folder_stream, left_out, path_entry, selection
-from deploy.image.credentials import NO_CHOICE, Choice
-from deploy.image.folder_look import FolderLook
-from deploy.image.folder_push import HostFolders, Outgoing
-from deploy.image.path_entry import Entry
+from deploy.send.folder import folder_memory, folder_push, folder_stream, left_out, path_entry, selection
+from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.folder_look import FolderLook
+from deploy.send.folder.folder_push import HostFolders, Outgoing
+from deploy.send.folder.path_entry import Entry
 from trainer.node import work
 
 

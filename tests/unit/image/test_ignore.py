@@ -10,7 +10,7 @@ import pytest
 from docker.utils.build import PatternMatcher
 
 from deploy.core.errors import DeployError
-from deploy.image import ignore, selection
+from deploy.send.folder import ignore, selection
 from lab import waiting
 
 NAMES = ["a", "b", "ab", "a.py", "b.txt", "x[1]", "c d", " e", "f ", "aab", "data", "deep", "\\q", "!n", "#h", "a]b"]

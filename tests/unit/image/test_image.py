@@ -13,10 +13,10 @@ import pytest
 
 from deploy.core.errors import DeployError, UsageError
 from deploy.core.text import amount, pace
-from deploy.image.archive import archive
-from deploy.image.compression import GZIP, PLAIN, ZSTD, CompressedLayer, compress, decompress
-from deploy.image.model import MARK, TOP, base_of, digest, full_name, run_image
-from deploy.image.push_plan import (
+from deploy.send.image.archive import archive
+from deploy.send.image.compression import GZIP, PLAIN, ZSTD, CompressedLayer, compress, decompress
+from deploy.send.image.model import MARK, TOP, base_of, digest, full_name, run_image
+from deploy.send.image.push_plan import (
     HostImage,
     Store,
     check_space,

@@ -11,10 +11,10 @@ import threading
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.image import compression, layer_cache
-from deploy.image.compression import GZIP, ZSTD, decompress
-from deploy.image.layer_cache import LayerCache
-from deploy.image.model import digest
+from deploy.send.image import compression, layer_cache
+from deploy.send.image.compression import GZIP, ZSTD, decompress
+from deploy.send.image.layer_cache import LayerCache
+from deploy.send.image.model import digest
 
 PIECE = 1 << 19  # small, so that a layer of several pieces is soon read
 # Not of one byte, so that packing them leaves something; one larger than a piece.

@@ -3,8 +3,8 @@
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.image import folder_look, missed, selection
-from deploy.image.credentials import Choice
+from deploy.send.folder import folder_look, missed, selection
+from deploy.send.folder.credentials import Choice
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.image import named_paths
+from deploy.send.folder import named_paths
 
 PLACES = [
     "/muster/run/work/data/a.bin",

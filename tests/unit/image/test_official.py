@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.image import official
-from deploy.image.official import IMAGES, Machine, choose
 from deploy.preflight.checks import cuda
+from deploy.send.image import official
+from deploy.send.image.official import IMAGES, Machine, choose
 
 
 def chosen(*machines):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import termios
 
-from deploy.image import reading
+from deploy.send.folder import reading
 from lab import waiting
 
 PIPE_BYTES = 65536

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from deploy.image import repository
-from deploy.image.credentials import Choice
 from deploy.run import code
+from deploy.send.folder import repository
+from deploy.send.folder.credentials import Choice
 
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n-----END PRIVATE KEY-----\n"
 SECRET = "hunter2-hunter2"

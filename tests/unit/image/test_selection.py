@@ -8,9 +8,9 @@ import subprocess
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.image import folder_look
-from deploy.image.credentials import NO_CHOICE, Choice
-from deploy.image.selection import select
+from deploy.send.folder import folder_look
+from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.selection import select
 
 
 def sent_paths(folder, choice=NO_CHOICE):

@@ -13,10 +13,10 @@ import zlib
 
 import pytest
 
-from deploy.packages import commands
-from deploy.packages.inside import wheel as wheels
-from deploy.packages.inside.tools import Stop
-from deploy.packages.inside.wheel import Editable, remake, same_version
+from deploy.send.packages import commands
+from deploy.send.packages.inside import wheel as wheels
+from deploy.send.packages.inside.tools import Stop
+from deploy.send.packages.inside.wheel import Editable, remake, same_version
 from lab import waiting
 
 NAME = "odd-1.0-py3-none-any.whl"

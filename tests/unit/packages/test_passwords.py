@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.image import credentials
-from deploy.packages import git, passwords
-from deploy.packages.requirements import Requirements
-from deploy.packages.settings import Settings
+from deploy.send.folder import credentials
+from deploy.send.packages import git, passwords
+from deploy.send.packages.requirements import Requirements
+from deploy.send.packages.settings import Settings
 from lab import certificate, index
 
 TEXT = """--extra-index-url https://me:sesame-1@index/simple

@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.packages import git, project_file, requirements
+from deploy.send.packages import git, project_file, requirements
 
 
 def project(folder, **files):

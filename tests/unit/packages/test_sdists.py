@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.packages import sdists
-from deploy.packages.settings import Settings
+from deploy.send.packages import sdists
+from deploy.send.packages.settings import Settings
 from lab import index
 
 NAME, DATA = index.source("odd", "1.0", "")

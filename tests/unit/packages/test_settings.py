@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from deploy.packages import settings
+from deploy.send.packages import settings
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.packages import store, uv
-from deploy.packages.store import Lock, Source
+from deploy.send.packages import store, uv
+from deploy.send.packages.store import Lock, Source
 
 TAR = b"a source"
 LINES = (f"other==1.0 --hash=sha256:{'c' * 64}", f"six==1.16.0 --hash=sha256:{'a' * 64} --hash=sha256:{'b' * 64}")

@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.packages import requirements, resolve
+from deploy.send.packages import requirements, resolve
 
 WHEEL = "mine-1.0-py3-none-any.whl"
 

@@ -10,13 +10,13 @@ from deploy.door.session import Done
 from deploy.host.facts import Address, parse_addresses
 from deploy.hosts import host_findings, probes
 from deploy.hosts import preflight as hosts_preflight
-from deploy.image.push_plan import HostImage
 from deploy.job.options import Job
 from deploy.preflight import PreflightRequest, differences, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import link_quality, long_calls, ports
 from deploy.preflight.doubts import is_left_to_rehearsal
 from deploy.preflight.findings import UNKNOWN, WARNING, Finding
+from deploy.send.image.push_plan import HostImage
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS
 

@@ -7,13 +7,13 @@ import subprocess
 import pytest
 from rich.console import Console as RichConsole
 
-from deploy.image.credentials import NO_CHOICE
 from deploy.report import ending, file_on_other_host
 from deploy.report.console import THEME, Console
 from deploy.run import record
 from deploy.run.causes import Cause
 from deploy.run.outcome import Result
 from deploy.run.progress import State
+from deploy.send.folder.credentials import NO_CHOICE
 
 RUN, RESUME = "r-1", "continue with what it wrote: fab deploy --resume r-1"
 CHECKPOINT = "work/logs/train/epoch_005.ckpt"

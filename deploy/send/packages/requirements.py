@@ -1,0 +1,207 @@
+"""The file that says which packages a project needs: chosen, read with all that it names, and made into a key. Pure but
+for the reading of files of the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from ...config.wishes import Wish
+from ...core import plain_file
+from ...core.errors import UsageError
+from ...core.near import near_path
+from ...core.text import amount
+from . import project_file, requirement_lines
+from .origins import Origins
+from .requirement_lines import lines
+from .settings import without_logins
+
+NO = "no"
+# In this order; a pyproject.toml only if it is a project's.
+DEFAULT_FILES = ("uv.lock", "requirements.txt", "pyproject.toml")
+_FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
+_EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
+_OWN_OPTIONS = re.compile(r"(?:--index-url|--extra-index-url|--find-links|-i|-f)(?:\s+|=)(\S.*)")
+# What means the same on each machine, and reads nothing.
+_PLAIN = re.compile(
+    r"--(?:no-index|pre|prefer-binary|require-hashes)|--(?:trusted-host|no-binary|only-binary|use-feature)(?:\s+|=)\S+"
+)
+_MOST, _MOST_IN_ALL = 1 << 20, 16 << 20  # bytes of one file, and of all
+# Bytes of an archive, of all archives, and of a file that a package is built from.
+_MOST_ARCHIVE, _MOST_ARCHIVES, _MOST_PACKAGE = 256 << 20, 4 << 30, 4 << 30
+_MOST_FILES, _DEEPEST = 200, 50
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a project needs. `path` in the folder. `files`: all that are read, by their paths, the first one `path`.
+
+    `digests`: the SHA-256 of each file that decides how a package of the folder is built, by its path.
+    `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
+    project that are packages to build, each with whether it is editable. `git`, `remote`: sources and archives that
+    this machine fetches, these with the SHA-256 that are pinned; `indexes`: addresses that are asked for packages.
+    `archives`: those of the folder that are installed, by path, mapped from the disk. `unsent`: those of the files
+    that the hosts do not have.
+    """
+
+    path: str
+    kind: str
+    files: tuple[tuple[str, bytes], ...]
+    packages: tuple[tuple[str, bool], ...] = ()
+    git: tuple[str, ...] = ()
+    remote: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    indexes: tuple[str, ...] = ()
+    unsent: tuple[str, ...] = ()
+    digests: tuple[tuple[str, str], ...] = ()
+    archives: tuple[tuple[str, mmap.mmap], ...] = ()
+
+    def wishes(self, own: Collection[str]) -> list[Wish]:
+        """What is the user's to allow: addresses that are contacted. `own`: those of the user's own indexes."""
+        known = {_plain(address) for address in own}
+        others = (address for address in (*self.indexes, *dict(self.remote)) if _plain(address) not in known)
+        return [
+            *(Wish("packages from:", without_logins(address)) for address in others),
+            *(
+                Wish("git source, fetched here with your git's keys and passwords:", without_logins(word))
+                for word in self.git
+            ),
+        ]
+
+    def key(self, *more: object) -> str:
+        """A digest of all this and of `more`: the same needs on the same base have the same packages."""
+        contents: Iterable[tuple[str, bytes | mmap.mmap]] = chain(self.files, self.archives)
+        files = [(path, hashlib.sha256(content).hexdigest()) for path, content in contents]
+        text = json.dumps([self.path, self.kind, files, self.packages, self.digests, *more], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
+    """The path of the file in the folder, and whether Muster found it by itself; "" if there is none, or `asked` is no.
+
+    `sent`: the paths of the folder that are sent. Raises UsageError for a file that is not there, or is not sent.
+    """
+    if asked == NO:
+        return "", False
+    if asked:
+        path = posixpath.normpath(
+            posixpath.relpath(asked, folder.resolve().as_posix()) if posixpath.isabs(asked) else asked
+        )
+        if path not in sent:
+            why = "Muster does not send it" if (folder / path).is_file() else f"no such file in {folder.resolve()}"
+            meant = near_path(str(folder / path), [name for name in DEFAULT_FILES if name in sent])
+            meant = posixpath.relpath(meant, folder) if meant else ""
+            named = (
+                f"--requirements {shlex.quote(meant)}" if meant in sent else f"without packages: --requirements {NO}"
+            )
+            raise UsageError(f"--requirements {asked}: {why}", named)
+        return path, False
+    for name in DEFAULT_FILES:
+        if name in sent and (name != "pyproject.toml" or project_file.has_needs(Origins(folder, sent), name)):
+            return name, True
+    return "", False
+
+
+def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
+    """The file and all that it names. Raises UsageError for what cannot work on a host, with file and line."""
+    origins = Origins(folder, sent)
+    if posixpath.basename(path) in ("uv.lock", "pyproject.toml"):
+        kind, files = project_file.read(origins, path)
+    else:
+        kind, files = "file", _read_all(origins, path)
+    packages, git = tuple(origins.packages.items()), tuple(origins.git)
+    remote, indexes = tuple(origins.remote.items()), tuple(origins.indexes)
+    digests = tuple(_digests(origins))
+    archives = tuple(_archives(origins))
+    return Requirements(path, kind, tuple(files.items()), packages, git, remote, indexes, (), digests, archives)
+
+
+def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
+    """The file and those that it names, by path."""
+    files, waiting, size = dict[str, bytes](), [(first, 0, first)], 0
+    named = {first}  # a file may name another one ten thousand times
+    while waiting:
+        path, deep, where = waiting.pop()
+        if len(named) > _MOST_FILES or deep > _DEEPEST:
+            raise UsageError(
+                f"{where}: more than {_MOST_FILES} files, or {_DEEPEST} that name each other", "put them into one file"
+            )
+        files[path] = requirement_lines.plain(origins.read(path, _MOST), path)
+        size += len(files[path])
+        if size > _MOST_IN_ALL:
+            raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
+        more = list[tuple[str, int, str]]()
+        for number, line in lines(files[path]):
+            inner = _take(origins, line, posixpath.dirname(path), f"{path}:{number}: {without_logins(line)}")
+            if inner and inner not in named:
+                named.add(inner)
+                more.append((inner, deep + 1, f"{path}:{number}: {line}"))
+        waiting += reversed(more)
+    return files
+
+
+def _archives(origins: Origins) -> Iterator[tuple[str, mmap.mmap]]:
+    """The archives of the folder that are installed. Raises UsageError."""
+    size = 0
+    for name in origins.archives:
+        yield name, (content := origins.map(name, _MOST_ARCHIVE))
+        size += len(content)
+        if size > _MOST_ARCHIVES:
+            raise UsageError(f"{name}: more than {amount(_MOST_ARCHIVES)} of archives in all", "name fewer of them")
+
+
+def _take(origins: Origins, line: str, here: str, where: str) -> str:
+    """Take one line; the path of the file that it names, if it names one. Raises UsageError."""
+    if match := _FILE.fullmatch(line):
+        return origins.file(match[1].strip("\"'"), here, where)
+    if match := _EDITABLE.fullmatch(line):
+        origins.requirement(match[1].strip("\"'"), here, where, editable=True)
+    elif match := _OWN_OPTIONS.fullmatch(line):
+        origins.index(match[1].strip("\"'"), here, where)
+    elif not line.startswith("-"):
+        origins.requirement(line, here, where)
+    elif not _PLAIN.fullmatch(line):
+        raise UsageError(f"{where}: an option that Muster does not know in such a file", "take it out of the file")
+    return ""
+
+
+def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
+    """What decides how local packages are built: the files of each; of an editable one those that describe it."""
+    for package, editable in origins.packages.items():
+        start = "" if package == "." else f"{package}/"
+        for path in sorted(path for path in origins.sent if path.startswith(start)):
+            inner = path.removeprefix(start)
+            described = "/" not in inner and (not inner.endswith(".py") or inner == "setup.py")
+            if not editable or described:
+                yield path, _digest(origins.folder, path)
+
+
+def _plain(address: str) -> str:
+    """An address in the form in which two that mean one are equal."""
+    return re.sub(r"//[^/@]*@", "//", address).rstrip("/")
+
+
+def _digest(folder: Path, path: str) -> str:
+    """The SHA-256 of a file's bytes; of a link its target's name."""
+    try:
+        if (folder / path).is_symlink():
+            return hashlib.sha256(os.fsencode(os.readlink(folder / path))).hexdigest()
+        with os.fdopen(plain_file.open_plain(folder / path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _MOST_PACKAGE:
+                raise UsageError(f"{path}: more than {amount(_MOST_PACKAGE)} in a package", "mount data: --mount")
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as fault:
+        raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
+
+
+def reasons(paths: Sequence[str]) -> str:
+    """Paths in a message: at most three."""
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
