@@ -218,12 +218,13 @@ def test_the_image_that_another_base_replaces_goes(push, host, new_base):
     assert len(host.docker("image", "ls", "--quiet").split()) == 1
 
 
-def test_an_image_in_use_is_not_removed_when_its_name_moves(push, host, new_base):
+def test_an_image_in_use_is_not_removed_when_its_name_moves(push, host, new_base, tmp_path):
     push()
     container = host.docker("create", "muster-test:run", "true")
     push(base=new_base())
     host.docker("inspect", container)
-    host.docker("cp", f"{container}:/data", "-")
+    host.docker("cp", f"{container}:/data", str(tmp_path / "data"))
+    assert (tmp_path / "data").stat().st_size == BASE_BYTES
     host.docker("rm", container)
 
 
