@@ -25,7 +25,8 @@ from ..host.facts import Gpu, HostFacts, Route
 from ..job.again import command_of, words_of
 from ..job.options import Job, Options
 from ..run import environment
-from ..send.image.model import TRAINER_HOME, WORKSPACE
+from ..send.folder.content import WORKSPACE
+from ..send.image.model import TRAINER_HOME
 from .docker_run import DockerRun
 
 # With Docker's default of 64 MB, data loaders die of a bus error.

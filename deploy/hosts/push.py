@@ -1,6 +1,6 @@
 """Push a run's image onto hosts and show the progress: `fab push`, and the push within `fab deploy`.
 
-image/push.py moves the bytes. This module has the messages, the lock, and the choice of the image.
+send/image/push.py moves the bytes. This module has the messages, the lock, and the choice of the image.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ..send.folder.credentials import choice_of
 from ..send.folder.folder_look import FolderLook
 from ..send.image import official
 from ..send.image import push as transfer
+from ..send.image.base import is_anywhere
 from ..send.image.model import slug, tag_of
 from ..send.image.push import Pushed
 from . import observe, packages, plan, sent_folders
@@ -82,7 +83,7 @@ def bring(
     console: Console,
     proven: bool = False,
 ) -> dict[str, Pushed]:
-    """Push, show the progress, say what each host was sent, and return that. `code` and `proven` as in image/push.py.
+    """Push, show the progress, say what each host was sent. `code`, `proven`: as send/image/push.py has them.
 
     Raises DeployError with every host that failed.
     """
@@ -129,7 +130,7 @@ def base_of(
     if options.image or not dockerfile:
         own = plan.choose_image(list(facts.values()))
         named = options.image or cluster.job.image
-        return named or (own if trainer or transfer.is_anywhere(sessions, own) else _official(own, facts, console))
+        return named or (own if trainer or is_anywhere(sessions, own) else _official(own, facts, console))
     if credentials := folder_look.exposed_credentials(dockerfile, choice_of(cluster)):
         names = ", ".join(credential.path for credential in credentials)
         console.warn(

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from ..config.values import Mount
 from ..run import environment
-from ..send.image.model import CODE, WORKSPACE
-from ..send.image.push_plan import HostFolder
+from ..send.folder.content import CODE, WORKSPACE, HostFolder
 from . import container
 from .container import NodeContainer
 

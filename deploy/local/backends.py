@@ -48,7 +48,6 @@ from ..run.outcome import may_restart
 from ..run.output import RankLogs
 from ..run.progress import State
 from ..send.image import commands
-from ..send.packages import store
 from ..send.packages.requirements import Requirements
 from . import machine, packages, plan, processes, script
 
@@ -232,7 +231,7 @@ class ComposeBackend(LocalBackend):
     @classmethod
     def with_caches(cls, own: Script) -> Script:
         """A folder of this user's, which the image's user may write to if this user is root."""
-        folder = store.default_folder().parent / "containers"
+        folder = folders.cache_folder() / "containers"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not os.getuid():
             os.chown(folder, IMAGE_USER, IMAGE_USER)

@@ -14,8 +14,9 @@ from ..report import packages as packages_shown
 from ..report.console import Console
 from ..run import locks
 from ..run.environment import IMAGE_USER, Packages
-from ..send.image.model import WORKSPACE
-from ..send.packages import commands, store
+from ..run.folders import cache_folder
+from ..send.folder.content import WORKSPACE
+from ..send.packages import commands
 from ..send.packages.places import HERE, DockerPlace, Here, Place, ProcessPlace
 from ..send.packages.requirements import Requirements
 from . import script
@@ -26,7 +27,7 @@ _INSTALL_S = 3600.0
 
 def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
     """Install what a script needs beside its Python's own packages; None if this Python has all of it."""
-    folder = locks.own_folder(store.default_folder().parent / "environments")
+    folder = locks.own_folder(cache_folder() / "environments")
     place = ProcessPlace(HERE, script.python(), folder, script.sent(run_dir))
     target = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(target, commands.variables(os.environ, {}, target)) if target else None
@@ -37,7 +38,7 @@ def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packa
     owner = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
     source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
     place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source)
-    folder = locks.own_folder(store.default_folder())
+    folder = locks.own_folder(cache_folder() / "packages")
     volume = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(volume, commands.variables(place.look().variables, {})) if volume else None
 

@@ -20,10 +20,10 @@ from ..report import folder_notes
 from ..report.console import Console
 from ..run import folders, own_files
 from ..send.folder import folder_look
+from ..send.folder.content import WORKSPACE
 from ..send.folder.credentials import Choice
 from ..send.folder.folder_look import Look
 from ..send.image import commands
-from ..send.image.model import WORKSPACE
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 _LOOK_S = 20.0

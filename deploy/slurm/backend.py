@@ -25,9 +25,9 @@ from ..run.output import RankLogs
 from ..run.progress import State
 from ..run.sbatch import batch_script
 from ..send.folder import folder_look
+from ..send.folder.content import TIME
 from ..send.folder.credentials import Choice
 from ..send.folder.folder_stream import FolderStream
-from ..send.folder.path_entry import TIME
 from . import plan
 from .login import ASK_S, Login, Unknown
 from .mirror import JobWatch

@@ -312,8 +312,10 @@ def _copy(source: Path, goal: Path) -> str:
 
 
 def _content(folder: Path, digests: Mapping[str, str]) -> str:
-    """The digest of all that is in a folder, as deploy/image/content.py makes it (docs/contract.md). `digests`: of the
-    files that are known already."""
+    """The digest of all that is in a folder, as deploy/send/folder/content.py makes it (docs/contract.md).
+
+    `digests`: of the files that are known already.
+    """
     records, folders = list[bytes](), [""]
     while folders:
         inside = folders.pop()

@@ -47,7 +47,7 @@ owned() { docker volume inspect --format '{{index .Labels "muster.user"}}' "$1" 
 measure() {
     image=${images##* }
     [ -n "$image" ] || return
-    # Tools, and wheels that were built, are root's: packages/commands.py.
+    # Tools, and wheels that were built, are root's: send/packages/commands.py.
     for uid in $(printf '%s\n' "$@" | sed -nE 's/^muster-cache-(tools|wheels)-.*/0/p
         s/^muster-(cache-)?packages-([0-9]+)(-[0-9a-f]+)?$/\2/p' | sort -u); do
         whose="(cache-)?packages-$uid"

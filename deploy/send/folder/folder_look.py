@@ -13,12 +13,12 @@ from pathlib import Path
 from ...core.ahead import Ahead
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount
-from ..image.layer_cache import default_folder
-from . import left_out, path_entry, selection
+from ...run.folders import cache_folder
+from . import content, left_out, selection
+from .content import Entry
 from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice, place_of
 from .folder_memory import FolderMemory
 from .left_out import LeftOut
-from .path_entry import Entry
 
 _LARGE = 50 << 20  # bytes; a file of code is never that large
 _SHOWN = 3
@@ -45,7 +45,7 @@ class FolderLook:
 
     def __init__(self, folder: Path, choice: Choice = NO_CHOICE, cache: Path | None = None) -> None:
         self.folder, self.choice = folder, choice
-        self.memory = FolderMemory(cache or default_folder().parent, folder)
+        self.memory = FolderMemory(cache or cache_folder(), folder)
         self._look = Ahead(self._now)
 
     def result(self) -> Look:
@@ -120,7 +120,9 @@ def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[Le
     own = dockerfile.resolve().with_name(f"{dockerfile.name}.dockerignore")
     patterns = selection.lines(own, folder) or selection.lines(folder / ".dockerignore", folder) or ()
     paths = sorted(selection.not_ignored(folder, patterns))
-    exposed = left_out.find(folder, _kinds(made for path in paths if (made := path_entry.read(folder, path))), choice)
+    exposed = left_out.find(
+        folder, _kinds(made for path in paths if (made := content.read_entry(folder, path))), choice
+    )
     for file in exposed:
         if file.never:
             raise UsageError(
@@ -138,7 +140,7 @@ def _look(folder: Path, choice: Choice) -> tuple[list[Entry], list[LeftOut], sel
     chosen, odd = list[Entry](), list[str]()
     top = str(folder)  # a Path would be made a text again for each
     for path in selected.paths:
-        if made := path_entry.read(top, path):
+        if made := content.read_entry(top, path):
             chosen.append(made)
         elif os.path.lexists(folder / path):
             odd.append(f"{path} stays here: it is a pipe, a socket or a device")

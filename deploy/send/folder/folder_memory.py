@@ -22,9 +22,8 @@ from threading import Event
 from ...core import plain_file
 from ...run import own_files
 from . import content, left_out
-from .content import Content
+from .content import Content, Entry
 from .credentials import Choice
-from .path_entry import Entry
 
 _FORMAT, _CONTENTS, _FOLDERS = "muster folder 4", 3, 50
 _NAME = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{64})")

@@ -17,21 +17,18 @@ from ...core import docker_faults, fields
 from ...core.errors import BadAnswer, DeployError
 from ...core.fields import digits
 from ...core.program import FAB
+from ...core.scripts import Scripts
 from ...core.text import amount, last_line, several
 from ...door.session import Session
 from ...run.folders import TRAINER
-from ..image import commands
-from ..image.model import CODE, WORKSPACE
-from ..image.push_plan import HostFolder
-from . import path_entry
-from .content import Content, record_of
+from . import content
+from .content import CODE, WORKSPACE, Content, Entry, HostFolder, record_of
 from .credentials import Choice
 from .folder_look import FolderLook
 from .folder_memory import FolderMemory
 from .folder_stream import FolderStream
-from .path_entry import Entry
 
-_LOOK_S = 600.0
+_SCRIPT, _LOOK_S = Scripts(__file__), 600.0
 _ROOM = f"on that host: df -h ~; `{FAB} clean` shows what Muster keeps there"
 _SLACK = 64 << 20  # bytes that must stay free on a host's disk
 _AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
@@ -145,7 +142,7 @@ def outgoing_trainer() -> Outgoing:
     """Muster's own packages, for an image that lacks them. A checkout and an installed Muster give the same."""
     entries, places, records = dict[str, Entry](), dict[str, Path](), list[str]()
     for path, place in _trainer():
-        if entry := path_entry.read(place.parent, place.name):
+        if entry := content.read_entry(place.parent, place.name):
             entry.path, entry.mode = path, 0o644 if entry.isreg() else entry.mode
             digest = hashlib.sha256(place.read_bytes()).hexdigest() if entry.isreg() else ""
             entries[path], places[path] = entry, place
@@ -166,7 +163,7 @@ def _trainer() -> Iterator[tuple[str, Path]]:
 
 def look_at_folders(session: Session, digests: Sequence[str]) -> HostFolders:
     """Ask a host which of these contents it has. Raises DeployError."""
-    return parse(session.run(commands.look_folders(digests), timeout_s=_LOOK_S).out, digests)
+    return parse(session.run(_SCRIPT("look-folders", *digests), timeout_s=_LOOK_S).out, digests)
 
 
 def parse(answer: str, digests: Sequence[str]) -> HostFolders:
@@ -205,7 +202,7 @@ def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, tell
     size, wanted = plan.stream.size, outgoing.content
     # What stands on another folder needs no listing, which takes its time.
     listing = "" if plan.below else wanted.listing
-    argv = commands.receive_folder(wanted.digest, listing, plan.below, outgoing.older)
+    argv = _SCRIPT("receive-folder", wanted.digest, listing, plan.below, *outgoing.older)
     tell(0, size)
     done = session.run(argv, input=plan.stream.read(lambda sent: tell(sent, size)), moving=True, check=False)
     if done.code:

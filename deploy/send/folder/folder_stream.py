@@ -10,8 +10,8 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from ...core.errors import DeployError
-from . import left_out, path_entry
-from .path_entry import Entry
+from . import content, left_out
+from .content import Entry
 
 _CHUNK = 1 << 20
 _BLOCK, _PAGE = tarfile.BLOCKSIZE, 4096
@@ -89,7 +89,7 @@ def _content(path: str, entry: Entry) -> Iterator[bytes]:
             os.close(file)
     except OSError as fault:
         raise left_out.unreadable(Path(path), fault) from fault
-    if left or path_entry.stamp_of(status) not in entry.stamp:
+    if left or content.stamp_of(status) not in entry.stamp:
         raise DeployError(f"{path} has changed while it was sent", "push again when nothing writes there")
     yield bytes(_padded(entry.size) - entry.size)
 

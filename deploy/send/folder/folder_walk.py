@@ -13,7 +13,7 @@ from pathlib import Path
 from ...core import plain_file
 from ...core.errors import DeployError
 from ...core.text import in_seconds
-from . import git, git_index, ignore
+from . import git, git_files, ignore
 from .git import Repository, Unread
 from .ignore import Rules
 
@@ -66,7 +66,7 @@ class Walk:
     unread: list[str] = field(default_factory=list)
     is_in_git: bool = False
     _waiting: list[_Place] = field(default_factory=list)
-    _most: int = git_index.MOST  # bytes of the indexes of all repositories in it
+    _most: int = git_files.MOST  # bytes of the indexes of all repositories in it
 
     def begin(self, path: str, folder: Path) -> None:
         """Look into `folder`, which is `path` as sent, with the rules of the repository that it is in."""
@@ -168,7 +168,7 @@ class Walk:
         if not repository:
             return frozenset()
         try:
-            known = git_index.read(repository.folder / "index", repository.hash_bytes, self._most)
+            known = git_files.read_index(repository.folder / "index", repository.hash_bytes, self._most)
             self._most -= len(known.data)
         except (OSError, ValueError) as fault:
             self.unread.append(f"the git index of {repository.top} is not read: {fault}")

@@ -1,7 +1,7 @@
 """A git repository, read as files: somebody else may have made it, and git runs what a repository's settings name.
 
 So git itself never starts in a folder, nor with its settings. It is asked two things: what this user's own settings say
-(`own_setting`), and what is in objects (git_objects.py).
+(`own_setting`), and what is in objects (git_files.py).
 """
 
 from __future__ import annotations

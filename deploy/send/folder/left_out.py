@@ -11,8 +11,8 @@ from ...core import plain_file
 from ...core.errors import DeployError, UsageError
 from ...core.near import near
 from . import credentials, reading
+from .content import Entry
 from .credentials import Choice
-from .path_entry import Entry
 from .reading import Read
 
 _MANY = 64 << 20  # bytes

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from ...config import env_file
 from ...core.errors import DeployError, UsageError
 from ...core.near import near_file
-from . import credentials, folder_look, folder_walk, left_out, named_paths, path_entry, selection
+from . import content, credentials, folder_look, folder_walk, left_out, named_paths, selection
 from .credentials import Choice
 
 _MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
@@ -218,7 +218,7 @@ def _shown(folder: Path) -> str:
 
 
 def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection) -> str:
-    entry = path_entry.read(folder, path)
+    entry = content.read_entry(folder, path)
     if entry is None:
         return ""
     if left_out.find(folder, {path: entry}, replace(choice, include=frozenset())):

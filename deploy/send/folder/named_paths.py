@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from ..image.model import WORKSPACE
+from .content import WORKSPACE
 
 WORK, HOME = "work/", "home/"
 _MISSING = re.compile(

@@ -1,7 +1,7 @@
 """Read many files once, in several processes: the digest of each, and whether it holds a credential.
 
-One process would be busy with a large folder for longer than it takes to send it. `python -m deploy.send.folder.reading` is
-such a process: paths come in and answers go out, as JSON.
+One process would be busy with a large folder for longer than it takes to send it. Such a process is `python -m
+deploy.send.folder.reading`: paths come in and answers go out, as JSON.
 """
 
 from __future__ import annotations

@@ -16,12 +16,11 @@ from pathlib import Path
 
 from ...core import plain_file
 from ...run.code import Code
-from . import credentials, folder_look, folder_walk, git, git_index, git_objects
+from . import credentials, folder_look, folder_walk, git, git_files
 from .credentials import NO_CHOICE, Choice
 from .folder_look import Look
 from .git import Repository, Unread
-from .git_index import Index, Tracked
-from .git_objects import MOST_BLOB, Both, Objects
+from .git_files import MOST_BLOB, Both, Index, Objects, Tracked
 
 MOST_FILES, MOST_DIFF = 100, 256 << 10
 _MOST_NAMES = 1000
@@ -46,8 +45,8 @@ def look(folder: Path, choice: Choice = NO_CHOICE, known: Look | None = None) ->
 def _look(folder: Path, choice: Choice, repository: Repository, commit: str, branch: str, known: Look | None) -> Code:
     below = folder.resolve().relative_to(repository.top).as_posix().removeprefix(".")
     start = f"{below}/" if below else ""
-    index = git_index.read(repository.folder / "index", repository.hash_bytes)
-    with git_objects.borrowed(repository) as objects:
+    index = git_files.read_index(repository.folder / "index", repository.hash_bytes)
+    with git_files.borrowed(repository) as objects:
         tree = {path[len(start) :]: was for path, was in objects.tree(commit, start).items()}
         differing = sorted(_changed(folder, start, repository, index, tree))
         new = known.new if known and known.new is not None else folder_walk.look(folder).new
@@ -108,7 +107,7 @@ def _object(path: Path, folder: Path, entry: Tracked, mode: int, hash_bytes: int
         if size > _MOST_HASHED:
             raise OSError(errno.EFBIG, "it is too large to compare")
         if size > MOST_BLOB:
-            return git_index.name_of(iter(partial(file.read, MOST_BLOB), b""), size, hash_bytes)
+            return git_files.name_of(iter(partial(file.read, MOST_BLOB), b""), size, hash_bytes)
         content = file.read(MOST_BLOB)
     names = (_name(text, hash_bytes) for text in (content, content.replace(b"\r\n", b"\n")))
     first = next(names)
@@ -116,7 +115,7 @@ def _object(path: Path, folder: Path, entry: Tracked, mode: int, hash_bytes: int
 
 
 def _name(content: bytes, hash_bytes: int) -> str:
-    return git_index.name_of([content], len(content), hash_bytes)
+    return git_files.name_of([content], len(content), hash_bytes)
 
 
 def _commit_within(folder: Path, recorded: str) -> str:
@@ -128,7 +127,7 @@ def _commit_within(folder: Path, recorded: str) -> str:
         within = git.find(folder)
         if within is None or within.top != folder.resolve():
             return recorded
-        index = git_index.read(within.folder / "index", within.hash_bytes)
+        index = git_files.read_index(within.folder / "index", within.hash_bytes)
         entries = ((path, index.tracked(path)) for path in index.places)
         if any(
             _now(folder, path, entry, within, index.written) != (entry.mode, entry.object)

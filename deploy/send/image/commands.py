@@ -78,13 +78,3 @@ def inspect_image(name: str) -> tuple[str, ...]:
 def remove_images(names: Sequence[str]) -> tuple[str, ...]:
     """Remove names and images; an image in use stays."""
     return ("docker", "image", "rm", *names)
-
-
-def look_folders(digests: Sequence[str]) -> tuple[str, ...]:
-    """Where the folders of pushes are, the free space there, and a listing of each of these that is there."""
-    return _SCRIPT("look-folders", *digests)
-
-
-def receive_folder(digest: str, listing: str, below: str, older: Sequence[str]) -> tuple[str, ...]:
-    """Make a folder from a stream of folder_stream.py, and remove what it replaces."""
-    return _SCRIPT("receive-folder", digest, listing, below, *older)

@@ -1,7 +1,7 @@
 """Compression in pieces: each piece is a whole gzip member or zstd frame, and a row of them is one valid stream.
 
 So all cores compress, each layer is compressed once and cached, and an archive is joined from cached layers without
-compressing them again. `docker load` reads such streams; deploy/image/push_plan.py decides which kind.
+compressing them again. `docker load` reads such streams; deploy/send/image/push_plan.py decides which kind.
 """
 
 from __future__ import annotations

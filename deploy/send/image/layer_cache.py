@@ -26,11 +26,6 @@ MOST = 20 << 30  # bytes in all
 _PART, _SAVE_S = ".part", 3600.0
 
 
-def default_folder() -> Path:
-    """The cache folder: below $XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "layers"
-
-
 class LayerCache:
     """Layers in `folder`: at most `most` bytes, not counting those just asked for. Two pushes may share it."""
 

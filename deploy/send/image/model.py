@@ -16,11 +16,10 @@ from typing import Any
 
 from ...core.errors import UsageError
 from ...core.fields import array, default, document, either, nothing, record, table, text, tree, whole
+from ..folder.content import CODE
 
-# Where a container has the user's folder.
-WORKSPACE = "/workspace"
 # The trainer package in Muster's own image. In other images it lies at CODE, as a folder that was sent.
-TRAINER_HOME, CODE = "/muster", "/muster/code"
+TRAINER_HOME = "/muster"
 # The version of the contract with the trainer: docs/contract.md. The Dockerfile labels the image with it.
 CONTRACT, CONTRACT_LABEL = 5, "muster.contract"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"

@@ -1,36 +1,40 @@
 """Push an image to hosts without a registry: ask each host what it has, send what it lacks, and let it prove it.
 
-The order of one push: find the base (here, or pulled on the hosts); look at each host and decide (image/push_plan.py);
-once every host can take the image, stream an archive into `docker load`, and try the image. The base is read once for
-all hosts. The user's folder, and Muster's agent where the base lacks it, go beside the image (image/folder_push.py).
+The order of one push: find the base (here, or pulled on the hosts); look at each host and decide (push_plan.py); once
+every host can take the image, stream an archive into `docker load`, and try the image. The base is read once for all
+hosts. The user's folder, and Muster's agent where the base lacks it, go beside the image (folder/folder_push.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from ...core import docker_faults
 from ...core.ahead import Ahead
 from ...core.errors import DeployError
 from ...core.results import Results
-from ...core.text import amount
+from ...core.text import amount, last_line
 from ...door.session import Done, Session, on_all
-from ...engine import images
 from ...host import audit
+from ...run import own_files
+from ...run.folders import cache_folder
 from ..folder import folder_push
+from ..folder.content import HostFolder
 from ..folder.folder_look import FolderLook
 from ..folder.folder_push import HostFolders, Outgoing
 from . import commands
 from .archive import Archive, archive
-from .layer_cache import BaseLayers, LayerCache, default_folder
-from .model import Base, Image, base_of, has_trainer, parse_base, refuse_other_trainer, run_image
-from .proofs import Proofs
+from .base import HERE, PULL_S, agreed_base, find_base
+from .layer_cache import BaseLayers, LayerCache
+from .model import Base, Image, has_trainer, run_image
 from .push_plan import (
     HAS_IT,
-    HostFolder,
     PushPlan,
     Store,
     check_space,
@@ -43,14 +47,55 @@ from .push_plan import (
 )
 
 Tell = Callable[[str, int, int], None]
-HERE = "this machine"
 READER = "this machine reads"
 _LOOK_S = 60.0
+_MOST_PROOFS, _PROVED = 1000, "proved"  # lines; the oldest go first
 _TRY_S = 120.0
-# An engine prints nothing while it pulls; 10 GB at 2 MB/s take an hour and a half.
-_PULL_S = 4 * 3600.0
 # Faults that another try does not cure.
 _HOPELESS = ("disk-full", "docker-down", "docker-permission")
+
+
+class Proofs:
+    """Which images a host has proved to this machine: it created a container from each, after a push had brought it.
+
+    Remembered in `folder`/proved, a line `HOST MARK` for each. To create a container and to remove it again takes a
+    host most of the time of a push of one changed file; a proved image must only be shown again, with its layers. If
+    the name belongs to another machine by now, that machine shows its own layers; only the container is not tried there
+    then. Several threads may ask. If the file cannot be read or written, hosts prove once more.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._lock = folder, Lock()
+        self._lines = self._read()
+
+    def has(self, host: str, mark: str) -> bool:
+        """Whether the host proved the image with this mark."""
+        return f"{host} {mark}" in self._lines
+
+    def add(self, host: str, mark: str) -> None:
+        """The host proved it just now."""
+        if not self.has(host, mark):
+            self._change(f"{host} {mark}", add=True)
+
+    def drop(self, host: str, mark: str) -> None:
+        """Drop a proof: the host gets the file again, and must prove it again."""
+        if self.has(host, mark):
+            self._change(f"{host} {mark}", add=False)
+
+    def _change(self, line: str, add: bool) -> None:
+        with self._lock, suppress(OSError):
+            # Another push may have added lines meanwhile.
+            self._lines = self._read()
+            self._lines.pop(line, None)
+            if add:
+                self._lines[line] = None
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own_files.write(self._folder, _PROVED, "\n".join([*self._lines][-_MOST_PROOFS:]).encode())
+
+    def _read(self) -> dict[str, None]:
+        with suppress(OSError):
+            return dict.fromkeys(own_files.read(self._folder / _PROVED).decode(errors="replace").split("\n"))
+        return {}
 
 
 @dataclass(frozen=True)
@@ -104,8 +149,8 @@ def push(
     """
     sessions = list(sessions)
     folders = _known_folders(sessions, code)
-    bases = _find_base(sessions, base, pull=True)
-    context, looks = _context(sessions, bases, code, tag, tell, cache or LayerCache(default_folder()), folders)
+    bases = find_base(sessions, base, pull=True)
+    context, looks = _context(sessions, bases, code, tag, tell, cache or LayerCache(cache_folder() / "layers"), folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = [Ahead(partial(outgoing.save, code.choice)) for outgoing in context.outgoing if code]
     pushed = on_all(sessions, lambda session: _push_to(session, context, has[session.host.name], proven))
@@ -120,7 +165,7 @@ def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag
     """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
     sessions = list(sessions)
     folders = _known_folders(sessions, code)
-    bases = _find_base(sessions, base, pull=False)
+    bases = find_base(sessions, base, pull=False)
     if not bases.values:
         outgoing, pull = _outgoing(None, code, _say_nothing), f"the host would pull {base} first"
         seen = folders.result().all()
@@ -129,7 +174,7 @@ def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag
             return PushPlan((), False, pull, _beside(outgoing, _folders(session, outgoing, seen[session.host.name])))
 
         return on_all(sessions, plan_pull)
-    cache = LayerCache(default_folder())
+    cache = LayerCache(cache_folder() / "layers")
     context, looks = _context(sessions, bases, code, tag, _say_nothing, cache, folders)
 
     def plan(session: Session) -> PushPlan:
@@ -154,67 +199,6 @@ def look(session: Session, image: Image, base: Base) -> Store:
     return parse_store(done.out)
 
 
-def is_anywhere(sessions: Sequence[Session], name: str) -> bool:
-    """Whether this machine or a host has an image of that name."""
-    if images.inspect(name):
-        return True
-    held = on_all(sessions, lambda session: session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False))
-    return any(done.code == 0 for done in held.values.values())
-
-
-def _find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Base]:
-    """The base, by `HERE` if the local engine has it; otherwise by host, and with `pull` hosts pull it if needed."""
-    if inspected := images.inspect(name):
-        return Results({HERE: base_of(name, inspected)})
-
-    def ask(session: Session) -> Base:
-        done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
-        if done.code and not docker_faults.lacks_image(done.err):
-            raise docker_faults.fault(done.err)
-        if done.code and pull:
-            pulled = session.run(commands.pull_image(name), timeout_s=_PULL_S, check=False)
-            if pulled.code:
-                raise DeployError(
-                    f"{name} is neither on this machine nor on {session.host.name}, which cannot pull it: "
-                    + _last_line(pulled.err),
-                    _where_from(name),
-                )
-            done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
-        if done.code:
-            raise docker_faults.fault(done.err)
-        return parse_base(name, done.out)
-
-    bases = on_all(sessions, ask)
-    if bases.faults and pull and images.pull(name, _platform(sessions)):
-        return Results(
-            {HERE: base_of(name, images.inspect(name))}
-        )  # hosts without a way to a registry get it from here
-    return bases
-
-
-def _platform(sessions: Sequence[Session]) -> str:
-    """The hosts' platform as an engine names it."""
-    done = on_all(sessions[:1], lambda session: session.run(("uname", "-m"), check=False).out.strip()).values
-    machine = next(iter(done.values()), "")
-    return f"linux/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine, machine) }" if machine else ""
-
-
-def _where_from(name: str) -> str:
-    if name.startswith("muster-trainer:"):
-        target = name.partition(":")[2]
-        return f"build it in Muster's checkout: make image{' TARGET=gpu' if target == 'gpu' else ''}; or name another"
-    return f"build it here, or pull it: docker pull {name}"
-
-
-def _agreed(bases: Results[Base]) -> Base:
-    """The base image: the first name that exists. Raises if none does, or if its trainer is of another Muster."""
-    for base in bases.values.values():
-        refuse_other_trainer(base)
-        return base
-    bases.all()
-    raise DeployError("no host to push to")
-
-
 def _context(
     sessions: Sequence[Session],
     bases: Results[Base],
@@ -224,7 +208,7 @@ def _context(
     cache: LayerCache,
     folders: Ahead[Results[HostFolders]],
 ) -> tuple[_PushContext, Results[_Has]]:
-    base, local = _agreed(bases), HERE in bases.values
+    base, local = agreed_base(bases), HERE in bases.values
     image, proofs = run_image(base, tag), Proofs(cache.folder.parent)
 
     def ask(session: Session) -> _Has:
@@ -378,7 +362,7 @@ def _lacks_base(context: _PushContext, plan: PushPlan) -> bool:
 def _pulled(session: Session, context: _PushContext) -> bool:
     """Let the host pull the base itself, by digest; whether it could. Its own network is usually the faster one."""
     return any(
-        session.run(commands.pull_image(source), timeout_s=_PULL_S, check=False).code == 0
+        session.run(commands.pull_image(source), timeout_s=PULL_S, check=False).code == 0
         for source in context.base.sources
     )
 
@@ -393,16 +377,12 @@ def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:
         raise docker_faults.fault(done.err)
     shown = next(iter(done.out.splitlines()), "")
     if not shown:
-        return f"the engine refuses it: {_last_line(done.err)}"
+        return f"the engine refuses it: {last_line(done.err.encode())}"
     loaded = parse_image(shown)
     if loaded.layers != image.layers or loaded.mark != image.mark:
         return "its name belongs to another image"
     if done.code:
         session.run(commands.remove_images([image.tag]), timeout_s=_TRY_S, check=False)
-        return f"the engine cannot create a container from it: {_last_line(done.err)}"
+        return f"the engine cannot create a container from it: {last_line(done.err.encode())}"
     proofs.add(session.host.name, image.mark)
     return ""
-
-
-def _last_line(stderr: str) -> str:
-    return next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "no message")

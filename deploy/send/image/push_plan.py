@@ -16,6 +16,7 @@ from ...core.errors import DeployError
 from ...core.fields import array, default, digits, record, table, text, words
 from ...core.text import amount
 from ...host.facts import json_object
+from ..folder.content import HostFolder
 from .compression import GZIP, PLAIN, ZSTD, Codec
 from .model import DIGEST, MARK, TOP, Base, Image, run_image
 
@@ -65,19 +66,6 @@ class Store:
     root: str
     free: int | None
     images: tuple[HostImage, ...]
-
-
-@dataclass(frozen=True)
-class HostFolder:
-    """A folder that goes to a host: `place` there, `target` in the containers of a run, `digest` of its content.
-
-    `lacking`: what the host lacks of it, in words; empty if it has all.
-    """
-
-    place: str
-    target: str
-    digest: str
-    lacking: str = ""
 
 
 @dataclass(frozen=True)

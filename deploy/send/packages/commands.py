@@ -16,7 +16,7 @@ from pathlib import Path
 from ...core.scripts import Scripts
 from ...host.commands import PYTHON
 from ...run.environment import PACKAGES
-from ..image.model import WORKSPACE
+from ..folder.content import WORKSPACE
 
 TARGET = PACKAGES
 # Where an order in a container finds what it works with; its own scratch is in /tmp.

@@ -1,7 +1,7 @@
 """Sources that requirements name in git repositories, fetched here with the user's own git: its keys stay here.
 
 The fetch alone has the user's settings: how to reach a server, and who they are there. What it brings is somebody
-else's: it is read with no settings at all, within limits (image/git_objects.py).
+else's: it is read with no settings at all, within limits (send/folder/git_files.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ...core.errors import DeployError
 from ...core.text import amount
-from ..folder import git_objects
-from ..folder.git_objects import MOST_BLOB, Objects
+from ..folder import git_files
+from ..folder.git_files import MOST_BLOB, Objects
 from . import addresses
 from .settings import without_logins
 
@@ -57,7 +57,7 @@ def fetch(word: str, as_user: bool = True) -> tuple[mmap.mmap, list[str]]:
     if revision.startswith("-") or not re.fullmatch(r"[\w./@{}^~+-]+", revision):
         raise DeployError(f"{shown}: not a revision: {revision}")
     with TemporaryDirectory(prefix="muster-git-") as name:
-        git_objects.make(Path(name))
+        git_files.make(Path(name))
         known = _fetch(_Git(Path(name), shown, url, as_user), revision)
         try:
             return _read(Objects(Path(name), Path(name) / "objects"), known, shown)
@@ -149,7 +149,7 @@ class _Git:
         own = (f"credential.helper={_HELPER}",) if self._login else ()
         settings = [word for setting in (*_SETTINGS, *first, *own) for word in ("-c", setting)]
         command = ["git", *settings, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *words]
-        limited = git_objects.limited(command, _SECONDS, _MOST_PACK)
+        limited = git_files.limited(command, _SECONDS, _MOST_PACK)
         try:
             done = subprocess.run(
                 limited,

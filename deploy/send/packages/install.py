@@ -24,6 +24,7 @@ from ...core.errors import DeployError
 from ...core.fields import array, default, record, text, whole
 from ...core.program import FAB
 from ...core.results import Results
+from ...run.folders import cache_folder
 from ..image import official
 from . import addresses, archives, base, git, passwords, resolve, sources, store, uv
 from .base import Base
@@ -89,7 +90,7 @@ def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = 
 
     Raises DeployError with the tool's own words; the packages that were there before stay.
     """
-    work = _Work(places, asked, store.own(folder or store.default_folder()))
+    work = _Work(places, asked, store.own(folder or cache_folder() / "packages"))
     try:
         return work.bring()
     finally:
@@ -289,11 +290,11 @@ class _Work:
         """The wheels of a lock, fetched here by their hashes, for hosts that reach no index."""
         with self._mutex:
             if self._offline is None:
-                from . import wheels
+                from . import sdists
 
                 digests = {hashlib.sha256(content).hexdigest() for content in own.values()}
                 lines = [line for line in lock.lines if line.rpartition(":")[2] not in digests]
-                self._offline = wheels.fetch(lines, self._base, self._asked.settings, self._folder)
+                self._offline = sdists.fetch_wheels(lines, self._base, self._asked.settings, self._folder)
             return self._offline
 
     def _do(

@@ -1,7 +1,7 @@
 """The indexes that a requirements file names, and the passwords in its addresses.
 
 An index goes with the user's own settings, which hosts get on their input: they install from where was resolved. A file
-with a password stays on this machine (image/credentials.py); a git source is fetched here.
+with a password stays on this machine (send/folder/credentials.py); a git source is fetched here.
 """
 
 from __future__ import annotations

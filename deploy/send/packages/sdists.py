@@ -1,4 +1,5 @@
-"""A source from an index, fetched here by its hash: hosts build it, and need no password of the index for it."""
+"""Files of an index, fetched here by their hashes: sources, which hosts build without a password of the index for it,
+and wheels, for hosts that reach no index."""
 
 from __future__ import annotations
 
@@ -12,13 +13,19 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
-from tempfile import TemporaryFile
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from ...core.errors import DeployError
 from ...core.text import amount
-from . import addresses
+from . import addresses, uv
+from .base import Base
+from .exchange import Files
+from .requirements import Requirements
+from .resolve import Question, Resolving
 from .settings import Settings, without_logins
+from .store import WHEEL
 
 MOST = 1 << 30  # bytes
 _PIECE, _QUIET_S, _LONGEST_S = 1 << 20, 60.0, 1800.0
@@ -53,6 +60,25 @@ def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> mmap.mmap:
             f"{shown[:300]}: it has another hash than its index, or your file, says", "deploy again; ask who runs it"
         )
     return content
+
+
+def fetch_wheels(lines: Sequence[str], base: Base, settings: Settings, folder: Path) -> Files:
+    """Each line's wheels that fit the base, as files of an order: for hosts that reach no index. Raises DeployError."""
+    with TemporaryDirectory(prefix="muster-packages-") as name:
+        tool = uv.Uv(folder, Path(name), settings, lambda words: None)
+        nothing = Question(Requirements("", "file", ()), base, (), {}, {}, lambda wanted: [])
+        offered = Resolving(nothing, tool, Path(name)).offered(lines) if lines else []
+    pinned = {digest for line in lines for digest in re.findall(r"--hash=sha256:([0-9a-f]{64})", line)}
+    files = dict[str, bytes | mmap.mmap]()
+    for offer in offered:
+        for wheel in offer.wheels:
+            file = urllib.parse.unquote(urllib.parse.urlsplit(wheel.address).path.rpartition("/")[2])
+            if wheel.sha256 not in pinned:
+                continue
+            if not re.fullmatch(WHEEL, file):
+                raise DeployError(f"{offer.name}: the index names its wheel {file[:100]!r}")
+            files[f"wheels/{file}"] = fetch(wheel.address, [wheel.sha256], settings)
+    return files
 
 
 def _read(answer: object, shown: str) -> tuple[mmap.mmap, str]:

@@ -108,11 +108,6 @@ class Lock:
         return len(self.lines) + len(self.sources)
 
 
-def default_folder() -> Path:
-    """Where locks are: below $XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "packages"
-
-
 def own(folder: Path) -> Path:
     """Make the folder, for this user alone. Raises DeployError if others could write there, and so choose packages."""
     try:

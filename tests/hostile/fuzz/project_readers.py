@@ -15,7 +15,7 @@ from deploy.host import gpus
 from deploy.job import asked
 from deploy.job.cluster import from_file
 from deploy.run import alone
-from deploy.send.folder import git_objects, repository, selection
+from deploy.send.folder import git_files, repository, selection
 from deploy.send.packages import base, git, install, resolve, sources
 from deploy.send.packages import requirements as needs
 from deploy.send.packages.exchange import Exchange
@@ -40,10 +40,10 @@ def remade(folder, chance):
 def fetched(folder, chance):
     """A git source after its fetch: what its files are, and what it says of itself."""
     with TemporaryDirectory() as place:
-        git_objects.make(Path(place))
+        git_files.make(Path(place))
         commit = (folder / "commit").read_text()
         try:
-            content, _ = git._read(git_objects.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
+            content, _ = git._read(git_files.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
         except (OSError, git.subprocess.SubprocessError) as fault:  # as git.fetch
             raise DeployError(str(fault)) from fault
         sources.of_git({"git+https://h/x": content})

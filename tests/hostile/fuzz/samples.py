@@ -10,7 +10,7 @@ from lab.answers import facts as probe_facts
 from lab.gpu_hosts import facts as gpu_facts_of
 from lab.gpu_hosts import sections
 from tests.unit.host.test_gpus import ANSWERS
-from tests.unit.image.test_image import BASE, IMAGE, INSPECTED
+from tests.unit.send.test_image import BASE, IMAGE, INSPECTED
 
 HOSTS = ("gpu-a", "gpu-b", "gpu-c")
 DAY = "2026-11-21T05:21:16.219120949Z"

@@ -11,7 +11,8 @@ from deploy.host.facts import Address, Container
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import NodeContainer
 from deploy.hosts.docker_run import DockerRun
-from deploy.send.image.push_plan import HostFolder, PushPlan
+from deploy.send.folder.content import HostFolder
+from deploy.send.image.push_plan import PushPlan
 from tests.hosts import FACTS
 
 

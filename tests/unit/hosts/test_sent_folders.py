@@ -8,7 +8,7 @@ from deploy.core.names import node_name
 from deploy.hosts import sent_folders
 from deploy.hosts.container import NodeContainer
 from deploy.hosts.docker_run import DockerRun
-from deploy.send.image.push_plan import HostFolder
+from deploy.send.folder.content import HostFolder
 
 CODE = HostFolder("/h/c0de", "/muster/code", "c0de")
 FOLDER = HostFolder("/h/f01d,er", "/workspace", "f01d")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Where the folders of pushes are. Hosts may share a home, but each removes what its own containers do not use: so each
-# has a place of its own. Their names are digests (image/content.py).
+# has a place of its own. Their names are digests (send/folder/content.py).
 umask 077
 folders=$HOME/.muster/folders/$(uname -n)
 mkdir -p -- "$folders" && cd -P -- "$folders" && folders=$(env pwd -P) || exit

@@ -1,6 +1,6 @@
 #!/bin/sh
 # listing FOLDER: a digest of what is in it: the names, sizes, times and rights of its files, and nothing of their content.
-# image/content.py makes the same one. GNU's find says it without another program, in two thirds of the time.
+# send/folder/content.py makes the same one. GNU's find says it without another program, in two thirds of the time.
 files() {
     case $(find . -maxdepth 0 -printf %T@ 2>/dev/null) in
     *.??????????) find -P . -type f -printf 'f %m %s %T@ %p\n' ;;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.send.image.proofs import Proofs
+from deploy.send.image.push import Proofs
 
 
 def test_a_proof_is_known_to_the_next_push_for_that_host_and_image_alone(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ import pytest
 from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
 from deploy.door.session import Done
-from deploy.send.folder import folder_memory, folder_push, folder_stream, left_out, path_entry, selection
+from deploy.send.folder import content, folder_memory, folder_push, folder_stream, left_out, selection
+from deploy.send.folder.content import Entry
 from deploy.send.folder.credentials import NO_CHOICE, Choice
 from deploy.send.folder.folder_look import FolderLook
 from deploy.send.folder.folder_push import HostFolders, Outgoing
-from deploy.send.folder.path_entry import Entry
 from trainer.node import work
 
 
@@ -315,7 +315,7 @@ def test_several_processes_find_what_one_would_find(sender, monkeypatch):
     (sender.folder / "notes.txt").write_text("my word is sesame-4711-x\n")
     (sender.folder / "data/0/0.bin").write_bytes(os.urandom(3 << 20))
     choice = Choice(values={"TOKEN": "sesame-4711-x"})
-    entries = {path: path_entry.read(sender.folder, path) for path in selection.select(sender.folder).paths}
+    entries = {path: content.read_entry(sender.folder, path) for path in selection.select(sender.folder).paths}
     alone = left_out.find(sender.folder, entries, choice)
     monkeypatch.setattr(left_out, "_CLEAN", {})
     monkeypatch.setattr(left_out, "_MANY", 1)
@@ -329,7 +329,7 @@ def test_several_processes_find_what_one_would_find(sender, monkeypatch):
 
 def test_an_unreadable_file_is_named_by_several_processes_too(sender, monkeypatch):
     monkeypatch.setattr(left_out, "_MANY", 1)
-    entries = {path: path_entry.read(sender.folder, path) for path in ("train.py", "run.sh")}
+    entries = {path: content.read_entry(sender.folder, path) for path in ("train.py", "run.sh")}
     (sender.folder / "train.py").unlink()
     with pytest.raises(DeployError, match=r"cannot read .*train\.py"):
         left_out.find(sender.folder, entries, NO_CHOICE)
