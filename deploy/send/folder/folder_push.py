@@ -20,7 +20,7 @@ from ...core.program import FAB
 from ...core.scripts import Scripts
 from ...core.text import amount, last_line, several
 from ...door.session import Session
-from ...run.folders import TRAINER
+from ...run.folders import CHECKOUT, TRAINER
 from . import content
 from .content import CODE, WORKSPACE, Content, Entry, HostFolder, record_of
 from .credentials import Choice
@@ -32,10 +32,9 @@ _SCRIPT, _LOOK_S = Scripts(__file__), 600.0
 _ROOM = f"on that host: df -h ~; `{FAB} clean` shows what Muster keeps there"
 _SLACK = 64 << 20  # bytes that must stay free on a host's disk
 _AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
-_TOP = Path(__file__).resolve().parents[2]
 # In a wheel both halves are inside the package `muster`, in a checkout beside it.
 _INSTALLED = "." in TRAINER
-_PACKAGES = {"muster": _TOP if _INSTALLED else _TOP / "muster", "trainer": _TOP / "trainer"}
+_PACKAGES = {"muster": CHECKOUT if _INSTALLED else CHECKOUT / "muster", "trainer": CHECKOUT / "trainer"}
 _HALVES = {"deploy", "trainer"}
 
 
@@ -147,7 +146,7 @@ def outgoing_trainer() -> Outgoing:
             digest = hashlib.sha256(place.read_bytes()).hexdigest() if entry.isreg() else ""
             entries[path], places[path] = entry, place
             records.append(record_of(path, entry, digest))
-    return Outgoing(CODE, _TOP, entries, Content(tuple(records)), what=" of Muster", places=places)
+    return Outgoing(CODE, CHECKOUT, entries, Content(tuple(records)), what=" of Muster", places=places)
 
 
 def _trainer() -> Iterator[tuple[str, Path]]:
