@@ -14,7 +14,7 @@ from ..core.results import HostsFailed
 from ..core.text import amount, several
 from ..send.folder import folder_look
 from ..send.folder.folder_look import Look
-from ..send.packages import install, passwords, project_file, requirements, settings
+from ..send.packages import install, project_file, requirements, settings
 from ..send.packages.exchange import ToolFailed
 from ..send.packages.install import Each, Installed
 from ..send.packages.places import Place, ProcessPlace
@@ -51,7 +51,7 @@ def bring(places: Sequence[Place], needs: Requirements, each: Each, console: Con
     """Install the packages at every place and say what was done. `source`: the folder that is sent."""
     own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
     left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
-    needs, own = passwords.take_out(needs, own)
+    needs, own = requirements.take_out_logins(needs, own)
     try:
         with console.waiting("packages") as say:
             want = install.PackageRequest(needs, own, lambda place, words: say(f"{place}: {words}"), each, source)

@@ -26,12 +26,12 @@ from ...core.program import FAB
 from ...core.results import Results
 from ...run.folders import cache_folder
 from ..image import official
-from . import addresses, archives, base, git, passwords, resolve, sources, store, uv
+from . import addresses, archives, base, git, resolve, sources, store, uv
 from .base import Base
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .places import HERE, Has, Place
 from .requirements import Requirements
-from .settings import Settings
+from .settings import Settings, drop_logins
 from .store import Lock, Source
 
 Tell = Callable[[str, str], None]
@@ -174,7 +174,7 @@ class _Work:
         self._fetched = {source.place: content for source, content in zip(far, fetched.values(), strict=True)}
         self._fetched |= {wheels[word].file: content for word, content in remote.items() if word in wheels}
         local = sources.of_folder(needs, asked.source)
-        by_address = dict(zip(map(passwords.plain, fetched), far, strict=True))
+        by_address = dict(zip(map(drop_logins, fetched), far, strict=True))
         question = resolve.Question(needs, self._base, local, by_address, wheels, self._described_by_builds)
         with TemporaryDirectory(prefix="muster-packages-") as name:
             try:

@@ -1,8 +1,12 @@
-"""The file that says which packages a project needs: chosen, read with all that it names, and made into a key. Pure but
-for the reading of files of the folder."""
+"""The file that says which packages a project needs: chosen, read with all that it names, and made into a key.
+
+Its lines are read as pip and uv read them: what is checked is what is used. Pure but for the reading of files of the
+folder.
+"""
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import mmap
@@ -11,7 +15,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,10 +24,10 @@ from ...core import plain_file
 from ...core.errors import UsageError
 from ...core.near import near_path
 from ...core.text import amount
-from . import project_file, requirement_lines
+from ..folder import credentials
+from . import project_file
 from .origins import Origins
-from .requirement_lines import lines
-from .settings import without_logins
+from .settings import LOGIN, Settings, drop_logins, without_logins
 
 NO = "no"
 # In this order; a pyproject.toml only if it is a project's.
@@ -39,6 +43,16 @@ _MOST, _MOST_IN_ALL = 1 << 20, 16 << 20  # bytes of one file, and of all
 # Bytes of an archive, of all archives, and of a file that a package is built from.
 _MOST_ARCHIVE, _MOST_ARCHIVES, _MOST_PACKAGE = 256 << 20, 4 << 30, 4 << 30
 _MOST_FILES, _DEEPEST = 200, 50
+_INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)(\S+)")
+_VARIABLES = {"--index-url": "UV_DEFAULT_INDEX", "-i": "UV_DEFAULT_INDEX", "--extra-index-url": "UV_INDEX"}
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_COMMENT = re.compile(r"(^|\s)#.*$")
+# What ends a line for one reader and for another one does not, and what a terminal would act on.
+_ODD = re.compile(r"[^\t\n\r\x20-\x7e\u00a0-\u2027\u202f-\U0010ffff]")
+# Of one file, without and with empty ones and comments, and letters of one line: a lock has 5,000 lines, and 500 hashes
+# of a package are 40 kB.
+_MOST_LINES, _MOST_WITH_EMPTY, _LONGEST = 20_000, 200_000, 100_000
+_VARIABLE = re.compile(r"\$\{[^}]*\}?")
 
 
 @dataclass(frozen=True)
@@ -66,8 +80,10 @@ class Requirements:
 
     def wishes(self, own: Collection[str]) -> list[Wish]:
         """What is the user's to allow: addresses that are contacted. `own`: those of the user's own indexes."""
-        known = {_plain(address) for address in own}
-        others = (address for address in (*self.indexes, *dict(self.remote)) if _plain(address) not in known)
+        known = {drop_logins(address).rstrip("/") for address in own}
+        others = (
+            address for address in (*self.indexes, *dict(self.remote)) if drop_logins(address).rstrip("/") not in known
+        )
         return [
             *(Wish("packages from:", without_logins(address)) for address in others),
             *(
@@ -82,6 +98,11 @@ class Requirements:
         files = [(path, hashlib.sha256(content).hexdigest()) for path, content in contents]
         text = json.dumps([self.path, self.kind, files, self.packages, self.digests, *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _same(address: str) -> str:
+    """An address in the form in which two that mean one are equal."""
+    return drop_logins(address).rstrip("/")
 
 
 def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
@@ -134,7 +155,7 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
             raise UsageError(
                 f"{where}: more than {_MOST_FILES} files, or {_DEEPEST} that name each other", "put them into one file"
             )
-        files[path] = requirement_lines.plain(origins.read(path, _MOST), path)
+        files[path] = _decode_lines(origins.read(path, _MOST), path)
         size += len(files[path])
         if size > _MOST_IN_ALL:
             raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
@@ -184,11 +205,6 @@ def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
                 yield path, _digest(origins.folder, path)
 
 
-def _plain(address: str) -> str:
-    """An address in the form in which two that mean one are equal."""
-    return re.sub(r"//[^/@]*@", "//", address).rstrip("/")
-
-
 def _digest(folder: Path, path: str) -> str:
     """The SHA-256 of a file's bytes; of a link its target's name."""
     try:
@@ -205,3 +221,100 @@ def _digest(folder: Path, path: str) -> str:
 def reasons(paths: Sequence[str]) -> str:
     """Paths in a message: at most three."""
     return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+
+
+def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, Settings]:
+    """The requirements without indexes and passwords, and the settings with these indexes.
+
+    An index goes with the user's own settings, which hosts get on their input: they install from where was resolved. A
+    file with a password stays on this machine (send/folder/credentials.py); a git source is fetched here.
+    Raises UsageError for another address with a password, with file and line.
+    """
+    paths = {path for path, content in needs.files if credentials.kind_of(path, content) == credentials.IN_AN_ADDRESS}
+    variables, files = dict(own.variables), list[tuple[str, bytes]]()
+    for path, content in needs.files:
+        for source in needs.git:  # also of a mere user's name: the fetched source is named without it
+            content = content.replace(source.encode(), drop_logins(source).encode())
+        files.append((path, _without(path, content, variables) if path in paths or _may_name(path) else content))
+    if not _may_name(needs.path):  # a project's indexes are no lines
+        more = " ".join([*filter(None, [variables.get("UV_INDEX")]), *needs.indexes])
+        variables |= {"UV_INDEX": more} if needs.indexes else {}
+    return replace(needs, files=tuple(files), unsent=tuple(sorted(paths))), replace(own, variables=variables)
+
+
+def _may_name(path: str) -> bool:
+    return path.endswith((".txt", ".in"))
+
+
+def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
+    """The text without these; adds to the variables."""
+    text = content.decode(errors="replace").splitlines()
+    before = list(text)
+    for number, line in lines(content):
+        index = _INDEX.fullmatch(line)
+        name = _VARIABLES.get(index[1], "") if index else ""
+        if not LOGIN.search(line) and not (name and index and index[2].startswith(("http:", "https:"))):
+            continue
+        if index and name:
+            more = name == "UV_INDEX" and variables.get(name)
+            variables[name] = f"{variables[name]} {index[2]}" if more else index[2]
+            text[number - 1] = ""
+        else:
+            raise UsageError(
+                f"{path}:{number}: {without_logins(line)}: a password that hosts would get in a file",
+                "name an index with it, or put the password into pip's settings: pip config",
+            )
+    return "\n".join([*text, ""]).encode() if text != before else content
+
+
+def _decode_lines(content: bytes, path: str) -> bytes:
+    """The file as UTF-8, each statement on the line where it begins, without comments.
+
+    Raises UsageError for what is no text, for very much of it, and for a variable: uv would put in those of the shell.
+    """
+    text = _decoded(content, path).replace("\r\n", "\n").replace("\r", "\n")
+    if text.count("\n") > _MOST_WITH_EMPTY:
+        raise UsageError(
+            f"{path}:{_MOST_WITH_EMPTY + 1}: more than {_MOST_WITH_EMPTY:,} lines", "put less into the file"
+        )
+    written = list[str]()
+    begun, waiting, count = "", 0, 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if odd := _ODD.search(line):
+            raise UsageError(f"{path}:{number}: a line has the character {odd[0]!a}", "save it as plain UTF-8 text")
+        stripped = _COMMENT.sub("", line).strip()
+        is_comment = line.lstrip().startswith("#")
+        if stripped.endswith("\\") and not is_comment:
+            begun, waiting = f"{begun}{stripped[:-1]} " if begun else f"{stripped[:-1]} ", waiting + 1
+            continue
+        whole = " ".join(f"{begun}{stripped}".split())
+        count += bool(whole)
+        if count > _MOST_LINES or len(whole) > _LONGEST:
+            most = f"{_MOST_LINES:,} lines, or one of more than {_LONGEST:,} letters"
+            raise UsageError(f"{path}:{number - waiting}: more than {most}", "put less into the file")
+        if variable := _VARIABLE.search(whole):
+            raise UsageError(
+                f"{path}:{number - waiting}: {variable[0]}: Muster puts no variable of this shell into the file",
+                "an index with a password: pip config set global.extra-index-url https://...",
+            )
+        written += [whole, *([""] * waiting)]
+        begun, waiting = "", 0
+    if begun:
+        written.append(begun.strip())
+    return "\n".join([*written, ""]).encode()
+
+
+def lines(content: bytes) -> Iterator[tuple[int, str]]:
+    """The lines of a requirements file with their numbers, without comments and blank ones."""
+    for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
+        text = _COMMENT.sub("", line).strip().rstrip("\\").strip()
+        if text:
+            yield number, text
+
+
+def _decoded(content: bytes, path: str) -> str:
+    mark, name = next((each for each in _MARKS if content.startswith(each[0])), (b"", "utf-8"))
+    try:
+        return content.removeprefix(mark).decode(name)
+    except UnicodeDecodeError as fault:
+        raise UsageError(f"{path}: not UTF-8 text (byte {fault.start + len(mark)})", "save it as UTF-8") from fault

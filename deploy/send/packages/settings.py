@@ -23,6 +23,8 @@ _OWN = re.compile(
     r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|INDEX_STRATEGY|INSECURE_HOST|HTTP_TIMEOUT|HTTP_RETRIES|NO_INDEX|"
     r"INDEX_\w+_(USERNAME|PASSWORD)|EXCLUDE_NEWER|PRERELEASE|NATIVE_TLS|SYSTEM_CERTS)"
 )
+# The login of an address.
+LOGIN = re.compile(r"(https?://)[^/@\s]+@")
 _HERE = re.compile(r"file:|/|~|\./|localhost|https?://(localhost|127\.|\[::1\])")
 
 
@@ -80,7 +82,12 @@ class Settings:
 
 def without_logins(text: str) -> str:
     """The text without the passwords and tokens of its addresses."""
-    return re.sub(r"(https?://)[^/@\s]+@", r"\1***@", text)
+    return LOGIN.sub(r"\1***@", text)
+
+
+def drop_logins(text: str) -> str:
+    """The text with its addresses as they are without a login."""
+    return LOGIN.sub(r"\1", text)
 
 
 def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = None, far: bool = True) -> Settings:

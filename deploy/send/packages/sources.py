@@ -19,10 +19,10 @@ from typing import Any
 
 from ...core import toml_text
 from ...core.errors import DeployError, UsageError
-from . import passwords
 from .base import NEED
 from .inside.tools import FROM_BASE, normal
 from .requirements import Requirements
+from .settings import drop_logins
 from .store import NAME, VERSION, Source
 
 _DYNAMIC = {"name", "version", "dependencies", "optional-dependencies"}
@@ -55,11 +55,11 @@ def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
         inner = re.search(r"[#&]subdirectory=([^&]+)", word)
         inside = posixpath.normpath(inner[1]) if inner else ""
         if inside.startswith(("/", "..")):
-            raise UsageError(f"{passwords.plain(word)}: subdirectory={inside} is outside the source")
+            raise UsageError(f"{drop_logins(word)}: subdirectory={inside} is outside the source")
         name = f"git-{number}.tar"
         source = Source(_key("git", content, inside), "git", name, subdirectory=inside)
         path = posixpath.normpath(posixpath.join(inside, "pyproject.toml"))
-        own.append(_described(source, _of_tar(content, path), f"{passwords.plain(word)}: {path}"))
+        own.append(_described(source, _of_tar(content, path), f"{drop_logins(word)}: {path}"))
     return own
 
 
@@ -118,7 +118,7 @@ def known_need(need: str, far: Mapping[str, Path], who: str) -> str:
     stub = _of_address(address.strip(), far)
     if not stub or not NEED.fullmatch(name.strip()) or not NEED.fullmatch(f"x;{marker}"):
         raise UsageError(
-            f"{who} needs {passwords.plain(need)[:300]!r}, which nobody was asked about",
+            f"{who} needs {drop_logins(need)[:300]!r}, which nobody was asked about",
             "if you trust it, name it in the requirements file too: NAME @ https://...",
         )
     return f"{name.strip()} @ {stub.as_uri()}{gap}{marker}"
@@ -126,7 +126,7 @@ def known_need(need: str, far: Mapping[str, Path], who: str) -> str:
 
 def _of_address(word: str, far: Mapping[str, Path]) -> Path | None:
     """The stub of an address, which may have a hash or another name behind it."""
-    plain = passwords.plain(word)
+    plain = drop_logins(word)
     return far.get(plain) or far.get(plain.partition("#")[0])
 
 
@@ -215,7 +215,7 @@ def _needs(rows: object, where: str) -> Iterable[str]:
     if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
         raise UsageError(f"{where}: dependencies are a list of texts", "correct the file")
     for row in rows:
-        need = passwords.plain(" ".join(row.split()))
+        need = drop_logins(" ".join(row.split()))
         if not is_need(need):
             raise UsageError(f"{where}: {need[:200]!r} is no requirement that Muster can install")
         yield need

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.send.folder import credentials
-from deploy.send.packages import git, passwords
+from deploy.send.packages import git, requirements, settings
 from deploy.send.packages.requirements import Requirements
 from deploy.send.packages.settings import Settings
 from lab import certificate, index
@@ -27,19 +27,19 @@ def needs(text: str, path: str = "requirements.txt") -> Requirements:
 
 
 def test_indexes_go_with_the_settings_and_nothing_of_a_password_stays_in_the_text() -> None:
-    taken, own = passwords.take_out(needs(TEXT), Settings({"UV_INDEX": "https://first/simple"}))
+    taken, own = requirements.take_out_logins(needs(TEXT), Settings({"UV_INDEX": "https://first/simple"}))
     ((path, content),) = taken.files
     assert (path, taken.unsent) == ("requirements.txt", ("requirements.txt",))
     assert b"sesame" not in content
     assert content.splitlines()[2:] == [b"plain  # of https://me:word@nowhere", b"mine @ git+https://host/mine.git@v1"]
     assert own.variables["UV_INDEX"] == "https://first/simple https://me:sesame-1@index/simple"
     assert own.variables["UV_DEFAULT_INDEX"] == "https://me:sesame-2@other/simple"
-    assert passwords.plain(WORD) in content.decode(), "what names the fetched source is in the text"
+    assert settings.drop_logins(WORD) in content.decode(), "what names the fetched source is in the text"
 
 
 def test_another_password_is_refused_by_its_line_and_not_shown() -> None:
     with pytest.raises(UsageError, match=r"requirements\.txt:1: x @ https://\*\*\*@host") as refused:
-        passwords.take_out(needs("x @ https://me:sesame-4@host/x.whl\n"), Settings())
+        requirements.take_out_logins(needs("x @ https://me:sesame-4@host/x.whl\n"), Settings())
     assert "sesame" not in str(refused.value)
 
 
@@ -63,8 +63,8 @@ def test_only_a_file_of_requirements_with_a_password_stays_here(path: str, text:
 
 def test_hosts_install_from_the_index_that_a_file_names() -> None:
     given, own = needs("plain\n"), Settings({"UV_INDEX": "x"})
-    assert passwords.take_out(given, own) == (given, own)
-    taken, own = passwords.take_out(needs("-i https://index/simple\nplain\n"), own)
+    assert requirements.take_out_logins(given, own) == (given, own)
+    taken, own = requirements.take_out_logins(needs("-i https://index/simple\nplain\n"), own)
     assert own.variables == {"UV_INDEX": "x", "UV_DEFAULT_INDEX": "https://index/simple"}
     assert (taken.files[0][1], taken.unsent) == (b"\nplain\n", ())
 
@@ -72,8 +72,8 @@ def test_hosts_install_from_the_index_that_a_file_names() -> None:
 def test_a_mere_user_in_a_source_is_not_in_the_text_that_names_the_fetched_source() -> None:
     word = "git+https://org@host/mine.git@v1"
     given = Requirements("pyproject.toml", "file", (("pyproject.toml", f'["mine @ {word}"]'.encode()),), git=(word,))
-    taken, _ = passwords.take_out(given, Settings())
-    assert passwords.plain(word) in taken.files[0][1].decode()
+    taken, _ = requirements.take_out_logins(given, Settings())
+    assert settings.drop_logins(word) in taken.files[0][1].decode()
 
 
 @pytest.mark.holds("git-passwords")
