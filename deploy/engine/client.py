@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..core import docker_faults
+from ..causes import docker_faults
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import EngineFacts, NodeState
 from ..core.program import MAKE, option
@@ -233,7 +233,7 @@ def _why_silent(fault: BaseException) -> str:
     # The SDK wraps requests, which wraps urllib3, which wraps the socket's error: only its name survives.
     if "PermissionError" in repr(fault):
         cause = docker_faults.named("docker-permission")
-        return f"{cause.what}: {cause.hint_here()}"
+        return f"{cause.what}: {cause.row.hint_here()}"
     if "timed out" in str(fault).lower():
         return f"the Docker engine did not answer within {in_seconds(_LOOK_S)}"
     return "no Docker engine answers"
@@ -244,9 +244,9 @@ def _compose_fault(stderr: str) -> DeployError:
     last = lines[-1] if lines else "no output"
     cause = docker_faults.read(stderr)
     if cause and cause.name == "docker-down":
-        return EngineLost("the Docker engine stopped answering", _GO_ON.format(cause.hint_here()))
+        return EngineLost("the Docker engine stopped answering", _GO_ON.format(cause.row.hint_here()))
     if cause and cause.name != "docker-refused":
-        return DeployError(f"{cause.what}: {last}", cause.hint_here())
+        return DeployError(f"{cause.what}: {last}", cause.row.hint_here())
     return DeployError(f"docker compose could not start the nodes: {last}", f"clean up and try again: {MAKE} down")
 
 
@@ -261,7 +261,7 @@ def _asking(what: str) -> Iterator[None]:
     except APIError as fault:
         raise DeployError(f"Docker refused to {what}: {fault.explanation or fault}") from fault
     except (DockerException, requests.RequestException) as fault:
-        hint = _GO_ON.format(docker_faults.named("docker-down").hint_here())
+        hint = _GO_ON.format(docker_faults.named("docker-down").row.hint_here())
         raise EngineLost(f"cannot {what}: {_why_silent(fault)}", hint) from fault
 
 

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..config.values import SECRET_FILE
-from ..core import docker_faults, fields, formats
-from ..core.docker_faults import DockerFault
+from ..causes import docker_faults
+from ..causes.docker_faults import DockerFault
+from ..core import fields, formats
 from ..core.errors import BadAnswer
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, table, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
+from ..job.values import SECRET_FILE
 from .gpus import UUID
 
 # Interfaces that container engines, virtual machines and other runs (--overlay) add to a host: they lead to no peer.

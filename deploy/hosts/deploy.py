@@ -13,9 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..config import script_file
-from ..config import secrets as secret_settings
-from ..config.script import ScriptCommand, once_a_node
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
@@ -23,6 +20,8 @@ from ..core.text import duration
 from ..door.session import open_all
 from ..host import run_user
 from ..host.facts import HostFacts
+from ..job import script_file
+from ..job import secrets as secret_settings
 from ..job.cluster import Cluster
 from ..job.load import (
     environment_of,
@@ -36,6 +35,7 @@ from ..job.load import (
     trainer_words,
 )
 from ..job.options import Options
+from ..job.script import ScriptCommand, once_a_node
 from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -43,14 +43,26 @@ from ..report.script_lines import shown_ranks
 from ..run import alone, code, environment, folders, record, resumable
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
-from ..run.span import CLOCKS_DIFFER_S
+from ..run.state.times import CLOCKS_DIFFER_S
 from ..send.folder import repository
 from ..send.folder.credentials import choice_of
 from ..send.folder.folder_look import FolderLook
 from ..send.image import push as transfer
 from ..send.image.model import tag_of
 from ..send.image.push import Pushed
-from . import attach, container, group, meeting, observe, overlay, overlay_plan, packages, plan, resume, sent_folders
+from . import (
+    attach,
+    container,
+    group,
+    meeting,
+    observe,
+    overlay,
+    overlay_plan,
+    packages,
+    plan,
+    resume,
+    sent_folders,
+)
 from . import push as deploy_push
 from .backend import RunHandle
 from .container import Work

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from ..config.values import Mount
+from ..job.values import Mount
 from ..run import environment
 from ..send.folder.content import CODE, WORKSPACE, HostFolder
 from . import container

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..config import consent
 from ..core import plain_file
 from ..core.errors import DeployError
 from ..core.printable import visible
 from ..core.results import HostsFailed
 from ..core.text import amount, several
+from ..job import consent
 from ..send.folder import folder_look
 from ..send.folder.folder_look import Look
 from ..send.packages import install, project_file, requirements, settings

@@ -18,13 +18,13 @@ HOME = Path(__file__).resolve().parents[2]
 # A package imports only what stands before it. The backends `local`, `hosts` and `slurm` never import each other.
 DEPLOY = [
     "core",
-    "config",
+    "causes",
+    "explain",
     "job",
     "engine",
     "run",
     "door",
     "preflight",
-    "explain",
     "host",
     "send",
     "report",
@@ -41,8 +41,9 @@ TRAINER = ["watch", "node", "elastic", "train"]
 DOORS = {
     "docker": {"deploy/engine/*"},
     "rich": {"deploy/report/console"},
-    "fabric": {"deploy/cli/*"},
-    "invoke": {"deploy/cli/*"},
+    "click": {"deploy/cli/*"},
+    "fabric": {"deploy/cli/fab"},
+    "invoke": {"deploy/cli/fab"},
     "psutil": {"deploy/local/processes"},
     "pysyncobj": {"trainer/node/register"},
     "torch": {

@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
-from ...core import docker_faults, fields
+from ...causes import docker_faults
+from ...core import fields
 from ...core.errors import BadAnswer, DeployError
 from ...core.fields import digits
 from ...core.program import FAB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...core import docker_faults
+from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.results import Results
 from ...core.text import last_line

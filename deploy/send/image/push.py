@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from ...core import docker_faults
+from ...causes import docker_faults
 from ...core.ahead import Ahead
 from ...core.errors import DeployError
 from ...core.results import Results
@@ -28,9 +28,9 @@ from ..folder import folder_push
 from ..folder.content import HostFolder
 from ..folder.folder_look import FolderLook
 from ..folder.folder_push import HostFolders, Outgoing
+from ..image.base import HERE, PULL_S, agreed_base, find_base
 from . import commands
 from .archive import Archive, archive
-from .base import HERE, PULL_S, agreed_base, find_base
 from .layer_cache import BaseLayers, LayerCache
 from .model import Base, Image, has_trainer, run_image
 from .push_plan import (

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from ...config.wishes import Wish
 from ...core import plain_file
 from ...core.errors import UsageError
 from ...core.near import near_path
 from ...core.text import amount
+from ...job.consent import Wish
 from ..folder import credentials
 from . import project_file
 from .origins import Origins

@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from deploy.config import secrets
-from deploy.config.values import Mount
 from deploy.core.errors import UsageError
 from deploy.hosts.resume import resume_fields
+from deploy.job import secrets
 from deploy.job.load import (
     environment_of,
     fill_from_file,
@@ -19,6 +18,7 @@ from deploy.job.load import (
 )
 from deploy.job.options import Options
 from deploy.job.secrets import secrets_of
+from deploy.job.values import Mount
 from deploy.send.image.model import tag_of
 
 pytestmark = pytest.mark.usefixtures("allowed")

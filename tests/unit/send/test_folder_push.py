@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
 from deploy.door.session import Done
+from deploy.job.inventory import Host
 from deploy.send.folder import content, folder_memory, folder_push, folder_stream, left_out, selection
 from deploy.send.folder.content import Entry
 from deploy.send.folder.credentials import NO_CHOICE, Choice
