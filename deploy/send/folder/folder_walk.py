@@ -13,8 +13,7 @@ from pathlib import Path
 from ...core import plain_file
 from ...core.errors import DeployError
 from ...core.text import in_seconds
-from ..image import git_files
-from . import git, ignore
+from . import git, git_files, ignore
 from .git import Repository, Unread
 from .ignore import Rules
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from ...core import plain_file
 from ...run.code import Code
-from ..image import git_files
-from . import credentials, folder_look, folder_walk, git
+from . import credentials, folder_look, folder_walk, git, git_files
 from .credentials import NO_CHOICE, Choice
 from .folder_look import Look
 from .git import Repository, Unread
