@@ -28,10 +28,10 @@ import docker
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
 from deploy.door import session
-from deploy.image import push as transfer
-from deploy.image.credentials import Choice
-from deploy.image.folder_look import FolderLook
-from deploy.image.layer_cache import LayerCache
+from deploy.send.folder.credentials import Choice
+from deploy.send.folder.folder_look import FolderLook
+from deploy.send.image import push as transfer
+from deploy.send.image.layer_cache import LayerCache
 
 BASE, OURS = "muster-trainer:cpu", "muster-bench:folder"
 FILES, BYTES = 50_000, 2_000_000_000

@@ -22,8 +22,8 @@ from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say
 from benchmarks.venv import HOME
 from deploy.core.errors import FAILED, USAGE, DeployError
-from deploy.image.model import tag_of
 from deploy.job.script import read
+from deploy.send.image.model import tag_of
 
 FAB, IMAGE, PORT = HOME / ".venv" / "bin" / "fab", "muster-examples:cpu", 29655
 # What a push calls it on the hosts.

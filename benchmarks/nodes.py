@@ -21,9 +21,9 @@ from typing import Any
 import psutil
 
 from benchmarks.venv import HOME
-from deploy.image import commands
 from deploy.local.processes import MOST_RESTARTS, LocalNodes, labelled
 from deploy.run.environment import NodeSpec, local_spec
+from deploy.send.image import commands
 
 POLL_S = 0.005
 # What `local_spec` gives a node beyond what torchrun cannot do without: a rival gets torchrun's own defaults.

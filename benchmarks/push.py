@@ -19,9 +19,9 @@ from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.rivals.save_load import save_load
 from deploy.door import session
-from deploy.image import push as transfer
-from deploy.image.folder_look import FolderLook
-from deploy.image.layer_cache import LayerCache
+from deploy.send.folder.folder_look import FolderLook
+from deploy.send.image import push as transfer
+from deploy.send.image.layer_cache import LayerCache
 
 BASE, OURS, RIVAL = "muster-trainer:cpu", "muster-bench:ours", "muster-bench:rival"
 CODE_BYTES = 1_000_000

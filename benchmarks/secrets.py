@@ -26,7 +26,7 @@ from benchmarks.planted import Plant
 from benchmarks.rivals import by_hand
 from benchmarks.searched import INSIDE, Search, wait
 from benchmarks.venv import HOME
-from deploy.image.model import tag_of
+from deploy.send.image.model import tag_of
 from lab import certificate, index
 
 FAB, IMAGE = HOME / ".venv" / "bin" / "fab", "muster-trainer:cpu"

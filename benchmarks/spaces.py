@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmarks import nodes
 from benchmarks.venv import HOME
-from deploy.image import commands
 from deploy.run.environment import STOP_ON_EOF, local_spec
 from deploy.run.folders import with_trainer
+from deploy.send.image import commands
 from lab.network import PORT, Lab
 
 # The run folder as every node sees it; outside, each host's own has the host's number.

@@ -26,5 +26,5 @@ lock uv
 lock bench
 lock rivals
 
-# Hosts install packages with the same one, also for an installed Muster: deploy/packages/uv.py.
-cp uv.txt ../deploy/packages/uv.txt
+# Hosts install packages with the same one, also for an installed Muster: deploy/send/packages/uv.py.
+cp uv.txt ../deploy/send/packages/uv.txt

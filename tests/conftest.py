@@ -126,7 +126,7 @@ _SECOND_RACK = {"going_on", "membership", "overlay", "phases", "recover", "secre
 _LONGEST = {"rack 1", "rack 2", "this machine"}
 # These wait for processes more than they compute: others run meanwhile, as long as there are others.
 _WAITING = {
-    *("sources", "tests/unit/image/test_large_folder.py", "tests/unit/local/test_processes.py"),
+    *("sources", "tests/unit/send/test_folder_push.py", "tests/unit/local/test_processes.py"),
     *("tests/unit/trainer/train/test_stuck.py", "tests/unit/preflight/test_probe.py", "tests/unit/host/test_facts.py"),
     *(f"tests/unit/trainer/node/test_{name}.py" for name in ("handover", "on_end", "output", "stacks", "telemetry")),
     *(f"tests/unit/trainer/node/test_{name}.py" for name in ("neighbour_copies", "register", "turn")),

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ..core.errors import DONE, USAGE, UsageError
 from ..core.program import FAB
-from ..image.model import slug
 from ..job.again import command_of
 from ..job.load import environment_of, gpus_of_each_node, read_run, read_text
 from ..job.options import FLAG, Options
@@ -21,6 +20,7 @@ from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.compose_file import compose_file
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
+from ..send.image.model import slug
 from .command import command
 from .planned import agent_of, planned
 

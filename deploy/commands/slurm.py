@@ -8,8 +8,6 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..hosts import push as deploy_push
-from ..image.credentials import choice_of
-from ..image.folder_look import FolderLook
 from ..job.again import read_again, words_again
 from ..job.cluster import Cluster
 from ..job.load import (
@@ -28,6 +26,8 @@ from ..job.script import once_a_node, read
 from ..report.console import Console
 from ..run import environment, resumable, sbatch_options
 from ..run.resumable import Asked
+from ..send.folder.credentials import choice_of
+from ..send.folder.folder_look import FolderLook
 from ..slurm import deploy as slurm_deploy
 from ..slurm import known, plan
 from ..slurm.backend import Order

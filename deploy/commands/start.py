@@ -94,7 +94,7 @@ def agent(options: Options, console: Console) -> int:
     It reads SLURM_* where there is no PET_*. It needs torch in the
     Python that Muster is installed in, and no Docker.
     """
-    from ..image import commands
+    from ..send.image import commands
     from ..run import folders
     from .planned import planned
 

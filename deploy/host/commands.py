@@ -93,7 +93,7 @@ def make_folders(owner: str, paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def clean_list() -> tuple[str, ...]:
-    """For leftovers.parse: our runs, images, large folders, packages and caches."""
+    """For leftovers.parse: our runs, images, folders, packages and caches."""
     return _SCRIPT("clean-list")
 
 

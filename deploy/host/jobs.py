@@ -74,7 +74,7 @@ def look(shared: str, run: str) -> tuple[str, ...]:
 
 
 def make(shared: str, run: RunId) -> tuple[str, ...]:
-    """Make the run's folder from a tar stream (image/folder_stream.py) on standard input."""
+    """Make the run's folder from a tar stream (send/folder/folder_stream.py) on standard input."""
     return _SCRIPT("make-job", shared, run)
 
 

@@ -1,4 +1,4 @@
-"""What Muster keeps on a host (runs, images, large folders, packages, caches), and what a user wants removed. Pure."""
+"""What Muster keeps on a host (runs, images, folders, packages, caches), and what a user wants removed. Pure."""
 
 from __future__ import annotations
 

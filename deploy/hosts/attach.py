@@ -23,8 +23,6 @@ from ..core.text import several
 from ..door.session import Session, open_all
 from ..host import lock as host_lock
 from ..host.facts import Container
-from ..image import named_paths
-from ..image.credentials import Choice
 from ..job.load import load_cluster, read_run
 from ..job.options import Options
 from ..job.secrets import secrets_of
@@ -38,6 +36,8 @@ from ..run.outcome import Result, may_have_written
 from ..run.progress import WAIT_LOST_S, State
 from ..run.state import times
 from ..run.state.story import CatchingUp, Happening
+from ..send.folder import named_paths
+from ..send.folder.credentials import Choice
 from . import ended, observe, plan, recorded, resume
 from . import nodes as host_nodes
 from .backend import HostsBackend, RunHandle

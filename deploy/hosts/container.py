@@ -19,13 +19,14 @@ from ..core.names import NodeName, node_of
 from ..core.program import FAB
 from ..host import commands
 from ..host.facts import Gpu, HostFacts, Route
-from ..image.model import TRAINER_HOME, WORKSPACE
 from ..job.again import command_of, words_of
 from ..job.inventory import Host
 from ..job.options import Job, Options
 from ..job.script import PER_NODE
 from ..job.values import Mount
 from ..run import environment
+from ..send.folder.content import WORKSPACE
+from ..send.image.model import TRAINER_HOME
 from .docker_run import DockerRun
 
 # With Docker's default of 64 MB, data loaders die of a bus error.

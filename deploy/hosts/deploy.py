@@ -21,12 +21,6 @@ from ..core.text import duration
 from ..door.session import Session, open_all
 from ..host import run_user
 from ..host.facts import HostFacts
-from ..image import push as transfer
-from ..image import repository
-from ..image.credentials import choice_of
-from ..image.folder_look import FolderLook
-from ..image.model import tag_of
-from ..image.push import Pushed
 from ..job import script_file
 from ..job import secrets as secret_settings
 from ..job.cluster import Cluster
@@ -51,7 +45,25 @@ from ..run import alone, environment, folders, record, resumable
 from ..run.progress import WAIT_LOST_S
 from ..run.start import Start, start_run
 from ..run.state.times import CLOCKS_DIFFER_S
-from . import attach, container, group, large_folder, meeting, observe, overlay, overlay_plan, packages, plan, resume
+from ..send.folder import repository
+from ..send.folder.credentials import choice_of
+from ..send.folder.folder_look import FolderLook
+from ..send.image import push as transfer
+from ..send.image.model import tag_of
+from ..send.image.push import Pushed
+from . import (
+    attach,
+    container,
+    group,
+    meeting,
+    observe,
+    overlay,
+    overlay_plan,
+    packages,
+    plan,
+    resume,
+    sent_folders,
+)
 from . import push as deploy_push
 from .backend import RunHandle
 from .container import Work
@@ -281,9 +293,9 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     if meeting.several([request.facts[host.name] for host in hosts]) and not any(host.interface for host in hosts):
         console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
     pushes = transfer.foresee(request.sessions, request.base, request.code(), request.tag).all()
-    containers = large_folder.give(containers, pushes)
+    containers = sent_folders.give(containers, pushes)
     if request.requirements:
-        pushed = {host: Pushed(0, push.why, push.folder, push.digest) for host, push in pushes.items()}
+        pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
         target = packages.Target(request.cluster, request.sessions, request.facts, request.tag, pushed=pushed)
         packages.foretell(target, request.requirements, console)
         containers = packages.foreseen(containers)

@@ -19,24 +19,24 @@ from ..core.results import HostsFailed
 from ..door.session import Session
 from ..host import audit, lock
 from ..host.facts import HostFacts
-from ..image.credentials import Choice
-from ..image.folder_look import FolderLook
-from ..image.push import Pushed
 from ..job.cluster import Cluster
-from ..packages.requirements import Requirements
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..run import record
+from ..send.folder.credentials import Choice
+from ..send.folder.folder_look import FolderLook
+from ..send.image.push import Pushed
+from ..send.packages.requirements import Requirements
 from . import (
     container,
     group,
-    large_folder,
     meeting,
     nodes,
     observe,
     overlay_plan,
     packages,
     preflight,
+    sent_folders,
     share,
     waits,
     witness,
@@ -136,7 +136,7 @@ class NewRun(HostsBackend):
         """Run the preflight, inside the image if all hosts have it; then plan the nodes."""
         if self._request.overlay:
             self._pushed = self._push()
-            self._open(self._request.overlay)
+            self._open(self._request.overlay, self._pushed)
         self._interrupts.at("trying the links between the hosts")
         self._preflight = self._gate(after_push=False)
         self._interrupts.at("planning")
@@ -152,10 +152,9 @@ class NewRun(HostsBackend):
         request, run_dir = self._request, self.run.run_dir
         record.write_json(run_dir / "preflight.json", self._preflight)
         pushed = self._pushed or self._push()
-        self._containers = large_folder.give(self._containers, pushed)
-        # What ran: the digest of a large folder, which is not in the image.
-        digest = next((what.digest for what in pushed.values()), "")
-        record.write_record(run_dir, {**record.facts(run_dir), "folder": digest or None})
+        self._containers = sent_folders.give(self._containers, pushed)
+        # What ran.
+        record.write_record(run_dir, {**record.facts(run_dir), "folder": sent_folders.digest_of(pushed) or None})
         never_run = not (self._preflight["ran"] or request.force)
         if never_run:
             self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)
@@ -186,11 +185,11 @@ class NewRun(HostsBackend):
         proven = self._preflight.get("ran") == request.tag
         return image_push.bring(request.sessions, request.base, request.code(), request.tag, self._console, proven)
 
-    def _open(self, overlay: Overlay) -> None:
+    def _open(self, overlay: Overlay, pushed: Mapping[str, Pushed]) -> None:
         """Make the network that preflight then tries: the hosts need the image before, which has its tools."""
         self._interrupts.at("making the run's own network", image_push.LEFT_BY_A_PUSH)
         request = self._request
-        made = request.containers(self._id, try_links=False)
+        made = sent_folders.give(request.containers(self._id, try_links=False), pushed)
         names = {node.host: overlay_plan.name_of(node, request.work) for node in made}
         self._ends = Ends(request.sessions, {node.host: node.overlay for node in made}, names, overlay)
         with self._console.waiting("overlay"):

@@ -20,17 +20,17 @@ from ..core.results import Results
 from ..door.session import Session, open_all
 from ..host import audit, lock, run_user
 from ..host.facts import Container, HostFacts
-from ..image.credentials import choice_of
-from ..image.folder_look import FolderLook
-from ..image.model import tag_of
 from ..job.cluster import Cluster
 from ..job.inventory import Host
 from ..job.load import environment_of, folder_to_send, load_cluster, script_words
 from ..job.options import Options
 from ..report.console import Console
 from ..run import record as record_of_run
-from ..run.environment import PACKAGES, SCRIPT, SENT_DIGEST, asked_restarts
-from . import container, group, large_folder, nodes, observe, packages, plan, preflight, waits
+from ..run.environment import CODE_DIGEST, PACKAGES, SCRIPT, SENT_DIGEST, asked_restarts
+from ..send.folder.credentials import choice_of
+from ..send.folder.folder_look import FolderLook
+from ..send.image.model import tag_of
+from . import container, group, nodes, observe, packages, plan, preflight, sent_folders, waits
 from . import push as deploy_push
 from .container import Meeting, NodeContainer, Work
 from .newcomer_plan import (
@@ -111,8 +111,9 @@ def _join(
         made = _container(run, options, hosts, template, place, members)
         preflight.gate(hosts, (made.image,), False, console, None, _BUSY)
         made, volume = _equipped(made, options, hosts, console)
-        theirs = (_layers(running[0], first.name), template.variables.get(SENT_DIGEST), _packages(running[0], first))
-        ours = (_layers(new, made.image, image=True), made.environment.get(SENT_DIGEST), volume)
+        sent = (SENT_DIGEST, CODE_DIGEST)
+        theirs = (_layers(running[0], first.name), *map(template.variables.get, sent), _packages(running[0], first))
+        ours = (_layers(new, made.image, image=True), *map(made.environment.get, sent), volume)
         refuse_other_image(run, theirs, ours)
         made = replace(made, claim=places.names().get(new.host.name, ""))
         try:
@@ -146,7 +147,7 @@ def _equipped(
     needs = packages.asked(cluster, code, console) if options.script else None
     base = deploy_push.base_of(options, cluster, facts, console, hosts.sessions, not options.script)
     pushed = deploy_push.bring([new], base, code, made.image, console)
-    (made,) = large_folder.give([made], pushed)
+    (made,) = sent_folders.give([made], pushed)
     observe.make_folders([new], facts, cluster.job, bool(options.script)).all()
     if not needs:
         return made, ""

@@ -16,16 +16,16 @@ from ..core.text import amount, several
 from ..door.session import Session, on_all
 from ..host import audit
 from ..host.facts import HostFacts
-from ..image.folder_look import FolderLook
-from ..image.push import Pushed
 from ..job.cluster import Cluster
-from ..packages import commands, install
-from ..packages.places import DockerPlace, Place
-from ..packages.requirements import Requirements
-from ..packages.store import Lock
 from ..report import packages as packages_shown
 from ..report.console import Console
-from . import container, large_folder
+from ..send.folder.folder_look import FolderLook
+from ..send.image.push import Pushed
+from ..send.packages import commands, install
+from ..send.packages.places import DockerPlace, Place
+from ..send.packages.requirements import Requirements
+from ..send.packages.store import Lock
+from . import container, sent_folders
 from .container import NodeContainer
 
 LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the next time, half an install does not"
@@ -33,9 +33,9 @@ LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the n
 
 @dataclass(frozen=True)
 class Target:
-    """The hosts that get packages, and the image these go with, which has `folder` on top. `facts` by host.
+    """The hosts that get packages, and the image and the `folder` these go with. `facts` by host.
 
-    `pushed`: by host, how that image and a large folder beside it got there.
+    `pushed`: by host, how they got there.
     """
 
     cluster: Cluster
@@ -105,8 +105,7 @@ def _places(target: Target) -> list[DockerPlace]:
             (fact := facts[session.host.name]).user,
             (fact.uid, fact.gid) if fact.uid else (job.user or 0, job.user or 0),
             container.memory_options(fact, job),
-            large_folder.mount(pushed),
-            pushed.code_layers,
+            sent_folders.mounts(pushed.folders),
             session.host.destination,
         )
         for session in target.sessions

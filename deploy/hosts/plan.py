@@ -10,9 +10,9 @@ from ..core.errors import DeployError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..host.facts import Container, HostFacts
-from ..image import push_plan
-from ..image.push_plan import PushPlan
 from ..run.environment import MASTER_PORT
+from ..send.image import push_plan
+from ..send.image.push_plan import PushPlan
 from .container import NodeContainer
 
 PORTS_TO_TRY = 100
@@ -99,8 +99,9 @@ def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -
         push = pushes.get(container.host)
         if push and not push.present:
             planned.append(Step(container.host, f"push {container.image}", push.why, ("docker", "load", "--quiet")))
-        if push and push.lacking:
-            planned.append(Step(container.host, f"send the folder to {push.folder}", push.lacking))
+        for folder in push.folders if push else ():
+            if folder.lacking:
+                planned.append(Step(container.host, f"send the folder to {folder.place}", folder.lacking))
     for container in containers:
         if container.overlay:
             what, reason = f"make the network's end of {container.node}", "--overlay: before preflight tries the links"

@@ -19,7 +19,6 @@ from ..door.session import Session, SshFault, open_all
 from ..host import commands as host_commands
 from ..host import run_user
 from ..host.facts import HostFacts
-from ..image.model import tag_of
 from ..job.cluster import Cluster
 from ..job.values import Mount
 from ..preflight import Answers, PreflightRequest, Verdict, burned, confidence, judge
@@ -31,6 +30,7 @@ from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
+from ..send.image.model import tag_of
 from . import burn, container, meeting, observe, plan, probe_ends, probes, rehearsal
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from ..door.session import Session
 from ..engine import images as engine_images
 from ..host.facts import HostFacts
-from ..image.model import base_of
-from ..image.push_plan import HostImage, stands_on
+from ..send.image.model import base_of
+from ..send.image.push_plan import HostImage, stands_on
 from . import probes
 
 

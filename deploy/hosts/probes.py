@@ -19,10 +19,10 @@ from ..core.text import last_line
 from ..door.session import Session, on_all
 from ..host import commands as host_commands
 from ..host.facts import HostFacts
-from ..image import commands
-from ..image.push_plan import HostImage, parse_image
 from ..job.options import Job
 from ..preflight.probe import text
+from ..send.image import commands
+from ..send.image.push_plan import HostImage, parse_image
 from . import container
 from .docker_run import python_of
 

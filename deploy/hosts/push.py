@@ -1,6 +1,6 @@
 """Push a run's image onto hosts and show the progress: `fab push`, and the push within `fab deploy`.
 
-image/push.py moves the bytes. This module has the messages, the lock, and the choice of the image.
+send/image/push.py moves the bytes. This module has the messages, the lock, and the choice of the image.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from ..door.session import Session, open_all
 from ..engine import images as engine_images
 from ..host import lock, run_user
 from ..host.facts import HostFacts
-from ..image import code_layer, official
-from ..image import push as transfer
-from ..image.credentials import choice_of
-from ..image.folder_look import FolderLook
-from ..image.model import slug, tag_of
-from ..image.push import Pushed
 from ..job.cluster import Cluster
 from ..job.load import folder_to_send, load_cluster
 from ..job.options import Options
 from ..report import folder_notes
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from . import observe, packages, plan
+from ..send.folder import folder_look
+from ..send.folder.credentials import choice_of
+from ..send.folder.folder_look import FolderLook
+from ..send.image import official
+from ..send.image import push as transfer
+from ..send.image.base import is_anywhere
+from ..send.image.model import slug, tag_of
+from ..send.image.push import Pushed
+from . import observe, packages, plan, sent_folders
 
 LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the next push"
 
@@ -69,7 +71,7 @@ def look_through(code: FolderLook | None, script: str, console: Console) -> None
     as FolderLook.result does."""
     if code:
         look = code.result()
-        code_layer.refuse_unsent(look, code.folder, script)
+        folder_look.refuse_unsent(look, code.folder, script)
         folder_notes.tell(look, console)
 
 
@@ -81,17 +83,18 @@ def bring(
     console: Console,
     proven: bool = False,
 ) -> dict[str, Pushed]:
-    """Push, show the progress, say what each host was sent, and return that. `code` and `proven` as in image/push.py.
+    """Push, show the progress, say what each host was sent. `code`, `proven`: as send/image/push.py has them.
 
     Raises DeployError with every host that failed.
     """
     with console.pushing([session.host.name for session in sessions]) as tell:
         pushed = transfer.push(sessions, base, code, tag, tell, proven=proven).all()
+    digest = sent_folders.digest_of(pushed)
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
         console.note(f"{host}: {size} sent ({what.why})")
         row = {"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why}
-        console.data({**row, **({"folder": what.digest} if what.folder else {})})
+        console.data({**row, **({"folder": digest} if digest else {})})
     return pushed
 
 
@@ -102,9 +105,9 @@ def foretell(sessions: Sequence[Session], base: str, code: FolderLook | None, ta
         console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,
         })  # fmt: skip
-        if push_plan.folder:
-            console.line(f"{host}: {push_plan.folder}: {push_plan.lacking or 'nothing'} to send", {
-                "kind": "would send", "host": host, "folder": push_plan.digest, "lacking": push_plan.lacking,
+        for folder in push_plan.folders:
+            console.line(f"{host}: {folder.place}: {folder.lacking or 'nothing'} to send", {
+                "kind": "would send", "host": host, "folder": folder.digest, "lacking": folder.lacking,
             })  # fmt: skip
 
 
@@ -127,8 +130,8 @@ def base_of(
     if options.image or not dockerfile:
         own = plan.choose_image(list(facts.values()))
         named = options.image or cluster.job.image
-        return named or (own if trainer or transfer.is_anywhere(sessions, own) else _official(own, facts, console))
-    if credentials := code_layer.build_context(dockerfile, choice_of(cluster)):
+        return named or (own if trainer or is_anywhere(sessions, own) else _official(own, facts, console))
+    if credentials := folder_look.exposed_credentials(dockerfile, choice_of(cluster)):
         names = ", ".join(credential.path for credential in credentials)
         console.warn(
             f"{dockerfile}: COPY may put credentials into the image on all hosts: {names} not in .dockerignore"

@@ -21,7 +21,6 @@ from ..core.program import FAB, SCRIPT
 from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
-from ..image.credentials import Choice
 from ..job import script as typed
 from ..job.again import command_of, read_again, words_again, words_of
 from ..job.cluster import Cluster, find_cluster
@@ -30,6 +29,7 @@ from ..job.load import read_run
 from ..job.options import Job, Options, flag_of
 from ..run import folders, onward, record, resumable
 from ..run.outcome import Result
+from ..send.folder.credentials import Choice
 from . import plan
 
 # Options of the trainer that belong to one start only.

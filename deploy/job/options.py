@@ -521,7 +521,7 @@ class Options:
         again=False,
     )
     images: bool = option("remove the images that your pushes brought", "clean", False, again=False)
-    folders: bool = option("remove the large folders that your pushes brought", "clean", False, again=False)
+    folders: bool = option("remove the folders that your pushes brought", "clean", False, again=False)
     packages: bool = option("remove the installed packages", "clean", False, again=False)
     caches: bool = option(
         "remove what scripts and installations have downloaded and compiled", "clean", False, again=False

@@ -21,9 +21,6 @@ from ..core.names import run_ids
 from ..core.program import FAB, MAKE, option
 from ..core.text import in_seconds
 from ..engine import client
-from ..image import commands
-from ..packages import store
-from ..packages.requirements import Requirements
 from ..report.console import Console
 from ..run import folders, own_files, record
 from ..run.backend import Backend
@@ -50,6 +47,8 @@ from ..run.events import Event
 from ..run.outcome import may_restart
 from ..run.output import RankLogs
 from ..run.progress import State
+from ..send.image import commands
+from ..send.packages.requirements import Requirements
 from . import machine, packages, plan, processes, script
 
 STOP_PATIENCE_S = 30.0
@@ -232,7 +231,7 @@ class ComposeBackend(LocalBackend):
     @classmethod
     def with_caches(cls, own: Script) -> Script:
         """A folder of this user's, which the image's user may write to if this user is root."""
-        folder = store.default_folder().parent / "containers"
+        folder = folders.cache_folder() / "containers"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not os.getuid():
             os.chown(folder, IMAGE_USER, IMAGE_USER)

@@ -10,14 +10,15 @@ from typing import Any
 
 from ..core.errors import DeployError
 from ..core.results import Results
-from ..image.model import WORKSPACE
-from ..packages import commands, store
-from ..packages.places import HERE, DockerPlace, Here, Place, ProcessPlace
-from ..packages.requirements import Requirements
 from ..report import packages as packages_shown
 from ..report.console import Console
 from ..run import locks
 from ..run.environment import IMAGE_USER, Packages
+from ..run.folders import cache_folder
+from ..send.folder.content import WORKSPACE
+from ..send.packages import commands
+from ..send.packages.places import HERE, DockerPlace, Here, Place, ProcessPlace
+from ..send.packages.requirements import Requirements
 from . import script
 
 IMAGE = "muster-trainer:cpu"
@@ -26,7 +27,7 @@ _INSTALL_S = 3600.0
 
 def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
     """Install what a script needs beside its Python's own packages; None if this Python has all of it."""
-    folder = locks.own_folder(store.default_folder().parent / "environments")
+    folder = locks.own_folder(cache_folder() / "environments")
     place = ProcessPlace(HERE, script.python(), folder, script.sent(run_dir))
     target = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(target, commands.variables(os.environ, {}, target)) if target else None
@@ -36,8 +37,8 @@ def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packa
     """Install what a script needs, for containers of the image. The image must be there."""
     owner = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
     source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
-    place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source, code_layers=0)
-    folder = locks.own_folder(store.default_folder())
+    place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source)
+    folder = locks.own_folder(cache_folder() / "packages")
     volume = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(volume, commands.variables(place.look().variables, {})) if volume else None
 

@@ -11,10 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..core.errors import USAGE, DeployError, UsageError
-from ..image import code_layer, commands
-from ..image.code_layer import Look
-from ..image.credentials import Choice
-from ..image.model import WORKSPACE
 from ..job import secrets
 from ..job import values as values
 from ..job.load import read_text
@@ -23,6 +19,11 @@ from ..job.values import Secret
 from ..report import folder_notes
 from ..report.console import Console
 from ..run import folders, own_files
+from ..send.folder import folder_look
+from ..send.folder.content import WORKSPACE
+from ..send.folder.credentials import Choice
+from ..send.folder.folder_look import Look
+from ..send.image import commands
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 _LOOK_S = 20.0
@@ -62,8 +63,8 @@ def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console
         refuse_outside(first, path)
         if not (path / first).is_file():
             refuse_missing(first, path)
-    look = code_layer.look(path, choice)
-    code_layer.refuse_unsent(look, path, first)
+    look = folder_look.look_at(path, choice)
+    folder_look.refuse_unsent(look, path, first)
     folder_notes.tell(look, console)
     return path, look
 
@@ -92,7 +93,7 @@ def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
     try:
         beside = runs.parent if runs.parent.stat().st_dev == runs.stat().st_dev else runs
         with TemporaryDirectory(prefix=".muster-sent-", dir=beside) as stage:
-            code_layer.copy(folder, Path(stage) / "sent" / WORKSPACE.removeprefix("/"), choice)
+            folder_look.copy_folder(folder, Path(stage) / "sent" / WORKSPACE.removeprefix("/"), choice)
             own_files.replace_folder(run_dir, sent(run_dir).parent.name, Path(stage) / "sent")
     except OSError as fault:
         raise DeployError(f"{run_dir}: {folder} cannot be copied there: {fault.strerror}", "free some space") from fault

@@ -19,8 +19,6 @@ from ..core.facts import EngineFacts
 from ..core.names import RunId, run_ids
 from ..core.program import FAB, MAKE, option
 from ..engine import client
-from ..image import repository
-from ..image.credentials import Choice
 from ..job import consent, script_file, secrets
 from ..job import script as typed
 from ..job.again import words_again
@@ -41,6 +39,8 @@ from ..run.folders import display_path
 from ..run.outcome import Result, may_have_written
 from ..run.progress import State
 from ..run.start import Start, start_run
+from ..send.folder import repository
+from ..send.folder.credentials import Choice
 from . import backends, plan, script, witness
 from . import gpus as local_gpus
 from . import machine as observe

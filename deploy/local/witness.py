@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 from ..core.errors import DeployError
-from ..image import commands
 from ..run import witness
 from ..run.environment import ON_END, RunSpec
 from ..run.folders import with_trainer
+from ..send.image import commands
 
 
 def start(run: RunSpec, command: str) -> None:

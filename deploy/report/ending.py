@@ -13,16 +13,17 @@ from typing import Any
 from ..causes.ends import Cause
 from ..core.program import option
 from ..explain import libraries
-from ..image import missed, named_paths, official
-from ..image.credentials import Choice
 from ..job.again import read_again
 from ..job.options import FLAG
-from ..packages import requirements
 from ..run import record
 from ..run.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
 from ..run.state.ranks import RankView
+from ..send.folder import missed, named_paths
+from ..send.folder.credentials import Choice
+from ..send.image import official
+from ..send.packages import requirements
 from . import packages
 from .console import Console
 from .page import run as page

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..image import left_out
-from ..image.code_layer import Look
+from ..send.folder import left_out
+from ..send.folder.folder_look import Look
 from .console import Console
 
 

@@ -11,15 +11,15 @@ from ..core.errors import DeployError
 from ..core.printable import visible
 from ..core.results import HostsFailed
 from ..core.text import amount, several
-from ..image import code_layer
-from ..image.code_layer import Look
 from ..job import consent
 from ..job.options import FLAG
-from ..packages import install, passwords, project_file, requirements, settings
-from ..packages.exchange import ToolFailed
-from ..packages.install import Each, Installed
-from ..packages.places import Place, ProcessPlace
-from ..packages.requirements import Requirements
+from ..send.folder import folder_look
+from ..send.folder.folder_look import Look
+from ..send.packages import install, project_file, requirements, settings
+from ..send.packages.exchange import ToolFailed
+from ..send.packages.install import Each, Installed
+from ..send.packages.places import Place, ProcessPlace
+from ..send.packages.requirements import Requirements
 from .console import Console
 
 # Files that name packages, and how a run gets those.
@@ -32,7 +32,7 @@ _NOT_READ = {
 
 def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
     """The requirements of the folder, which this says; `wanted` as --requirements has it. Raises UsageError."""
-    sent = code_layer.needs(look)
+    sent = folder_look.requirement_paths(look)
     path, by_itself = requirements.find(folder, wanted, sent)
     if not path:
         for name, way in _NOT_READ.items() if wanted != requirements.NO else ():
@@ -52,7 +52,7 @@ def bring(places: Sequence[Place], needs: Requirements, each: Each, console: Con
     """Install the packages at every place and say what was done. `source`: the folder that is sent."""
     own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
     left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
-    needs, own = passwords.take_out(needs, own)
+    needs, own = requirements.take_out_logins(needs, own)
     try:
         with console.waiting("packages") as say:
             want = install.PackageRequest(needs, own, lambda place, words: say(f"{place}: {words}"), each, source)

@@ -19,6 +19,11 @@ IN_CHECKOUT = (CHECKOUT / "fabfile.py").is_file() and Path.cwd().is_relative_to(
 RUNS = (CHECKOUT if IN_CHECKOUT else Path.cwd()) / "runs"
 
 
+def cache_folder() -> Path:
+    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
+
+
 def with_trainer(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` in which `python -P -m trainer...` finds the trainer of this checkout.
 

@@ -19,15 +19,15 @@ from ..core.program import FAB
 from ..core.text import several
 from ..host import jobs
 from ..host.jobs import Job
-from ..image import code_layer
-from ..image.credentials import Choice
-from ..image.folder_stream import FolderStream
-from ..image.path_entry import TIME
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.output import RankLogs
 from ..run.progress import State
 from ..run.sbatch import batch_script
+from ..send.folder import folder_look
+from ..send.folder.content import TIME
+from ..send.folder.credentials import Choice
+from ..send.folder.folder_stream import FolderStream
 from . import plan
 from .login import ASK_S, Login, Unknown
 from .mirror import JobWatch
@@ -151,7 +151,7 @@ class SlurmBackend(Backend):
     def _bring(self) -> None:
         assert self._order
         folder, login = plan.folder_of(self.login.shared, self.run), self.login
-        entries = code_layer.entries(self._order.folder, self._order.choice) if self._order.folder else []
+        entries = folder_look.entries_of(self._order.folder, self._order.choice) if self._order.folder else []
         stream = FolderStream(self._order.folder or Path(), entries)
         total = stream.size
         take_in = jobs.make(login.shared, self.run)

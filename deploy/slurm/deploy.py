@@ -15,7 +15,6 @@ from ..core.names import RunId
 from ..core.program import FAB
 from ..core.text import amount, several
 from ..host import jobs
-from ..image import code_layer, repository
 from ..job.inventory import hosts_of_flag
 from ..job.load import read_run
 from ..report.console import Console
@@ -23,6 +22,7 @@ from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
 from ..run import record
 from ..run.start import Start, start_run
+from ..send.folder import folder_look, repository
 from . import ends, follow, known, plan
 from .backend import Order, SlurmBackend
 from .known import Known
@@ -156,6 +156,6 @@ def _ended(resumed: Known, login: Login, console: Console) -> str:
 def _files(order: Order) -> str:
     if order.folder is None:
         return "no folder is sent"
-    entries = code_layer.entries(order.folder, order.choice)
+    entries = folder_look.entries_of(order.folder, order.choice)
     size = sum(entry.size for entry in entries)
     return f"{several(sum(not entry.isdir() for entry in entries), 'file')}, {amount(size)}"

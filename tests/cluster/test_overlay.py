@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from deploy.image.model import tag_of
+from deploy.send.image.model import tag_of
 from lab import waiting
 from tests.cluster.control import BASE, Control, forever
 

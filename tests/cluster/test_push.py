@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 
 import pytest
@@ -33,6 +34,13 @@ class Pusher(Control):
         count = ("cat", "/sys/class/net/eth0/statistics/rx_bytes")
         return {host: int(self.rack.on(host, *count)) for host in self.hosts}
 
+    def sees(self, row, *words):
+        """What a command says in a container of the image with the folder that a push told of, on that row's host."""
+        mount = f"type=bind,source=$HOME/.muster/folders/$(uname -n)/{row['folder']},target=/workspace,readonly"
+        entry, *rest = words
+        options = f'--mount "{mount}" --workdir /workspace --entrypoint {entry}'
+        return self.rack.on(row["host"], f"docker run --rm --network none {options} {self.tag} {' '.join(rest)}")
+
     def layers(self):
         """The layers of the image, by host; an image that is not there has none."""
         look = f"docker image inspect --format '{{{{json .RootFS.Layers}}}}' {self.tag} 2>/dev/null || echo '[]'"
@@ -53,7 +61,8 @@ def pusher(rack, tmp_path):
 def messages(done):
     """What --json says: an object a line, by host."""
     assert done.returncode == 0, done.stderr
-    return {line["host"]: line for line in map(json.loads, done.stdout.splitlines())}
+    rows = map(json.loads, done.stdout.splitlines())
+    return {row["host"]: row for row in rows if row["kind"] in ("pushed", "would push")}
 
 
 def test_the_hosts_have_either_image_store(pusher):
@@ -88,18 +97,20 @@ def test_a_megabyte_of_new_code_is_a_megabyte_on_the_wire(pusher):
         assert count - before[host] < 1.3 * MB
     first, second = pusher.layers().values()
     assert first == second
-    seen = f"docker run --rm --network none --entrypoint wc {pusher.tag} -c /workspace/code.bin"
-    assert [pusher.rack.on(host, seen).split()[0] for host in pusher.hosts] == [str(MB)] * 2
+    assert [pusher.sees(row, "wc", "-c", "code.bin").split()[0] for row in sent.values()] == [str(MB)] * 2
 
 
 def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(pusher):
     messages(pusher.push("--json"))
-    before = pusher.layers()
+    before = pusher.layers(), kept(pusher)
     pusher.change(MB)
-    foretold = messages(pusher.push("--dry-run", "--json"))
-    assert {line["kind"] for line in foretold.values()} == {"would push"}
-    assert {len(line["layers"]) for line in foretold.values()} == {1}
-    assert pusher.layers() == before
+    done = pusher.push("--dry-run", "--json")
+    assert {len(row["layers"]) for row in messages(done).values()} == {0}
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["host"], row["lacking"]) for row in rows if row["kind"] == "would send"] == [
+        (host, "all 2 files") for host in pusher.hosts
+    ]
+    assert (pusher.layers(), kept(pusher)) == before
 
 
 def test_every_host_that_cannot_take_it_is_named_before_any_is_sent_to(pusher):
@@ -131,12 +142,8 @@ def test_odd_file_names_arrive_as_they_are(pusher):
     names = ["space and ünïcode.py", "-dash.py", "new\nline.py", "a" * 200]
     for name in names:
         (pusher.folder / name).write_text("odd\n")
-    messages(pusher.push("--json"))
-    listed = (
-        f"docker run --rm --network none --entrypoint python {pusher.tag} -c 'import os; print(ascii(os.listdir()))'"
-    )
-    for host in pusher.hosts:
-        present = pusher.rack.on(host, listed)
+    for row in messages(pusher.push("--json")).values():
+        present = pusher.sees(row, "python", "-c", "'import os; print(ascii(os.listdir()))'")
         assert [name for name in names if ascii(name) not in present] == []
 
 
@@ -163,7 +170,7 @@ def test_a_dockerfile_is_built_here_and_only_what_it_adds_is_sent(pusher, tmp_pa
         subprocess.run(["docker", "image", "rm", "--force", built], capture_output=True, check=False)
 
 
-LARGE = """
+WAITS = """
 import os, pathlib, sys, time
 import torch.distributed
 torch.distributed.init_process_group("gloo")
@@ -175,25 +182,26 @@ while not pathlib.Path("/muster/run/end").exists():
 
 
 def kept(pusher):
-    """For each host, the digests of its large folders, and whether a container has them."""
+    """For each host, the digests of its folders, and whether a container has them."""
     rows = [json.loads(line) for line in pusher.fab("clean", "--json").stdout.splitlines()]
     folders = [row for row in rows if row["what"] == "folders"]
     return [{row["name"]: row["used"] for row in folders if row["host"] == host} for host in pusher.hosts]
 
 
-def test_a_run_keeps_its_large_folder_while_the_next_one_is_pushed(pusher):
+def test_a_run_keeps_its_folder_while_the_next_one_is_pushed(pusher):
     (pusher.folder / "data").mkdir()
     for number in range(40):
-        (pusher.folder / f"data/{number}.bin").write_bytes(random.randbytes(MB))
-    (pusher.folder / "train.py").write_text(LARGE)
+        (pusher.folder / f"data/{number}.bin").write_bytes(random.randbytes(25_000))
+    (pusher.folder / "train.py").write_text(WAITS)
     words = ("--folder", str(pusher.folder), "--script", "train.py", "--detach")
+    pusher.fab("clean", "--folders", "--yes")
     try:
         started = pusher.deploy(*words)
         assert started.returncode == 0, started.stderr
         (first,) = {name for names in kept(pusher) for name in names}
         record = json.loads((pusher.dir / "record.json").read_text())
         assert record["folder"] == first
-        (pusher.folder / "train.py").write_text(LARGE.replace("VERSION 1", "VERSION 2"))
+        (pusher.folder / "train.py").write_text(WAITS.replace("VERSION 1", "VERSION 2"))
         (pusher.folder / "data/0.bin").unlink()
         sent = messages(pusher.push("--json"))
         assert all(line["bytes"] < 10_000 for line in sent.values())
@@ -209,6 +217,18 @@ def test_a_run_keeps_its_large_folder_while_the_next_one_is_pushed(pusher):
         pusher.clean()
         pusher.fab("clean", "--folders", "--yes")
     assert kept(pusher) == [{}] * 2
+
+
+def test_two_folders_of_one_content_are_one_folder_on_a_host_and_the_second_costs_nothing(pusher, tmp_path):
+    twin = tmp_path / "twin"
+    shutil.copytree(pusher.folder, twin)
+    first = messages(pusher.push("--json"))
+    second = messages(pusher.fab("push", "--image", BASE, "--folder", str(twin), "--json"))
+    assert {row["folder"] for row in (*first.values(), *second.values())} == {first[pusher.hosts[0]]["folder"]}
+    again = messages(pusher.fab("push", "--image", BASE, "--folder", str(twin), "--json"))
+    assert {row["bytes"] for row in again.values()} == {0}
+    for host in pusher.hosts:
+        pusher.rack.on(host, "docker image rm --force muster-twin:latest >/dev/null 2>&1; true")
 
 
 @pytest.mark.holds("image-is-one")

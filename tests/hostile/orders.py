@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deploy.packages import commands, uv
+from deploy.send.packages import commands, uv
 
 PROJECT = '[project]\nname = "{name}"\nversion = "1.0"\n[build-system]\nrequires = {requires}\n'
 PROJECT += 'build-backend = "backend"\nbackend-path = ["."]\n'

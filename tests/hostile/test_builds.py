@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.packages import commands
+from deploy.send.packages import commands
 from lab import index
 from tests.hostile.orders import Failed, Host, source
 

@@ -20,9 +20,9 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import Results
-from deploy.packages import install, passwords, requirements, uv
-from deploy.packages.places import HERE, ProcessPlace
-from deploy.packages.settings import Settings
+from deploy.send.packages import install, requirements, uv
+from deploy.send.packages.places import HERE, ProcessPlace
+from deploy.send.packages.settings import Settings
 from lab import index
 
 GOOD = dict([index.wheel("plain", "1.0", "VALUE = 1")])
@@ -105,7 +105,7 @@ def bring(tmp_path, tool):
         (folder / "requirements.txt").write_text(text)
         needs = requirements.read(folder, "requirements.txt", {"requirements.txt"})
         settings = Settings({"UV_DEFAULT_INDEX": address, "NO_PROXY": "127.0.0.1", "UV_HTTP_RETRIES": "0"})
-        needs, settings = passwords.take_out(needs, settings)
+        needs, settings = requirements.take_out_logins(needs, settings)
         place = ProcessPlace(HERE, sys.executable, own.parent / "environments", folder)
         place_of = {HERE: place}
         asked = install.PackageRequest(needs, settings, lambda *_: None, each, folder)

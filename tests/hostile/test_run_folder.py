@@ -8,13 +8,13 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.names import NodeName
 from deploy.hosts.mirror import Mirror
-from deploy.image.credentials import Choice
 from deploy.local import script
 from deploy.report.page import run as page
 from deploy.run import follow, locks, output, own_files, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening
+from deploy.send.folder.credentials import Choice
 
 MINE = "not yours\n"
 

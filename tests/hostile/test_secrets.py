@@ -1,4 +1,4 @@
-"""Credentials planted in a user's folder: none is in the layer that goes to the hosts, whatever it is called.
+"""Credentials planted in a user's folder: none goes to the hosts, whatever it is called.
 
 What goes into containers instead is searched for on real hosts by tests/cluster/test_secrets.py.
 """
@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.image import code_layer, credentials, left_out
-from deploy.image.credentials import Choice, choice_of
 from deploy.job.load import load_cluster
 from deploy.job.options import Options
+from deploy.send.folder import credentials, folder_look, left_out
+from deploy.send.folder.credentials import Choice, choice_of
+from deploy.send.folder.folder_stream import FolderStream
 
 BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW\n"
 KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{BODY}-----END OPENSSH PRIVATE KEY-----\n"
@@ -71,19 +72,17 @@ def folder(tmp_path):
     return home
 
 
-def layer(folder, choice=credentials.NO_CHOICE):
-    """What is in the folder's layer: contents by path, and all of it as bytes."""
-    written = io.BytesIO()
-    code_layer.write(folder, False, choice, written)
-    data = written.getvalue()
+def sent(folder, choice=credentials.NO_CHOICE):
+    """What a host gets of the folder: contents by path, and all of it as bytes."""
+    data = b"".join(FolderStream(folder, folder_look.look_at(folder, choice).entries).read(lambda sent: None))
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        files = {entry.name.removeprefix("workspace/"): tar.extractfile(entry).read() for entry in tar if entry.isreg()}
-    return files, data
+        files = {entry.name: tar.extractfile(entry).read() for entry in tar if entry.isreg()}
+    return {name.removeprefix("files/"): text for name, text in files.items() if name.startswith("files/")}, data
 
 
 @pytest.mark.holds("credentials-stay")
-def test_no_planted_credential_is_in_the_layer_and_all_else_is(folder):
-    files, data = layer(folder)
+def test_no_planted_credential_is_sent_and_all_else_is(folder):
+    files, data = sent(folder)
     assert set(files) == {*PLAIN, ".dockerignore"}
     for planted in (PLANTED, BODY.strip(), "abc", "me:word"):
         assert planted.encode() not in data
@@ -91,7 +90,7 @@ def test_no_planted_credential_is_in_the_layer_and_all_else_is(folder):
 
 @pytest.mark.holds("credentials-stay")
 def test_what_stays_is_named_once_with_who_asks_for_it_and_the_way_to_send_it(folder):
-    listed = {entry.path: entry for entry in code_layer.look(folder).credentials}
+    listed = {entry.path: entry for entry in folder_look.look_at(folder).credentials}
     assert set(listed) == {*(credentials.place_of(path) for path in NAMED), *HELD}
     assert {".git", "sub/.git", ".aws"} <= set(listed)
     assert listed[".env"].asked == "speaks_of_keys.py"
@@ -102,14 +101,14 @@ def test_what_stays_is_named_once_with_who_asks_for_it_and_the_way_to_send_it(fo
 
 
 def test_what_is_included_by_name_goes_along_alone(folder):
-    files, _ = layer(folder, Choice(frozenset({".env", ".aws/sso", "deploy.txt"})))
+    files, _ = sent(folder, Choice(frozenset({".env", ".aws/sso", "deploy.txt"})))
     assert set(files) == {*PLAIN, ".dockerignore", ".env", ".aws/sso/cache/x.json", "deploy.txt"}
 
 
 @pytest.mark.parametrize("path", ["gone", "../out", ".aws/gone"])
 def test_a_name_that_includes_nothing_is_refused(folder, path):
     with pytest.raises(UsageError, match="--include"):
-        code_layer.look(folder, Choice(frozenset({path})))
+        folder_look.look_at(folder, Choice(frozenset({path})))
 
 
 @pytest.mark.holds("secret-source-stays")
@@ -126,9 +125,9 @@ def test_the_file_of_a_secret_is_never_sent_under_any_name(folder, tmp_path, ali
         os.link(source, given)
     name = str(source.relative_to(folder))
     choice = Choice(frozenset({name, ".aws"} if alias == "in an included folder" else {name}), {"TOKEN": given})
-    files, _ = layer(folder, choice)
+    files, _ = sent(folder, choice)
     assert name not in files
-    (listed,) = [entry for entry in code_layer.look(folder, choice).credentials if entry.never]
+    (listed,) = [entry for entry in folder_look.look_at(folder, choice).credentials if entry.never]
     assert (listed.path, listed.why) == (name, "the secret TOKEN is taken from it")
 
 
@@ -136,14 +135,14 @@ def test_the_file_of_a_secret_is_never_sent_under_any_name(folder, tmp_path, ali
 def test_a_link_to_a_secrets_file_takes_its_name_along_and_not_its_content(folder, tmp_path):
     (tmp_path / "outside").write_text(PLANTED)
     (folder / "inside").symlink_to(tmp_path / "outside")
-    _, data = layer(folder, Choice(sources={"TOKEN": tmp_path / "outside"}))
+    _, data = sent(folder, Choice(sources={"TOKEN": tmp_path / "outside"}))
     assert PLANTED.encode() not in data
 
 
 @pytest.mark.holds("secret-source-stays")
 def test_a_file_that_holds_the_value_of_a_secret_stays_too(folder):
     (folder / "notes.md").write_text(f"the token is {PLANTED}-too.\n")
-    files, data = layer(folder, Choice(values={"TOKEN": f"{PLANTED}-too", "SHORT": "{}"}))
+    files, data = sent(folder, Choice(values={"TOKEN": f"{PLANTED}-too", "SHORT": "{}"}))
     assert "notes.md" not in files
     assert PLANTED.encode() not in data
 
@@ -151,7 +150,7 @@ def test_a_file_that_holds_the_value_of_a_secret_stays_too(folder):
 def test_a_script_that_holds_a_secret_is_refused_before_anything_is_asked(folder):
     (folder / "train.py").write_text(f"TOKEN = '{PLANTED}'\n")
     with pytest.raises(UsageError, match=r"train.py: Muster does not send it.*the value of TOKEN") as refused:
-        code_layer.refuse_unsent(code_layer.look(folder, Choice(values={"TOKEN": PLANTED})), folder, "train.py")
+        folder_look.refuse_unsent(folder_look.look_at(folder, Choice(values={"TOKEN": PLANTED})), folder, "train.py")
     assert PLANTED not in str(refused.value) + refused.value.hint
 
 
@@ -171,7 +170,7 @@ def test_the_choice_is_read_from_cluster_toml_and_flags(allowed, folder, tmp_pat
     assert {name: Path(path).name for name, path in choice.sources.items()} == {"TOKEN": "token.txt"}
     assert choice.values == {"TOKEN": PLANTED}
     assert PLANTED not in repr(choice)
-    files, _ = layer(folder, choice)
+    files, _ = sent(folder, choice)
     assert {".env", "id_rsa"} < set(files)
     assert "token.txt" not in files
     with pytest.raises(UsageError, match="--include"):
@@ -188,13 +187,13 @@ def test_the_whole_list_stands_on_the_page():
 def test_a_build_is_told_which_credentials_it_could_copy(folder):
     dockerfile = folder / "Dockerfile"
     dockerfile.write_text("FROM scratch\nCOPY . .\n")
-    listed = {entry.path for entry in code_layer.build_context(dockerfile)}
+    listed = {entry.path for entry in folder_look.exposed_credentials(dockerfile)}
     assert {".env", ".git", "deploy.txt"} <= listed
     assert not {*PLAIN, "Dockerfile"} & listed
     (folder / ".dockerignore").write_text("*\n!train.py\n")
-    assert code_layer.build_context(dockerfile) == []
+    assert folder_look.exposed_credentials(dockerfile) == []
     (folder / "Dockerfile.dockerignore").write_text(".git\n")
-    assert ".env" in {entry.path for entry in code_layer.build_context(dockerfile)}
+    assert ".env" in {entry.path for entry in folder_look.exposed_credentials(dockerfile)}
 
 
 @pytest.mark.holds("build-context")
@@ -202,7 +201,7 @@ def test_a_secrets_file_in_the_build_context_is_refused(folder):
     plant(folder, {"Dockerfile": "FROM scratch\n", "token.txt": PLANTED})
     choice = Choice(frozenset({"token.txt"}), {"TOKEN": folder / "token.txt"})
     with pytest.raises(UsageError, match=r"token.txt: the build could copy it.*the secret TOKEN") as refused:
-        code_layer.build_context(folder / "Dockerfile", choice)
+        folder_look.exposed_credentials(folder / "Dockerfile", choice)
     assert ".dockerignore" in refused.value.hint
     (folder / ".dockerignore").write_text("token.txt\n")
-    code_layer.build_context(folder / "Dockerfile", Choice(sources=choice.sources))
+    folder_look.exposed_credentials(folder / "Dockerfile", Choice(sources=choice.sources))

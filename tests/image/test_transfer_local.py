@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 import threading
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,10 +24,10 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
 from deploy.door import session
-from deploy.image import push as transfer
-from deploy.image.folder_look import FolderLook
-from deploy.image.layer_cache import LayerCache
-from deploy.image.model import CONTRACT, CONTRACT_LABEL
+from deploy.send.folder.folder_look import FolderLook
+from deploy.send.image import push as transfer
+from deploy.send.image.layer_cache import LayerCache
+from deploy.send.image.model import CONTRACT, CONTRACT_LABEL
 from lab.waiting import until
 
 BASE_BYTES = 6_000_000
@@ -35,9 +36,9 @@ BASE_BYTES = 6_000_000
 class Nearby:
     """A session's interface to an engine on this machine; `before(argv)` is called before each command."""
 
-    def __init__(self, name, socket):
+    def __init__(self, name, socket, home):
         self.host = SimpleNamespace(name=name)
-        self.environment = {**os.environ, "DOCKER_HOST": f"unix://{socket}"}
+        self.environment = {**os.environ, "DOCKER_HOST": f"unix://{socket}", "HOME": str(home)}
         self.before = lambda argv: None
         self.asked = []
 
@@ -109,9 +110,10 @@ def engine_there(request, docker):
 
 
 @pytest.fixture
-def host(engine_there):
+def host(engine_there, tmp_path):
     """A session to the second engine, which is empty again afterwards."""
-    nearby = Nearby("there", engine_there[0])
+    (tmp_path / "home").mkdir()
+    nearby = Nearby("there", engine_there[0], tmp_path / "home")
     yield nearby
     nearby.before = lambda argv: None
     for image in nearby.docker("image", "ls", "--all", "--quiet").split():
@@ -119,30 +121,29 @@ def host(engine_there):
 
 
 @pytest.fixture
-def base(docker):
-    """The name of a local image of one layer of 6 MB that says it has the trainer; gone afterwards."""
-    name = f"muster-test-base:{uuid.uuid4().hex[:8]}"
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as tar:
-        entry = tarfile.TarInfo("data")
-        entry.size = BASE_BYTES
-        tar.addfile(entry, io.BytesIO(random.randbytes(BASE_BYTES)))
-    subprocess.run(
-        [
-            "docker",
-            "import",
-            "--change",
-            "ENV KEPT=yes PYTHONPATH=/muster",
-            "--change",
-            f"LABEL {CONTRACT_LABEL}={CONTRACT}",
-            "-",
-            name,
-        ],
-        input=written.getvalue(),
-        check=True,
-    )
-    yield name
-    subprocess.run(["docker", "image", "rm", name], capture_output=True)
+def new_base(docker):
+    """new_base() -> a new local image of one layer of 6 MB that says it has the trainer; gone afterwards."""
+    made = []
+
+    def build(variables="KEPT=yes PYTHONPATH=/muster"):
+        name = f"muster-test-base:{uuid.uuid4().hex[:8]}"
+        written = io.BytesIO()
+        with tarfile.open(fileobj=written, mode="w") as tar:
+            entry = tarfile.TarInfo("data")
+            entry.size = BASE_BYTES
+            tar.addfile(entry, io.BytesIO(random.randbytes(BASE_BYTES)))
+        changes = ("--change", f"ENV {variables}", "--change", f"LABEL {CONTRACT_LABEL}={CONTRACT}")
+        subprocess.run(["docker", "import", *changes, "-", name], input=written.getvalue(), check=True)
+        made.append(name)
+        return name
+
+    yield build
+    subprocess.run(["docker", "image", "rm", *made], capture_output=True)
+
+
+@pytest.fixture
+def base(new_base):
+    return new_base()
 
 
 @pytest.fixture
@@ -159,52 +160,71 @@ def folder(tmp_path):
 def push(host, base, folder, tmp_path):
     """push() -> what it did on the host; raises its fault."""
 
-    def run(tell=lambda host, sent, total: None, tag="muster-test:run", folder=folder):
+    def run(tell=lambda host, sent, total: None, tag="muster-test:run", folder=folder, base=base):
         cache, code = LayerCache(tmp_path / "layers"), FolderLook(folder, cache=tmp_path) if folder else None
         return transfer.push([host], base, code, tag, tell, cache).all()["there"]
 
     return run
 
 
-def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, host):
+def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, host, folder):
     progress = []
     done = push(lambda host, sent, total: progress.append((host, sent, total)))
     assert done.sent_bytes > BASE_BYTES
-    assert done.why == "the host has none of its layers"
+    assert done.why == "the host has none of its layers; all 2 files"
     assert {host for host, _, _ in progress} == {"there", transfer.READER}
-    assert [entry for entry in progress if entry[0] == "there"][-1] == ("there", done.sent_bytes, done.sent_bytes)
+    assert all(sent <= total for _, sent, total in progress)
     container = host.docker("create", "muster-test:run", "true")
-    host.docker("cp", f"{container}:/workspace/train.py", "-")
-    settings = host.docker("inspect", "--format", "{{.Config.WorkingDir}} {{.Config.Env}}", container)
+    settings = host.docker("inspect", "--format", "{{.Config.Env}}", container)
     host.docker("rm", container)
-    assert settings == "/workspace [KEPT=yes PYTHONPATH=/muster]"
+    assert settings == "[KEPT=yes PYTHONPATH=/muster]"
+    (beside,) = done.folders
+    assert beside.target == "/workspace"
+    assert [(Path(beside.place) / name).read_bytes() == (folder / name).read_bytes() for name in ("train.py", "table")]
+
+
+def test_an_image_without_the_agent_gets_it_beside_and_finds_it_there(push, host, new_base):
+    foreign = new_base("PYTHONPATH=/app")
+    done = push(base=foreign, folder=None)
+    (agent,) = done.folders
+    assert agent.target == "/muster/code"
+    assert (Path(agent.place) / "trainer/node/agent.py").is_file()
+    env = host.docker("image", "inspect", "--format", "{{.Config.Env}}", "muster-test:run")
+    assert "PYTHONPATH=/muster/code:/app" in env
+    assert push(base=foreign, folder=None).sent_bytes == 0
 
 
 def test_a_second_push_sends_nothing_and_says_so(push, host):
-    push()
+    first = push()
     host.asked.clear()
-    assert push() == transfer.Pushed(0, "the host has it")
+    assert push() == transfer.Pushed(0, "the host has it", tuple(replace(each, lacking="") for each in first.folders))
     assert not [argv for argv in host.asked if any("docker load" in word for word in argv)]
 
 
-def test_a_change_of_code_sends_the_code_alone_and_the_image_it_replaces_goes(push, host, folder):
+def test_a_change_of_code_sends_the_change_alone_and_leaves_the_engine_its_image(push, host, folder):
     push()
     before = host.layers("muster-test:run")
     (folder / "train.py").write_text("print(2)\n")
     done = push()
-    assert 100_000 < done.sent_bytes < 130_000
-    assert host.layers("muster-test:run") != before
-    assert len(host.docker("image", "ls", "--quiet").split()) == 1
+    assert 0 < done.sent_bytes < 10_000
+    assert host.layers("muster-test:run") == before
+    assert (Path(done.folders[0].place) / "train.py").read_text() == "print(2)\n"
     assert host.docker("ps", "--all", "--quiet") == ""
 
 
-def test_an_image_in_use_is_not_removed_when_its_name_moves(push, host, folder):
+def test_the_image_that_another_base_replaces_goes(push, host, new_base):
+    push()
+    push(base=new_base())
+    assert len(host.docker("image", "ls", "--quiet").split()) == 1
+
+
+def test_an_image_in_use_is_not_removed_when_its_name_moves(push, host, new_base, tmp_path):
     push()
     container = host.docker("create", "muster-test:run", "true")
-    (folder / "train.py").write_text("print(3)\n")
-    push()
+    push(base=new_base())
     host.docker("inspect", container)
-    host.docker("cp", f"{container}:/workspace/train.py", "-")
+    host.docker("cp", f"{container}:/data", str(tmp_path / "data"))
+    assert (tmp_path / "data").stat().st_size == BASE_BYTES
     host.docker("rm", container)
 
 
@@ -218,21 +238,22 @@ def test_without_a_folder_the_base_itself_arrives(push, host, base):
 
 def test_what_would_be_sent_is_foreseen_and_nothing_is_done(push, host, base, folder):
     (foreseen,) = transfer.foresee([host], base, FolderLook(folder), "muster-test:run").all().values()
-    assert len(foreseen.layers) == 2
+    assert len(foreseen.layers) == 1
+    assert [each.lacking for each in foreseen.folders] == ["all 2 files"]
     assert host.docker("image", "ls", "--quiet") == ""
+    assert not Path(foreseen.folders[0].place).exists()
     push()
     (foreseen,) = transfer.foresee([host], base, FolderLook(folder), "muster-test:run").all().values()
     assert foreseen.present
 
 
-def test_layers_that_vanish_between_question_and_answer_are_sent_after_all(push, host, folder):
-    push()
-    (folder / "train.py").write_text("print(4)\n")
+def test_layers_that_vanish_between_question_and_answer_are_sent_after_all(push, host):
+    push(tag="muster-test:before")
 
     def vanish(argv):
         if any("docker load" in word for word in argv):
             host.before = lambda argv: None
-            host.docker("image", "rm", "muster-test:run")
+            host.docker("image", "rm", "muster-test:before")
 
     host.before = vanish
     done = push()
@@ -257,10 +278,10 @@ def test_a_push_cut_in_the_middle_leaves_nothing_and_the_next_one_works(push, ho
 def test_on_a_base_that_came_another_way_only_code_is_sent_and_then_nothing(push, host, base, tmp_path):
     saved = subprocess.run(["docker", "save", base], capture_output=True, check=True).stdout
     host.run(("docker", "load"), input=[saved])
-    assert push().sent_bytes < 130_000
+    assert push(folder=None).sent_bytes < 10_000
     assert not list((tmp_path / "layers").glob("*"))
     host.docker("image", "rm", base)
-    assert push().sent_bytes == 0
+    assert push(folder=None).sent_bytes == 0
     host.docker("rm", host.docker("create", "muster-test:run", "true"))
 
 
@@ -271,7 +292,7 @@ def test_a_base_only_the_host_has_gets_the_code_alone(push, host, base, folder, 
     code = FolderLook(folder, cache=tmp_path)
     pushed = transfer.push([host], "only-there:1", code, "muster-test:other", lambda *progress: None, cache).all()
     done = pushed["there"]
-    assert done.sent_bytes < 130_000
+    assert done.sent_bytes < 10_000
     host.docker("rm", host.docker("create", "muster-test:other", "true"))
 
 
@@ -282,8 +303,8 @@ def test_a_base_nobody_has_is_a_fault_that_says_why(host, folder):
 
 
 def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_path):
-    gone = Nearby("gone", tmp_path / "no-socket")
-    bare = Nearby("bare", tmp_path / "no-socket")
+    gone = Nearby("gone", tmp_path / "no-socket", tmp_path)
+    bare = Nearby("bare", tmp_path / "no-socket", tmp_path)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
     bare.environment["PATH"] = str(tmp_path / "bin")
@@ -294,12 +315,11 @@ def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_pa
     assert "there is no `docker` command" in faults["bare"].message
 
 
-def test_images_that_a_user_made_stay_even_without_a_name_and_from_one_of_ours(push, host, folder):
+def test_images_that_a_user_made_stay_even_without_a_name_and_from_one_of_ours(push, host, new_base):
     push()
     container = host.docker("create", "muster-test:run", "true")
-    host.docker("cp", __file__, f"{container}:/workspace/mine.py")
+    host.docker("cp", __file__, f"{container}:/mine.py")
     theirs = host.docker("commit", container)
     host.docker("rm", container)
-    (folder / "train.py").write_text("print(5)\n")
-    push()
+    push(base=new_base())
     host.docker("image", "inspect", theirs)

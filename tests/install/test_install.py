@@ -16,11 +16,11 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
-from deploy.packages import base, git, install, passwords, requirements, uv
-from deploy.packages.exchange import ToolFailed
-from deploy.packages.inside import tools
-from deploy.packages.places import Has
-from deploy.packages.settings import Settings
+from deploy.send.packages import base, git, install, requirements, uv
+from deploy.send.packages.exchange import ToolFailed
+from deploy.send.packages.inside import tools
+from deploy.send.packages.places import Has
+from deploy.send.packages.settings import Settings
 from lab import index
 from tests.hostile.watch import Watch
 
@@ -129,7 +129,7 @@ def bring(tmp_path, address, tool):
             (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())
         needs = requirements.read(folder, first, set(files))
         settings = Settings({"UV_DEFAULT_INDEX": address, "NO_PROXY": "127.0.0.1", "UV_HTTP_RETRIES": "0"})
-        needs, settings = passwords.take_out(needs, settings)
+        needs, settings = requirements.take_out_logins(needs, settings)
         asked = install.PackageRequest(needs, settings, lambda place, words: None, each, folder)
         own = tmp_path / cache / "muster" / "packages"
         own.mkdir(parents=True, exist_ok=True)

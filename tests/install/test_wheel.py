@@ -54,8 +54,8 @@ def test_the_python_api_is_there_and_names_commands_as_they_are_installed(instal
 
 def test_what_a_host_gets_of_the_trainer_is_the_same_from_the_wheel_as_from_the_checkout(installed, tmp_path):
     code = (
-        "from pathlib import Path; from {0}.image import code_layer; from {0}.image.credentials import NO_CHOICE; "
-        "print(code_layer.pack(None, True, NO_CHOICE, Path()).digest)"
+        "from {0}.send.folder.folder_push import HostFolders, outgoing_trainer as agent; "
+        "print(agent().content.digest, agent().content.listing, agent().plan(HostFolders('/', None, {{}})).stream.size)"
     )
     wheel = run(str(installed[0].parent / "python"), "-c", code.format("muster.deploy"), cwd=tmp_path)
     checkout = run(sys.executable, "-c", code.format("deploy"), cwd=HOME)

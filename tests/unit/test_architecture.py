@@ -26,8 +26,7 @@ DEPLOY = [
     "door",
     "host",
     "preflight",
-    "image",
-    "packages",
+    "send",
     "report",
     "local",
     "hosts",
@@ -128,6 +127,17 @@ def test_a_package_of_deploy_imports_only_those_before_it() -> None:
     packages = {path.parent.name for path in (HOME / "deploy").glob("*/__init__.py")}
     assert modules | packages == set(DEPLOY)
     assert not packages_crossed("deploy", DEPLOY)
+
+
+def test_what_is_sent_stands_on_what_comes_before_it() -> None:
+    order, crossed = ["folder", "image", "packages"], []
+    for path in python_files("deploy/send"):
+        own = path.relative_to(HOME / "deploy/send").parts[0]
+        for module in imported(path):
+            package = module.removeprefix("deploy.send.").partition(".")[0]
+            if {own, package} <= set(order) and order.index(package) > order.index(own):
+                crossed.append(f"{name(path)} imports {module}")
+    assert not crossed
 
 
 def test_a_package_of_the_trainer_imports_only_those_before_it() -> None:

@@ -11,11 +11,11 @@ import torch
 from deploy.core import formats, provenance
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import facts
-from deploy.image import model
 from deploy.job.cluster import from_file
 from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
 from deploy.run import code, events, record, resumable
+from deploy.send.image import model
 from lab.answers import answers
 from muster import checkpoint
 from muster.checkpoint.manifest import FORMAT

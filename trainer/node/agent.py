@@ -121,7 +121,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     try:
         is_script = arguments[:1] == ["--script"]
         began = time.time()
-        conflicts = _enter_work(folder) if is_script and folder else []
+        conflicts = _enter_work(folder if is_script else None)
         command = torchrun_command(arguments)
         own_library = script.own_library(arguments[1:]) if is_script and _place() == 0 else ""
         if folder:
@@ -188,13 +188,14 @@ def _vote(agreed: group.Group, end: FinalEnd) -> int:
     return code
 
 
-def _enter_work(folder: Path) -> list[str]:
+def _enter_work(folder: Path | None) -> list[str]:
     """Go to the run's work folder, with what was sent in it, and make its home ours; where nothing was sent, stay.
 
-    Returns the paths where the script's own file stays, and what was sent is not used.
+    Returns the paths where the script's own file stays, and what was sent is not used. `folder`: of a script's run.
     """
+    work.refuse_other(Path(__file__).parents[2], os.environ.get("MUSTER_CODE_DIGEST", ""))
     sent = os.environ.get("MUSTER_SENT")
-    if not sent:
+    if not folder or not sent:
         return []
     conflicts = work.prepare(folder, Path(sent), os.environ.get("MUSTER_SENT_DIGEST", ""))
     os.environ["HOME"] = str(folder / work.HOME)

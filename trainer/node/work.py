@@ -76,12 +76,20 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
                 (work / path).unlink()
         stamps = {path: [digest, *_stamp(work / path, stays)] for path, (digest, stays) in now.items()}
         replace(run_folder / _SENT, json.dumps(stamps))
-        if wanted and _content(sent, {path: digest for path, (digest, _) in now.items()}) != wanted:
-            raise Refused(
-                f"the folder on this host is not what was sent: a file in {sent} is damaged, or somebody changed it",
-                "remove it there (fab clean --folders), and deploy again: that sends all of it",
-            )
+        refuse_other(sent, wanted, {path: digest for path, (digest, _) in now.items()})
     return sorted(path for path, (_, stays) in now.items() if stays)
+
+
+def refuse_other(sent: Path, wanted: str, digests: Mapping[str, str] | None = None) -> None:
+    """Raise Refused if the folder is not what was sent, by its digest; nothing is `wanted` where it was not sent.
+
+    `digests`: of the files that are known already.
+    """
+    if wanted and _content(sent, digests or {}) != wanted:
+        raise Refused(
+            f"the folder on this host is not what was sent: a file in {sent} is damaged, or somebody changed it",
+            "remove it there (fab clean --folders), and deploy again: that sends all of it",
+        )
 
 
 def take_in(run_folder: Path) -> int:
@@ -304,8 +312,10 @@ def _copy(source: Path, goal: Path) -> str:
 
 
 def _content(folder: Path, digests: Mapping[str, str]) -> str:
-    """The digest of all that is in a folder, as deploy/image/content.py makes it (docs/contract.md). `digests`: of the
-    files that are known already."""
+    """The digest of all that is in a folder, as deploy/send/folder/content.py makes it (docs/contract.md).
+
+    `digests`: of the files that are known already.
+    """
     records, folders = list[bytes](), [""]
     while folders:
         inside = folders.pop()

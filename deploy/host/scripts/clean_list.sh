@@ -27,10 +27,11 @@ if cache=$(cd -P -- "$HOME/.muster/cache" 2>/dev/null && env pwd -P); then
 fi
 # The folders of pushes, as receive-folder has them. One with a dot was left by a push that was cut.
 if place=$(cd -P -- "$HOME/.muster/folders/$(uname -n)" 2>/dev/null && env pwd -P); then
+    have=$(docker ps --all --format '{{.Label "muster.folder"}} {{.Label "muster.code"}}') || exit
     for folder in "$place"/* "$place"/.coming.*; do
         [ ! -L "$folder" ] && [ -d "$folder" ] || continue
         name=${folder##*/} digest=${folder##*.coming.}
-        [ -z "$(docker ps --all --quiet --filter "label=muster.folder=${digest##*/}")" ] && used=free || used=used
+        case $have in *"${digest##*/}"*) used=used ;; *) used=free ;; esac
         echo "folders ${name#.} $(stat -c %Z -- "$folder") $(size "$folder") $used"
     done
 fi
@@ -46,7 +47,7 @@ owned() { docker volume inspect --format '{{index .Labels "muster.user"}}' "$1" 
 measure() {
     image=${images##* }
     [ -n "$image" ] || return
-    # Tools, and wheels that were built, are root's: packages/commands.py.
+    # Tools, and wheels that were built, are root's: send/packages/commands.py.
     for uid in $(printf '%s\n' "$@" | sed -nE 's/^muster-cache-(tools|wheels)-.*/0/p
         s/^muster-(cache-)?packages-([0-9]+)(-[0-9a-f]+)?$/\2/p' | sort -u); do
         whose="(cache-)?packages-$uid"

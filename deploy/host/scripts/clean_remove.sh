@@ -30,7 +30,8 @@ volume() {
 }
 sent() {
     plain "$1" || return
-    [ -z "$(docker ps --all --quiet --filter "label=muster.folder=$1")" ] || return 3
+    have=$(docker ps --all --format '{{.Label "muster.folder"}} {{.Label "muster.code"}}') || return
+    case $have in *"${1#coming.}"*) return 3 ;; esac
     cd -P -- "$HOME/.muster/folders/$(uname -n)" || return
     case $1 in coming.*) set -- ".$1" ;; esac
     [ ! -L "$1" ] && rm -rf -- "./$1"

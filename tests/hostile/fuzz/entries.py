@@ -37,7 +37,6 @@ from deploy.hosts import (
 from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
-from deploy.image import folder_push, model, push_plan
 from deploy.job.inventory import Host
 from deploy.job.options import Job
 from deploy.preflight import probe_answers, refusals
@@ -47,6 +46,8 @@ from deploy.report.page import run as page
 from deploy.run import events, outcome, record
 from deploy.run.follow import Follower
 from deploy.run.progress import State
+from deploy.send.folder import folder_push
+from deploy.send.image import model, push_plan
 from deploy.slurm import ends as job_ends
 from deploy.slurm import words as job_words
 from deploy.slurm.mirror import JobCopy
@@ -211,7 +212,7 @@ def epoch(text):
 @entry(samples.INSPECT)
 def inspected(text):
     """`docker image inspect`, and the image of a run made of it."""
-    made = model.run_image(model.parse_base("base:1", text), [samples.LAYER], "run:1")
+    made = model.run_image(model.parse_base("base:1", text), "run:1")
     model.index(made, model.manifest(made, {}))
     for layer in made.layers:
         assert model.digest(b"").partition(":")[0] == "sha256"
@@ -230,8 +231,8 @@ def store(text):
 
 
 @entry(f"at /home/a/.muster/folders/b\nfree 1000\nhas {'0' * 64} {'1' * 64}\n")
-def large_folders(text):
-    """The large folders on a host."""
+def folders(text):
+    """The folders on a host."""
     parsed = folder_push.parse(text, ["0" * 64])
     assert parsed.at.startswith("/")
     assert set(parsed.listings) <= {"0" * 64}

@@ -10,19 +10,19 @@ from tempfile import TemporaryDirectory
 from deploy.core.errors import DeployError
 from deploy.core.fields import array
 from deploy.host import gpus
-from deploy.image import git_objects, repository, selection
 from deploy.job import asked, script_file
 from deploy.job import script as scripts
 from deploy.job.cluster import from_file
 from deploy.job.secrets import names_of_shell, read_env_file
-from deploy.packages import base, git, install, resolve, sources
-from deploy.packages import requirements as needs
-from deploy.packages.exchange import Exchange
-from deploy.packages.inside import wheel as wheels
-from deploy.packages.inside.tools import Stop
-from deploy.packages.requirements import Requirements
-from deploy.packages.settings import Settings
 from deploy.run import alone
+from deploy.send.folder import git_files, repository, selection
+from deploy.send.packages import base, git, install, resolve, sources
+from deploy.send.packages import requirements as needs
+from deploy.send.packages.exchange import Exchange
+from deploy.send.packages.inside import wheel as wheels
+from deploy.send.packages.inside.tools import Stop
+from deploy.send.packages.requirements import Requirements
+from deploy.send.packages.settings import Settings
 from tests.hostile.fuzz import crafted_projects
 from trainer.node import claims
 
@@ -40,10 +40,10 @@ def remade(folder, chance):
 def fetched(folder, chance):
     """A git source after its fetch: what its files are, and what it says of itself."""
     with TemporaryDirectory() as place:
-        git_objects.make(Path(place))
+        git_files.make(Path(place))
         commit = (folder / "commit").read_text()
         try:
-            content, _ = git._read(git_objects.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
+            content, _ = git._read(git_files.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
         except (OSError, git.subprocess.SubprocessError) as fault:  # as git.fetch
             raise DeployError(str(fault)) from fault
         sources.of_git({"git+https://h/x": content})

@@ -10,7 +10,7 @@ from lab.answers import facts as probe_facts
 from lab.gpu_hosts import facts as gpu_facts_of
 from lab.gpu_hosts import sections
 from tests.unit.host.test_gpus import ANSWERS
-from tests.unit.image.test_image import BASE, CODE_LAYER, IMAGE, INSPECTED
+from tests.unit.send.test_image import BASE, IMAGE, INSPECTED
 
 HOSTS = ("gpu-a", "gpu-b", "gpu-c")
 DAY = "2026-11-21T05:21:16.219120949Z"
@@ -209,7 +209,6 @@ RESULT = {
     "id": 0, "ms": 3.75, "source": "10.0.0.1", "host": "b", "seen": "10.0.0.1", "send_s": 0.0033, "both_s": 0.005,
     "again": 0, "twice": 0, "sent": 7, "rate": 15872000000, "trip_ms": 0.003, "tries": 1, "outcome": "ok",
 }  # fmt: skip
-LAYER = CODE_LAYER
 
 _PLAN = {"least": 2, "key": "0123abcd", "nodes": {"a": ["192.0.2.1", 29600, 29601]}, "apart": True, "spares": ["a"],
          "joined": {"d": ["192.0.2.4", 29600, 2]}}  # fmt: skip

@@ -15,8 +15,8 @@ from deploy.engine import client
 from deploy.explain.signs.table import SIGNS
 from deploy.host import facts, status
 from deploy.hosts import observe
-from deploy.image import push
 from deploy.preflight import refusals
+from deploy.send.image import push
 
 DOCS = Path(__file__).resolve().parents[3] / "docs/troubleshooting.md"
 DAEMON = "Error response from daemon: "

@@ -7,10 +7,10 @@ import pytest
 from deploy.core.errors import BadAnswer, UsageError
 from deploy.hosts import container, newcomer_plan
 from deploy.hosts.container import Meeting, Work
-from deploy.image.model import WORKSPACE
 from deploy.job.cluster import from_flag
 from deploy.job.options import Job, Options
 from deploy.run.environment import GROUP
+from deploy.send.folder.content import WORKSPACE
 from tests.hosts import FACTS
 from trainer.node import group as agents
 

@@ -6,7 +6,6 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.hosts.resume import resume_fields
-from deploy.image.model import tag_of
 from deploy.job import secrets
 from deploy.job.load import (
     environment_of,
@@ -20,6 +19,7 @@ from deploy.job.load import (
 from deploy.job.options import Options
 from deploy.job.secrets import secrets_of
 from deploy.job.values import Mount
+from deploy.send.image.model import tag_of
 
 pytestmark = pytest.mark.usefixtures("allowed")
 

@@ -11,7 +11,8 @@ from deploy.host.facts import Address, Container
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import NodeContainer
 from deploy.hosts.docker_run import DockerRun
-from deploy.image.push_plan import PushPlan
+from deploy.send.folder.content import HostFolder
+from deploy.send.image.push_plan import PushPlan
 from tests.hosts import FACTS
 
 
@@ -85,7 +86,7 @@ def test_the_plan_is_printed_step_by_step_without_secrets():
         NodeContainer(name, node_name(name), "r1", "app:latest", "/r1", "", docker, variables, secrets) for name in "ab"
     ]
     plan = deploy_plan.steps(containers, {
-        "a": PushPlan((), True, "already there", "/f/abc", "abc", "1 new or changed path"),
+        "a": PushPlan((), True, "already there", (HostFolder("/f/abc", "/workspace", "abc", "1 new or changed path"),)),
         "b": PushPlan(("sha256:0",), False, "9 of 10 layers are there"),
     })  # fmt: skip
     assert deploy_plan.plan_lines(plan, containers) == [

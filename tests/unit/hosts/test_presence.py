@@ -1,7 +1,7 @@
 """What hosts answer about the images that they have."""
 
 from deploy.hosts.probes import held_images
-from deploy.image.push_plan import HostImage
+from deploy.send.image.push_plan import HostImage
 
 LAYER = f"sha256:{'1' * 64}"
 SHOWN = f'{{"id":"sha256:{"a" * 64}","tags":["b:latest"],"labels":null,"layers":["{LAYER}"]}}'

@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console as RichConsole
 
 from deploy.causes.ends import Cause
-from deploy.image.credentials import NO_CHOICE
 from deploy.report import ending
 from deploy.report.console import THEME, Console
 from deploy.run import record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
+from deploy.send.folder.credentials import NO_CHOICE
 
 RUN, RESUME = "r-1", "continue with what it wrote: fab deploy --resume r-1"
 CHECKPOINT = "work/logs/train/epoch_005.ckpt"

@@ -1,0 +1,208 @@
+"""What there is to send of a folder: its entries by name and without content, less the credentials that stay here."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.ahead import Ahead
+from ...core.errors import DeployError, UsageError
+from ...core.text import amount
+from ...run.folders import cache_folder
+from . import content, left_out, selection
+from .content import Entry
+from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice, place_of
+from .folder_memory import FolderMemory
+from .left_out import LeftOut
+
+_LARGE = 50 << 20  # bytes; a file of code is never that large
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is to send of a folder, by name and without content; and what a user should know before it is sent:
+    credentials that stay here, and notes of other kinds. `rule`: the file that decided what is sent, if any.
+    `new`: the paths that git does not have; None if nobody has looked."""
+
+    entries: Sequence[Entry]
+    credentials: Sequence[LeftOut]
+    notes: Sequence[str]
+    rule: str = ""
+    new: Sequence[str] | None = None
+
+
+class FolderLook:
+    """The folder of a push: this machine looks at it in a thread of its own, while hosts are called and asked.
+
+    `choice`: which files to send. `cache`: the folder that keeps what is remembered from one push to the next.
+    """
+
+    def __init__(self, folder: Path, choice: Choice = NO_CHOICE, cache: Path | None = None) -> None:
+        self.folder, self.choice = folder, choice
+        self.memory = FolderMemory(cache or cache_folder(), folder)
+        self._look = Ahead(self._now)
+
+    def result(self) -> Look:
+        """What there is. Raises as `look_at`."""
+        return self._look.result()
+
+    def _now(self) -> Look:
+        self.memory.load(self.choice)
+        with _uncollected():
+            return look_at(self.folder, self.choice)
+
+
+def entries_of(folder: Path, choice: Choice) -> list[Entry]:
+    """The entries of the folder to send. Raises as `look_at`."""
+    return _look(folder, choice)[0]
+
+
+def copy_folder(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
+    """Copy what is sent into a new folder. Raises as `look_at` does, and OSError if `goal` cannot be written."""
+    goal.mkdir(parents=True)
+    for entry in entries_of(folder, choice):
+        path = goal / entry.path
+        if entry.isdir():
+            path.mkdir()
+        elif entry.issym():
+            path.symlink_to(entry.linkname)
+        else:
+            shutil.copyfile(folder / entry.path, path)
+        if not entry.issym():
+            path.chmod(entry.mode)
+
+
+def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
+    """What is sent of the folder, and what the user should know of it.
+
+    It is what selection.py selects, with no credentials but those of `choice`. Links are kept as they are; sockets,
+    pipes and devices are left out. Raises UsageError when there is no such folder or nothing in it, DeployError when a
+    file cannot be read or all are more than `choice` allows.
+    """
+    chosen, credentials, selected, odd = _look(folder, choice)
+    notes = [*selected.notes, *_large(folder, chosen), *_settings(folder, choice, credentials), *odd]
+    return Look(chosen, credentials, notes, selected.rule, selected.new)
+
+
+def refuse_unsent(look: Look, folder: Path, script: str) -> None:
+    """Raise UsageError if `script` is in the folder, and Muster would not send it."""
+    names = {entry.path for entry in look.entries}
+    if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
+        if why := next((file.why for file in look.credentials if file.path == Path(script).as_posix()), ""):
+            raise UsageError(
+                f"{script}: Muster does not send it: {why}", f"remove the credential; or --include {script}"
+            )
+        raise UsageError(
+            f"{script}: Muster does not send it: look at {folder / (look.rule or '.dockerignore')}",
+            f"--include {script}",
+        )
+
+
+def requirement_paths(look: Look) -> frozenset[str]:
+    """The paths that may say which packages a project needs: those that are sent, and those that stay here for the
+    password of an index alone. The hosts get what these say in memory."""
+    files = {entry.path for entry in look.entries if not entry.isdir()}
+    return frozenset(files | {file.path for file in look.credentials if file.why == IN_AN_ADDRESS})
+
+
+def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]:
+    """The credentials that a build of `dockerfile` could copy into its image: those that no .dockerignore names.
+
+    Raises UsageError if one of them is the file of a secret.
+    """
+    folder = dockerfile.resolve().parent
+    own = dockerfile.resolve().with_name(f"{dockerfile.name}.dockerignore")
+    patterns = selection.lines(own, folder) or selection.lines(folder / ".dockerignore", folder) or ()
+    paths = sorted(selection.not_ignored(folder, patterns))
+    exposed = left_out.find(
+        folder, _kinds(made for path in paths if (made := content.read_entry(folder, path))), choice
+    )
+    for file in exposed:
+        if file.never:
+            raise UsageError(
+                f"{folder / file.path}: the build could copy it into the image: {file.why}", "list it in .dockerignore"
+            )
+    return exposed
+
+
+def _look(folder: Path, choice: Choice) -> tuple[list[Entry], list[LeftOut], selection.Selection, list[str]]:
+    """The entries of the folder to send, by name and without content; the credentials that stay; what was selected;
+    and notes about what cannot be sent."""
+    if not folder.is_dir():
+        raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
+    selected = selection.select(folder, choice.include)
+    chosen, odd = list[Entry](), list[str]()
+    top = str(folder)  # a Path would be made a text again for each
+    for path in selected.paths:
+        if made := content.read_entry(top, path):
+            chosen.append(made)
+        elif os.path.lexists(folder / path):
+            odd.append(f"{path} stays here: it is a pipe, a socket or a device")
+    if sum(entry.size for entry in chosen) > choice.most:  # before all of it is read
+        _check_size(folder, [entry for entry in chosen if not place_of(entry.path)], choice.most)
+    credentials = left_out.find(folder, _kinds(chosen), choice)
+    stay = {file.path for file in credentials}
+    chosen = [entry for entry in chosen if not left_out.is_below(entry.path, stay)]
+    _check_size(folder, chosen, choice.most)
+    # Docker's own rules always send .dockerignore itself.
+    if not any(not entry.isdir() and entry.path != ".dockerignore" for entry in chosen):
+        rule = f": look at its {selected.rule}" if selected.rule else ""
+        raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
+    return chosen, credentials, selected, odd
+
+
+def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> list[str]:
+    """A note about a file of variables that was neither asked for nor named before."""
+    path = folder / ".env"
+    sources = [source.resolve() for source in choice.sources.values()]
+    named = any(file.path == ".env" for file in credentials)
+    if not path.is_file() or named or ".env" in choice.include or path.resolve() in sources:
+        return []
+    return [f"{path} stays here; --env-file {path} gives its variables to the ranks"]
+
+
+def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:
+    """One note about the large files among the entries."""
+    large = sorted((entry for entry in entries if entry.size >= _LARGE), key=lambda entry: -entry.size)
+    if not large:
+        return []
+    named = ", ".join(f"{entry.path} ({amount(entry.size)})" for entry in large[:_SHOWN])
+    more = f" and {len(large) - _SHOWN} more" if len(large) > _SHOWN else ""
+    where = next((name for name in (".dockerignore", ".gitignore") if (folder / name).exists()), ".gitignore")
+    return [
+        f"sends large files: {named}{more}; what the hosts have already: --mount /data:/data, and list it in {where}"
+    ]
+
+
+def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:
+    total = sum(entry.size for entry in entries)
+    if total > most:
+        largest = sorted(entries, key=lambda entry: -entry.size)
+        named = ", ".join(f"{entry.path} ({amount(entry.size)})" for entry in largest[:3])
+        raise DeployError(
+            f"{folder} holds {amount(total)}, too much to send as code (at most {amount(most)}); the largest: {named}",
+            f"list what is not code in {folder / '.gitignore'}, and mount the data: --mount /data:/data; "
+            f"or send it all: --folder-limit {total // 10**9 + 1}g",
+        )
+
+
+def _kinds(entries: Iterable[Entry]) -> dict[str, Entry]:
+    return {entry.path: entry for entry in entries}
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: it would go through all entries made so far again and again, and find nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

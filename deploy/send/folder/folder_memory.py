@@ -1,0 +1,151 @@
+"""What this machine remembers of a folder: the digests of its files, and what it was when it was pushed before.
+
+In ~/.cache/muster/folders/NAME: `files` has each file's record with its size, times and inode, as rsync compares;
+`DIGEST.LISTING` is a content that hosts may have (content.py), the newest of several.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+
+from ...core import plain_file
+from ...run import own_files
+from . import content, left_out
+from .content import Content, Entry
+from .credentials import Choice
+
+_FORMAT, _CONTENTS, _FOLDERS = "muster folder 4", 3, 50
+_NAME = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{64})")
+_RECENT_S = 2.0  # a file that changed just now can change again without another time
+_READERS = 4
+_MOST_AGAIN, _MOST_FILES_AGAIN = 8 << 20, 500
+
+
+class FolderMemory:
+    """What is remembered of one folder. If its file cannot be read or written, the next push only takes longer."""
+
+    def __init__(self, cache: Path, folder: Path) -> None:
+        self._folder, self._all = folder, cache / "folders"
+        self._place = self._all / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
+        self._stamps: dict[str, str] = {}
+        self._records: dict[str, str] = {}
+        self._complete, self._is_new, self._began = False, False, 0.0
+        names = [match for path in self._newest() if (match := _NAME.fullmatch(path.name))]
+        # By digest, the newest first.
+        self.listings = {match[1]: match[2] for match in names}
+
+    def load(self, choice: Choice) -> None:
+        """Read the records. Files that are as they were are known to hold no credential: they are not read again."""
+        with suppress(OSError, ValueError, IndexError):
+            form, salt, judged, *rows = os.fsdecode((self._place / "files").read_bytes()).split("\0")
+            if form == _FORMAT and len(rows) % 3 == 0:
+                self._stamps = dict(zip(rows[::3], rows[1::3], strict=True))
+                self._records = dict(zip(rows[::3], rows[2::3], strict=True))
+                self._complete = judged == _judged(salt, choice)
+                if self._complete:
+                    left_out.remember(self._stamps, choice)
+
+    def content(self, digest: str) -> Content | None:
+        """A content that was pushed before; None if it cannot be read."""
+        with suppress(OSError, ValueError, IndexError):
+            text = (self._place / f"{digest}.{self.listings[digest]}").read_bytes()
+            return content.parse(text) if hashlib.sha256(text).hexdigest() == digest else None
+        return None
+
+    def now(self, entries: Mapping[str, Entry], tell: Callable[[int, int], None]) -> Content:
+        """The content of these entries; `tell` gets the bytes read so far and in all.
+
+        Only files that have changed are read. Raises DeployError, say for a file that cannot be read.
+        """
+        began, stamps = time.time(), self._stamps
+        changed = {path: entry for path, entry in entries.items() if stamps.get(path) != entry.stamp}
+        files = {path: entry.size for path, entry in changed.items() if entry.isreg()}
+        digests = {path: left_out.DIGESTS.get((path, entries[path].stamp), "") for path in files}
+        new = [path for path, digest in digests.items() if not digest]
+        total, read = sum(files[path] for path in new), 0
+        for path, digest in zip(new, _all(self._folder, new), strict=True):
+            digests[path], read = digest, read + files[path]
+            tell(read, total)
+        # A few files are read again faster than all are written down.
+        self._is_new = sum(files.values()) > _MOST_AGAIN or len(files) > _MOST_FILES_AGAIN or not self._complete
+        self._began = began
+        for path in self._records.keys() - entries.keys():
+            del self._records[path]
+        for path, entry in changed.items():
+            self._records[path] = content.record_of(path, entry, digests.get(path, ""))
+        return Content(tuple(self._records.values()))
+
+    def save(self, entries: Mapping[str, Entry], choice: Choice) -> None:
+        """Write the records, if many are not those that were loaded."""
+        if self._is_new:
+            before = self._began - _RECENT_S
+            # In the order of the records, which is that of the content's text: what is loaded need not be sorted again.
+            known = sorted((record, path) for path, record in self._records.items())
+            sure = [(record, path) for record, path in known if _is_sure(entries[path], before)]
+            rows = [word for record, path in sure for word in (path, entries[path].stamp, record)]
+            salt = secrets.token_hex(16)
+            self._write("files", "\0".join([_FORMAT, salt, _judged(salt, choice), *rows]))
+
+    def keep(self, sent: Content) -> None:
+        """Remember a content that hosts have now."""
+        name = f"{sent.digest}.{sent.listing}"
+        with suppress(OSError):
+            if sent.digest in self.listings:
+                os.utime(self._place / name)
+                return
+            self._write(name, os.fsdecode(sent.text))
+            for old in self._newest()[_CONTENTS:]:
+                old.unlink()
+            folders = sorted(self._all.iterdir(), key=lambda place: place.stat().st_mtime, reverse=True)
+            for old in folders[_FOLDERS:]:
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
+
+    def _newest(self) -> Sequence[Path]:
+        with suppress(OSError):
+            return sorted(self._place.glob("*.*"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return ()
+
+    def _write(self, name: str, words: str) -> None:
+        with suppress(OSError):
+            self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own_files.write(self._place, name, os.fsencode(words))
+
+
+def _all(folder: Path, paths: list[str]) -> Iterator[str]:
+    """The SHA-256 of each of these files, in order."""
+    stop = Event()
+
+    def digest(path: str) -> str:
+        try:
+            with os.fdopen(plain_file.open_plain(f"{folder}/{path}"), "rb", buffering=0) as file:
+                return "" if stop.is_set() else hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as fault:
+            raise left_out.unreadable(folder / path, fault) from fault
+
+    with ThreadPoolExecutor(_READERS) as readers:
+        try:
+            yield from readers.map(digest, paths)
+        finally:
+            stop.set()
+
+
+def _is_sure(entry: Entry, before: float) -> bool:
+    """Whether it can be told from its stamp that it has not changed."""
+    return entry.changed < before and not entry.isdir()
+
+
+def _judged(salt: str, choice: Choice) -> str:
+    """A word for the secrets and exceptions that the files were searched with; it does not tell what they are."""
+    words = [salt, sorted(choice.include), sorted(choice.values.items())]
+    return hashlib.scrypt(json.dumps(words).encode(), salt=salt.encode(), n=1 << 12, r=8, p=1).hex()

@@ -1,0 +1,221 @@
+"""A folder onto hosts: as files in a folder of their own, which the run's containers get read-only.
+
+A host has each content once, by its digest. A content that changed a little is made from the one before: only the
+changed files are sent. A node reads all of it when it starts, and refuses another digest (trainer/node/work.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Lock
+
+from ...causes import docker_faults
+from ...core import fields
+from ...core.errors import BadAnswer, DeployError
+from ...core.fields import digits
+from ...core.program import FAB
+from ...core.scripts import Scripts
+from ...core.text import amount, last_line, several
+from ...door.session import Session
+from ...run.folders import CHECKOUT, TRAINER
+from . import content
+from .content import CODE, WORKSPACE, Content, Entry, HostFolder, record_of
+from .credentials import Choice
+from .folder_look import FolderLook
+from .folder_memory import FolderMemory
+from .folder_stream import FolderStream
+
+_SCRIPT, _LOOK_S = Scripts(__file__), 600.0
+_ROOM = f"on that host: df -h ~; `{FAB} clean` shows what Muster keeps there"
+_SLACK = 64 << 20  # bytes that must stay free on a host's disk
+_AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
+# In a wheel both halves are inside the package `muster`, in a checkout beside it.
+_INSTALLED = "." in TRAINER
+_PACKAGES = {"muster": CHECKOUT if _INSTALLED else CHECKOUT / "muster", "trainer": CHECKOUT / "trainer"}
+_HALVES = {"deploy", "trainer"}
+
+
+@dataclass(frozen=True)
+class HostFolders:
+    """What a host has: `at`, where it keeps folders; the bytes `free` there; and by digest the listing of each."""
+
+    at: str
+    free: int | None
+    listings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FolderPlan:
+    """What one host lacks: `stream` is None if it has all. `below`: the digest that the changes stand on. `why`: what
+    is sent, in words; empty if it has all."""
+
+    stream: FolderStream | None
+    below: str
+    why: str
+
+
+class Outgoing:
+    """A folder as it is now, to lie at `target` in containers, and what hosts may have of it. Several threads may ask.
+
+    `what`: its name in messages. `places`: as FolderStream has them. `older`: the contents that hosts may have of it,
+    by their digests, the newest first, each with its listing and how to read it.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        folder: Path,
+        entries: Mapping[str, Entry],
+        content: Content,
+        *,
+        what: str = "",
+        places: Mapping[str, Path] | None = None,
+        memory: FolderMemory | None = None,
+    ) -> None:
+        self.target, self.content = target, content
+        self._folder, self._entries, self._what, self._places, self._memory = folder, entries, what, places, memory
+        self._lock, self._plans = Lock(), dict[str, FolderPlan]()
+        # The hosts look meanwhile, and most likely have what was pushed last.
+        if memory and (newest := next(iter(self.older), "")):
+            self._plans[newest] = self._planned(memory.content(newest))
+
+    @property
+    def older(self) -> list[str]:
+        """The digests of the contents before this one."""
+        listings = self._memory.listings if self._memory else {}
+        return [digest for digest in listings if digest != self.content.digest]
+
+    def plan(self, folders: HostFolders) -> FolderPlan:
+        """What a host with these folders lacks."""
+        listed = folders.listings.get(self.content.digest)
+        if listed and listed == self.content.listing:
+            return FolderPlan(None, "", "")
+        known = self._memory.listings if self._memory else {}
+        below = next((digest for digest in self.older if folders.listings.get(digest) == known[digest]), "")
+        with self._lock:
+            if below not in self._plans:
+                self._plans[below] = self._planned(self._memory.content(below) if self._memory and below else None)
+            return self._plans[below]
+
+    def on_host(self, folders: HostFolders) -> HostFolder:
+        """Where the host has it, or will have it, and what it lacks of it."""
+        plan, digest = self.plan(folders), self.content.digest
+        return HostFolder(f"{folders.at}/{digest}", self.target, digest, plan.why)
+
+    def save(self, choice: Choice) -> None:
+        """Remember the digests of its files, and make what `keep` needs: hosts are at work meanwhile."""
+        if self._memory:
+            self._memory.save(self._entries, choice)
+        self.content.listing  # noqa: B018 (a cached property)
+
+    def keep(self) -> None:
+        """A host has it now: the next push may stand on it."""
+        if self._memory:
+            self._memory.keep(self.content)
+
+    def _planned(self, below: Content | None) -> FolderPlan:
+        if below:
+            paths, gone = self.content.since(below)
+            changed = [self._entries[path] for path in paths]
+            if sum(entry.size for entry in changed) <= sum(entry.size for entry in self._entries.values()) // 4:
+                what = [several(len(changed), "new or changed path")] if changed else []
+                what += [several(len(gone - paths), "removed path")] if gone - paths else []
+                return FolderPlan(FolderStream(self._folder, changed, gone), below.digest, ", ".join(what))
+        files = sum(not entry.isdir() for entry in self._entries.values())
+        stream = FolderStream(self._folder, self._entries.values(), places=self._places)
+        return FolderPlan(stream, "", f"all {several(files, 'file')}{self._what}")
+
+
+def outgoing_folder(code: FolderLook, tell: Callable[[int, int], None]) -> Outgoing:
+    """The user's folder; `tell` gets the bytes read so far and in all. Raises as FolderLook.result and for a file that
+    cannot be read."""
+    entries = {entry.path: entry for entry in code.result().entries}
+    return Outgoing(WORKSPACE, code.folder, entries, code.memory.now(entries, tell), memory=code.memory)
+
+
+@cache
+def outgoing_trainer() -> Outgoing:
+    """Muster's own packages, for an image that lacks them. A checkout and an installed Muster give the same."""
+    entries, places, records = dict[str, Entry](), dict[str, Path](), list[str]()
+    for path, place in _trainer():
+        if entry := content.read_entry(place.parent, place.name):
+            entry.path, entry.mode = path, 0o644 if entry.isreg() else entry.mode
+            digest = hashlib.sha256(place.read_bytes()).hexdigest() if entry.isreg() else ""
+            entries[path], places[path] = entry, place
+            records.append(record_of(path, entry, digest))
+    return Outgoing(CODE, CHECKOUT, entries, Content(tuple(records)), what=" of Muster", places=places)
+
+
+def _trainer() -> Iterator[tuple[str, Path]]:
+    """The paths of the trainer package, and of what it needs, each with the file that it is here."""
+    for name, folder in _PACKAGES.items():
+        yield name, folder
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder)
+            half = name == "muster" and _INSTALLED and inside.parts[0] in _HALVES
+            if not half and "__pycache__" not in inside.parts:
+                yield f"{name}/{inside.as_posix()}", path
+
+
+def look_at_folders(session: Session, digests: Sequence[str]) -> HostFolders:
+    """Ask a host which of these contents it has. Raises DeployError."""
+    return parse(session.run(_SCRIPT("look-folders", *digests), timeout_s=_LOOK_S).out, digests)
+
+
+def parse(answer: str, digests: Sequence[str]) -> HostFolders:
+    """Read the answer of the script look-folders. Raises BadAnswer."""
+    at, free, listings = "", None, {}
+    for line in answer.split("\n"):
+        word, _, rest = line.partition(" ")
+        if word == "at":
+            at = _AT(rest, "its folders")
+        elif word == "free":
+            free = _FREE(rest, "free") * 1024
+        elif word == "has" and (name := rest.partition(" ")[0]) in digests:
+            listings[name] = _LISTING(rest.partition(" ")[2], "a listing")
+    if not at:
+        raise BadAnswer("its folders", "`at FOLDER`", answer[:200])
+    return HostFolders(at, free, listings)
+
+
+def check_space(plans: Sequence[FolderPlan], folders: HostFolders) -> None:
+    """Raise DeployError if the streams do not fit."""
+    rooms = [plan.stream.room for plan in plans if plan.stream]
+    need = sum(rooms) + _SLACK if rooms else 0
+    if folders.free is not None and folders.free < need:
+        raise DeployError(
+            f"not enough disk space in {folders.at}: the folder needs {amount(need)}, {amount(folders.free)} are free",
+            _ROOM,
+        )
+
+
+def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, tell: Callable[[int, int], None]) -> int:
+    """Send what the host lacks; returns the bytes. Raises DeployError; what the host had before stays then."""
+    plan = outgoing.plan(folders)
+    if plan.stream is None:
+        return 0
+    check_space([plan], folders)
+    size, wanted = plan.stream.size, outgoing.content
+    # What stands on another folder needs no listing, which takes its time.
+    listing = "" if plan.below else wanted.listing
+    argv = _SCRIPT("receive-folder", wanted.digest, listing, plan.below, *outgoing.older)
+    tell(0, size)
+    done = session.run(argv, input=plan.stream.read(lambda sent: tell(sent, size)), moving=True, check=False)
+    if done.code:
+        raise refused(done.err, session.host.name, folders, plan.stream.room)
+    return size
+
+
+def refused(err: str, host: str, folders: HostFolders, need: int) -> DeployError:
+    """Why a host did not take a folder that needs so many bytes there, from its last words."""
+    cause = docker_faults.read(err)
+    if cause and cause.name == "disk-full":
+        before = f", and {amount(folders.free)} were free before" if folders.free is not None else ""
+        text = f"{host}: its disk is full at {folders.at}: the folder needs {amount(need)} there{before}"
+        how = f"`df -h ~` there; `{FAB} clean --hosts {host}` shows what Muster keeps"
+        return DeployError(f"{text}; nothing of it stays", f"free room on {host} ({how}), then push again")
+    return DeployError(f"{folders.at}: the host did not take the folder: {last_line(err.encode())}", "push again")

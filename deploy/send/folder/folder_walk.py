@@ -1,0 +1,245 @@
+"""Go through a folder as git would, by its index and the rules of ignore files, without starting git (git.py)."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from ...core import plain_file
+from ...core.errors import DeployError
+from ...core.text import in_seconds
+from . import git, git_files, ignore
+from .git import Repository, Unread
+from .ignore import Rules
+
+RULES = ".gitignore"
+# Programs make these again. They stay here unless a .dockerignore says otherwise, or git has them under control.
+_USUAL_FOLDERS = frozenset((
+    *(".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
+    *(".ipynb_checkpoints", "node_modules", ".tox", ".nox", ".eggs"),
+))  # fmt: skip
+_OWN_RUNS = "runs"  # at the top of the folder: our run folders
+_MOST_S, _OFTEN = 20.0, 2000  # seconds of the processor for a folder; after how many names it looks at the clock
+
+
+def look(folder: Path) -> Walk:
+    """What git has under control and what it would add; in no repository all but what the .gitignore files name.
+
+    A folder that a repository around it ignores as a whole is seen as one without a repository. Raises DeployError.
+    """
+    walk = Walk(folder.resolve(), Clock(folder))
+    walk.begin("", walk.folder)
+    walk.finish()
+    return walk
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A folder to look into: `path` with a slash at its end. `root`: where `rules` start, each with its own folder
+    seen from there. `below`: the folder seen from the root. `top`: the path of the repository's folder, as sent.
+    `is_ignored`: only what is under control counts in it."""
+
+    path: str
+    below: str
+    top: str
+    rules: tuple[tuple[str, Rules], ...]
+    tracked: frozenset[str]
+    holding: frozenset[str]
+    is_ignored: bool = False
+
+
+@dataclass
+class Walk:
+    """Goes through a folder and finds what is sent of it, and what a rule keeps here. It follows no link."""
+
+    folder: Path
+    clock: Clock
+    paths: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    hollow: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    is_in_git: bool = False
+    _waiting: list[_Place] = field(default_factory=list)
+    _most: int = git_files.MOST  # bytes of the indexes of all repositories in it
+
+    def begin(self, path: str, folder: Path) -> None:
+        """Look into `folder`, which is `path` as sent, with the rules of the repository that it is in."""
+        repository = self._repository(folder)
+        top = repository.top if repository else folder
+        below = folder.relative_to(top).as_posix().removeprefix(".")
+        rules = self._own_rules(repository, top)
+        parts = below.split("/") if below else []
+        for depth, part in enumerate(parts):
+            place = "".join(f"{each}/" for each in parts[:depth])
+            rules += self._rules(f"{top}/{place}", place)
+            if _ignores(rules, f"{place}{part}", True):
+                repository, top, below, rules = None, folder, "", ()  # so its own rules hold
+                break
+        below = f"{below}/" if below else ""
+        tracked = self._tracked(repository, below)
+        holding = frozenset(parent for path in tracked for parent in _parents(path))
+        self.is_in_git |= repository is not None and not path
+        self._waiting.append(_Place(f"{path}/" if path else "", below, path, rules, tracked, holding))
+
+    def finish(self) -> None:
+        """Look into all folders."""
+        while self._waiting:
+            place = self._waiting.pop()
+            if not place.is_ignored and (own := self._rules(f"{self.folder}/{place.path}", place.below)):
+                place = replace(place, rules=place.rules + own)
+            for number, (name, is_folder) in enumerate(names(self.folder, place.path, self.clock), 1):
+                self._take(place, name, is_folder)
+                if number % _OFTEN == 0:
+                    self.clock.look()
+
+    def _take(self, place: _Place, name: str, is_folder: bool) -> None:
+        """Decide about one path."""
+        path, own = f"{place.path}{name}", f"{place.below}{name}"
+        is_tracked = own in place.tracked
+        holds = is_folder and own in place.holding
+        usual = is_usual(path[len(place.top) + 1 if place.top else 0 :])
+        is_ignored = place.is_ignored or (not usual and _ignores(place.rules, own, is_folder))
+        if not is_tracked and not holds and (usual or is_ignored):
+            if not usual:
+                self.ignored.append(path)
+            return
+        if is_folder and (is_tracked or os.path.lexists(f"{self.folder}/{path}/.git")) and not holds:
+            self.paths.append(path)
+            self._take_another(path)
+        elif is_folder:
+            if not holds:
+                self.paths.append(path)
+            below = replace(place, path=f"{path}/", below=f"{own}/", is_ignored=usual or is_ignored)
+            self._waiting.append(below)
+        else:
+            self.paths.append(path)
+            if not is_tracked:
+                self.new.append(path)
+
+    def _take_another(self, path: str) -> None:
+        """Take a repository inside this one: by its own rules, whatever is around it."""
+        if names(self.folder, path, self.clock):
+            self.begin(path, self.folder / path)
+        else:
+            self.hollow.append(path)
+
+    def _repository(self, folder: Path) -> Repository | None:
+        try:
+            repository = git.find(folder)
+        except Unread as why:
+            where = folder if folder == self.folder else folder.relative_to(self.folder)
+            self.unread.append(f"the git repository of {where} is not read: {why}")
+            return None
+        # A repository that is none of git's: what is around it has been asked already.
+        return repository if not repository or folder == self.folder or repository.top == folder else None
+
+    def _own_rules(self, repository: Repository | None, top: Path) -> tuple[tuple[str, Rules], ...]:
+        """The user's own rules for all repositories, then those of this repository alone."""
+        if not repository and not os.path.lexists(top / ".git"):
+            return ()
+        if not repository:
+            return self._mine
+        own = repository.common / "info/exclude"
+        if not own.is_file() or own.is_symlink():
+            return self._mine
+        return (*self._mine, *(("", rules) for rules in _specs(own, repository.common)))
+
+    @cached_property
+    def _mine(self) -> tuple[tuple[str, Rules], ...]:
+        path = _own_file()
+        return tuple(("", rules) for rules in (_specs(path, path.parent) if path.is_file() else ()))
+
+    def _rules(self, folder: str, place: str) -> tuple[tuple[str, Rules], ...]:
+        where = f"{folder}/{RULES}"
+        try:
+            # As git: a link is no file of rules, nor is a folder or a pipe of that name.
+            is_file = stat.S_ISREG(os.lstat(where).st_mode)
+        except OSError:
+            return ()
+        return tuple((place, rules) for rules in _specs(Path(where), Path(folder))) if is_file else ()
+
+    def _tracked(self, repository: Repository | None, below: str) -> frozenset[str]:
+        if not repository:
+            return frozenset()
+        try:
+            known = git_files.read_index(repository.folder / "index", repository.hash_bytes, self._most)
+            self._most -= len(known.data)
+        except (OSError, ValueError) as fault:
+            self.unread.append(f"the git index of {repository.top} is not read: {fault}")
+            return frozenset()
+        return frozenset(path.removesuffix("/") for path in known.places if path.startswith(below))
+
+
+class Clock:
+    """How long the processor may take for a folder: its rules could be made to take for ever."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._end = folder, time.thread_time() + _MOST_S
+
+    def look(self) -> None:
+        """Raise DeployError after that time."""
+        if time.thread_time() > self._end:
+            raise DeployError(
+                f"{self._folder}: its names and the rules of its {RULES} take more than {in_seconds(_MOST_S)}",
+                "name the folder that holds your script: --folder",
+            )
+
+
+def names(top: Path, place: str, clock: Clock) -> list[tuple[str, bool]]:
+    """The names in a folder, and whether each is a folder. Raises DeployError."""
+    clock.look()
+    where = f"{top}/{place}"
+    try:
+        with os.scandir(where) as entries:
+            return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    except OSError as fault:
+        raise DeployError(
+            f"cannot read {where}: {fault.strerror}", "make it readable, or list it in .gitignore"
+        ) from fault
+
+
+def _ignores(rules: Sequence[tuple[str, Rules]], path: str, is_folder: bool) -> bool:
+    for place, spec in reversed(rules):
+        if (number := spec.decides(path[len(place) :], is_folder)) >= 0:
+            return not spec.patterns[number].takes_back
+    return False
+
+
+def _own_file() -> Path:
+    """The user's own file of rules for all repositories."""
+    named = git.own_setting("core.excludesFile")
+    default = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git/ignore"
+    return (Path(named[-1]) if named else default).resolve()
+
+
+def _specs(path: Path, folder: Path) -> list[Rules]:
+    text = read_rules(path, folder, "surrogateescape")  # git reads bytes
+    return [] if text is None else [ignore.of_git(text, str(path))]
+
+
+def read_rules(path: Path, folder: Path, errors: str = "strict") -> str | None:
+    """The text of a file of rules; None if there is none. `folder`: what a link may not leave. Raises DeployError."""
+    try:
+        return plain_file.read(path, ignore.MOST_TEXT, folder).decode("utf-8-sig", errors)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError) as fault:
+        why = fault.strerror if isinstance(fault, OSError) else fault
+        raise DeployError(f"cannot read {path}: {why}", "remove it, or name another --folder") from fault
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def is_usual(path: str) -> bool:
+    """Whether programs make it again, or it is one of our run folders."""
+    parts = path.split("/")
+    return path.endswith(".pyc") or parts[0] == _OWN_RUNS or not _USUAL_FOLDERS.isdisjoint(parts)

@@ -1,0 +1,161 @@
+"""A git repository, read as files: somebody else may have made it, and git runs what a repository's settings name.
+
+So git itself never starts in a folder, nor with its settings. It is asked two things: what this user's own settings say
+(`own_setting`), and what is in objects (git_files.py).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ...core import plain_file
+from ...job.allowed import own_users
+
+_MOST_REF, _MOST_REFS, _MOST_SETTINGS = 4096, 16 << 20, 1 << 20
+_MOST_WITHIN = 20  # submodules within each other
+_PATIENCE_S = 10.0
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REF = re.compile(r"refs(?:/(?!\.)[^\x00-\x20\x7f~^:?*\[\\/]+)+")
+# The variables that say where the user's own settings are; all others of git may name another repository.
+_OWN = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+
+
+class Unread(Exception):
+    """A repository that Muster does not read, and why."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """`top`: the folder with `.git`. `folder`: where git keeps what is of this work tree; `common`: of all of them."""
+
+    top: Path
+    folder: Path
+    common: Path
+
+    @cached_property
+    def sets(self) -> str:
+        """The repository's settings, as text; no program reads them."""
+        try:
+            return plain_file.read(self.common / "config", _MOST_SETTINGS).decode(errors="replace")
+        except OSError:
+            return ""
+
+    @cached_property
+    def hash_bytes(self) -> int:
+        """How long the names of its objects are."""
+        return 32 if re.search(r"(?im)^\s*objectformat\s*=\s*sha256\b", self.sets) else 20
+
+    @cached_property
+    def minds_modes(self) -> bool:
+        """Whether a file's executable bit counts."""
+        return not re.search(r"(?im)^\s*filemode\s*=\s*(false|no|off|0)\b", self.sets)
+
+
+def find(folder: Path, deep: int = 0) -> Repository | None:
+    """The repository that the folder is in; None if there is none. Raises Unread."""
+    start = folder.resolve()
+    for top in (start, *start.parents):
+        if os.path.lexists(top / ".git"):
+            if repository := _of(top, deep):
+                return repository
+        elif top.stat().st_dev != start.stat().st_dev:
+            return None
+    return None
+
+
+def head(repository: Repository) -> tuple[str, str] | None:
+    """The commit and the branch's name (HEAD, if it is on none); None before the first commit. Raises OSError."""
+    text, branch = _line(repository.folder / "HEAD", repository), "HEAD"
+    for _ in range(5):
+        if not text.startswith("ref: "):
+            return (text, branch) if _COMMIT.fullmatch(text) else None
+        name = text.removeprefix("ref: ").strip()
+        if not _REF.fullmatch(name) or ".." in name:
+            return None
+        branch = name.removeprefix("refs/heads/")
+        try:
+            text = _line(repository.common / name, repository)
+        except OSError:
+            text = _packed(repository, name)
+    return None
+
+
+def own_setting(name: str) -> list[str]:
+    """What this user's own settings of git say; nothing without git. No folder's settings count."""
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in _OWN}
+    command = ["git", "config", "-z", "--type=path", "--get-all", name]
+    try:
+        done = subprocess.run(
+            command,
+            env={**variables, "GIT_DIR": os.devnull},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [os.fsdecode(value) for value in done.stdout.split(b"\0") if value]
+
+
+def _of(top: Path, deep: int) -> Repository | None:
+    """The repository of a folder that has a `.git`; None if that is no repository. Raises Unread."""
+    entry = top / ".git"
+    try:
+        real = plain_file.inside(entry, top)
+        folder, common = _parts(top, entry, real, deep)
+        places = {path: os.lstat(path) for path in (entry, real, top, folder, common)}
+        is_one = all((common / name).is_dir() and not (common / name).is_symlink() for name in ("objects", "refs"))
+    except OSError as fault:
+        raise Unread(f"{fault.strerror}") from fault
+    if not is_one or not os.path.lexists(folder / "HEAD"):
+        return None
+    strange = next((path for path, status in places.items() if status.st_uid not in own_users()), None)
+    if strange and not {str(top), "*"} & set(own_setting("safe.directory")):
+        raise Unread("another user owns it; if you trust it: git config --global --add safe.directory " + str(top))
+    return Repository(top, folder, common)
+
+
+def _parts(top: Path, entry: Path, real: Path, deep: int) -> tuple[Path, Path]:
+    """Where git keeps what is of the work tree, and of all its work trees. Raises OSError, Unread."""
+    if real.is_dir():
+        if os.path.lexists(real / "commondir"):
+            raise Unread("its `commondir` leads to another one")
+        return real, real
+    text = _text(real)
+    if not text.startswith("gitdir: "):
+        raise Unread("its .git is no repository")
+    folder = (top / text.removeprefix("gitdir: ")).resolve(strict=True)
+    if os.path.lexists(folder / "commondir"):
+        # git's own work trees: what the file leads to leads back to it.
+        common = (folder / _text(folder / "commondir")).resolve(strict=True)
+        if folder.parent == common / "worktrees" and Path(_text(folder / "gitdir")).resolve() == entry:
+            return folder, common
+    else:
+        around = find(top.parent, deep + 1) if deep < _MOST_WITHIN else None
+        if around and any(folder.is_relative_to(place / "modules") for place in (around.folder, around.common)):
+            return folder, folder
+    raise Unread("its .git leads to a folder that is not of this one")
+
+
+def _line(path: Path, repository: Repository) -> str:
+    within = repository.folder if path.is_relative_to(repository.folder) else repository.common
+    return plain_file.read(path, _MOST_REF, within).decode(errors="replace").strip()
+
+
+def _text(path: Path) -> str:
+    return os.fsdecode(plain_file.read(path, _MOST_REF)).strip()
+
+
+def _packed(repository: Repository, name: str) -> str:
+    try:
+        rows = plain_file.read(repository.common / "packed-refs", _MOST_REFS).decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((row.partition(" ")[0] for row in rows if row.endswith(f" {name}")), "")

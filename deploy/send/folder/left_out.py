@@ -1,0 +1,194 @@
+"""Find the credentials in a folder, which stay on this machine: credentials.py has the list of what counts as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from ...core import plain_file
+from ...core.errors import DeployError, UsageError
+from ...core.near import near
+from . import credentials, reading
+from .content import Entry
+from .credentials import Choice
+from .reading import Read
+
+_MANY = 64 << 20  # bytes
+_CODE_FILES = 1000  # so many files may name a credential; more are not read for that
+# By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
+_CLEAN: dict[Hashable, dict[str, str]] = {}
+# The digests of files that were read for that, by path and stamp.
+DIGESTS: dict[tuple[str, str], str] = {}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file or folder that stays here, and why; `asked`: the file that is sent and names it. `never`: not even when
+    it is included."""
+
+    path: str
+    why: str = ""
+    asked: str = ""
+    never: bool = False
+
+
+def describe(left_out: Sequence[LeftOut]) -> str:
+    """One line: the files that stay here, and the option that sends them."""
+    words = []
+    for file in left_out:
+        why = [file.why, f"{file.asked} names it" if file.asked else ""]
+        words.append(file.path + (f" ({', '.join(filter(None, why))})" if any(why) else ""))
+    free = next((file.path for file in left_out if not file.never), "")
+    how = f"; --include {free} sends it" if free else ""
+    settings = any(PurePosixPath(file.path).name == ".env" and not file.never for file in left_out)
+    handed = "--env-file hands the variables of a .env to the ranks, --secret NAME or NAME=FILE one value"
+    handed = handed if settings else "--secret NAME or NAME=FILE hands a value to the ranks"
+    return f"not sent: {', '.join(words)}{how}; {handed}"
+
+
+def remember(files: Mapping[str, str], choice: Choice) -> None:
+    """These files, by path with their stamps, hold no credential as long as they have these stamps."""
+    _CLEAN.setdefault(_key(choice), {}).update(files)
+
+
+def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[LeftOut]:
+    """The credentials among these paths, each once. `entries`: by path, in order.
+
+    Raises UsageError for an `include` that matches nothing, DeployError for a file that cannot be read.
+    """
+    for path in sorted(choice.include):
+        if path not in entries:
+            meant = _near(folder, path)
+            hint = f"--include {meant}" if meant else f"name a path as seen from {folder.resolve()}"
+            raise UsageError(f"--include {path}: Muster would send nothing of that name", hint)
+    files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
+    sources = {(status.st_dev, status.st_ino): name for name, status in files}
+    left_out = dict[str, LeftOut]()
+    clean = _CLEAN.setdefault(_key(choice), {})
+    unsure = {path: entry for path, entry in entries.items() if clean.get(path) != entry.stamp}
+    known = _read_many(folder, unsure, choice)
+    for path, entry in entries.items() if sources else unsure.items():
+        if left_out and is_below(path, left_out.keys()):
+            continue
+        if path not in unsure and not _source(folder / path, sources):
+            continue
+        credential = _judged(folder, path, entry, sources, choice, known)
+        if not credential:
+            clean[path] = entry.stamp
+        if credential and (credential.never or not _is_in(path, choice.include)):
+            left_out[credential.path] = credential
+    if not left_out:
+        return []
+    code = {path: _read(folder / path, reading.LOOKED_AT) for path in _code(list(entries), left_out)}
+    return [_with_asking(file, code) for file in left_out.values()]
+
+
+def _near(folder: Path, path: str) -> str:
+    """The path in the folder that may be meant, if it is not a credential."""
+    above = PurePosixPath(path).parent
+    try:
+        paths = [(above / name).as_posix() for name in sorted(os.listdir(folder / above))[:_CODE_FILES]]
+    except OSError:
+        return ""
+    return near(path, [name for name in paths if not credentials.place_of(name)])
+
+
+def _key(choice: Choice) -> Hashable:
+    return choice.include, tuple(sorted(choice.values.items()))
+
+
+def _code(names: Sequence[str], left_out: Collection[str]) -> list[str]:
+    """The files that may name what is left out: the first of the user's code, those at the top first."""
+    code = [path for path in names if path.endswith(".py") and not is_below(path, left_out)]
+    return sorted(code, key=lambda path: path.count("/"))[:_CODE_FILES]
+
+
+def _judged(
+    folder: Path,
+    path: str,
+    entry: Entry,
+    sources: Mapping[tuple[int, int], str],
+    choice: Choice,
+    known: Mapping[str, Read],
+) -> LeftOut | None:
+    """Why an entry is a credential, or None."""
+    if entry.issym():
+        return None
+    if entry.isreg() and sources and (secret := _source(folder / path, sources)):
+        return LeftOut(path, f"the secret {secret} is taken from it", never=True)
+    if (place := credentials.place_of(path)) and not _is_in(path, choice.include):
+        if not any(_is_in(asked, [place]) for asked in choice.include):
+            return LeftOut(place)
+        if not entry.isdir():
+            return LeftOut(path)
+    if not entry.isreg():
+        return None
+    if (read := known.get(path)) and not read.fault:
+        DIGESTS[path, entry.stamp] = read.digest
+        words = read.credential
+    else:
+        words = reading.credential_in(path, _read(folder / path, reading.LOOKED_AT), choice.values)
+    return LeftOut(path, words) if words else None
+
+
+def _read_many(folder: Path, unsure: Mapping[str, Entry], choice: Choice) -> Mapping[str, Read]:
+    """The content of files not searched yet, if they are large enough to be read by several processes."""
+    unread = [path for path, entry in unsure.items() if entry.isreg()]
+    if sum(unsure[path].size for path in unread) < _MANY:
+        return {}
+    return reading.read(folder, unread, choice.values)
+
+
+def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
+    """The secret that is taken from that file."""
+    status = _status(path)
+    return sources.get((status.st_dev, status.st_ino), "") if status else ""
+
+
+def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
+    """The file that was left out, with the first file of the code that mentions it."""
+    name = os.fsencode(PurePosixPath(file.path).name)
+    words = [name, b"dotenv"] if name.startswith(b".env") else [name]
+    return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
+
+
+def _is_in(path: str, places: Iterable[str]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)
+
+
+def is_below(path: str, places: Collection[str]) -> bool:
+    """Whether the path is one of these places, or below one."""
+    if not places:
+        return False
+    while path:
+        if path in places:
+            return True
+        path = path.rpartition("/")[0]
+    return False
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _read(path: Path, most: int) -> bytes:
+    try:
+        file = plain_file.open_plain(path)
+        try:
+            # No larger buffer than the file: most files of a large folder are small.
+            return os.pread(file, min(most, os.fstat(file).st_size), 0)
+        finally:
+            os.close(file)
+    except OSError as fault:
+        raise unreadable(path, fault) from fault
+
+
+def unreadable(path: Path, fault: OSError) -> DeployError:
+    """The error for a file of the folder."""
+    why = fault.strerror or "it became shorter while it was read"
+    return DeployError(f"cannot read {path}: {why}", "make it readable, or list it in .gitignore")

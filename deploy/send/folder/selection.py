@@ -1,0 +1,138 @@
+"""Which files of a folder are sent: what `.dockerignore` leaves, else what git would take, else all but the usual.
+
+What git would take: its index and the rules of ignore files say so, read here as text. git itself starts in no folder:
+the folder may be somebody else's (git.py). Credentials are the matter of folder_look.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from ...core.errors import UsageError
+from . import credentials, folder_walk, ignore
+from .folder_walk import Clock
+
+_SHOWN = 5
+_DOCKER = ".dockerignore"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Paths in a folder, in order. `rule`: the file that decided, if any. `ignored`: names that a .gitignore keeps
+    here, without the usual caches. `hollow`: submodules of which git has fetched nothing. `unread`:
+    repositories that are not read, and why. `new`: the paths that git does not have, if looked at."""
+
+    paths: tuple[str, ...]
+    rule: str = ""
+    ignored: tuple[str, ...] = ()
+    hollow: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    new: tuple[str, ...] | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user may want to know of it."""
+        notes = []
+        # A credential has options of its own, and a .env a note of its own (folder_look.py).
+        hidden = [name for name in self.ignored if credentials.place_of(name)]
+        plain = [name for name in self.ignored if name not in hidden]
+        files = [name for name in hidden if name != ".env"]
+        for names, how in (
+            (plain, "--include NAME sends one"),
+            (files, "--secret-file NAME=FILE hands one to the ranks"),
+        ):
+            if names:
+                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                listed = ", ".join(names[:_SHOWN]) + more
+                notes.append(f"not sent, because {self.rule} names it: {listed}; {how}")
+        for path in self.hollow:
+            notes.append(f"{path} is an empty submodule: git submodule update --init {path}")
+        return (*notes, *self.unread)
+
+
+def select(folder: Path, include: Iterable[str] = ()) -> Selection:
+    """The files, links and folders to send, relative and sorted; `include`: paths to send whatever a rule says.
+
+    Raises DeployError if a file with rules cannot be read.
+    """
+    for asked in include:
+        _refuse_link(folder, asked)
+    patterns = lines(folder / _DOCKER, folder)
+    if patterns is None:
+        walk = folder_walk.look(folder)
+        rule = folder_walk.RULES if walk.is_in_git or walk.ignored else ""
+        chosen = walk.paths
+        ignored, hollow, unread, new = sorted(walk.ignored), walk.hollow, walk.unread, walk.new
+        selected = Selection((), rule, tuple(ignored), tuple(hollow), tuple(unread), tuple(new))
+    else:
+        chosen, selected = list(not_ignored(folder, patterns)), Selection((), _DOCKER)
+    # A dict keeps the order, which is nearly sorted.
+    paths = dict.fromkeys((*chosen, *(path for asked in include for path in _all_of(folder, asked))))
+    # Who asks for a file of a folder has looked into that folder.
+    asked_for = {part for asked in include for part in (asked, *map(str, PurePosixPath(asked).parents))}
+    sent = {f"{asked.rstrip('/')}/" for asked in include}
+    stay = tuple(name for name in selected.ignored if name not in asked_for and not name.startswith(tuple(sent)))
+    return replace(selected, paths=tuple(sorted(_with_parents(paths))), ignored=stay)
+
+
+def lines(path: Path, folder: Path) -> tuple[str, ...] | None:
+    """The lines of a .dockerignore in that folder; None if there is no such file. Raises DeployError."""
+    text = folder_walk.read_rules(path, folder)
+    if text is None:
+        return None
+    stripped = (line.strip() for line in text.splitlines())
+    return tuple(line for line in stripped if line and not line.startswith("#"))
+
+
+def not_ignored(folder: Path, patterns: Sequence[str]) -> Iterator[str]:
+    """The paths of the folder that the lines of a .dockerignore leave, as Docker means them: a rule for a folder is one
+    for all below it, and the last rule that matches decides. Raises DeployError."""
+    rules, clock = ignore.of_docker([*patterns, f"!{_DOCKER}"], str(folder / _DOCKER)), Clock(folder)
+    waiting = [("", -1)]
+    while waiting:
+        place, above = waiting.pop()
+        for name, is_folder in folder_walk.names(folder, place, clock):
+            path = f"{place}{name}"
+            last = max(above, rules.decides(path, is_folder))
+            is_left = last < 0 or rules.patterns[last].takes_back
+            if is_left:
+                yield path
+            if is_folder and (is_left or ignore.may_match_below(rules, path)):
+                waiting.append((f"{path}/", last))
+
+
+def _refuse_link(folder: Path, asked: str) -> None:
+    """Raise UsageError for a path that leads through a link, or out of the folder."""
+    top, above = folder.resolve(), PurePosixPath(asked).parent
+    if asked.startswith("/") or ".." in PurePosixPath(asked).parts:
+        raise UsageError(f"--include {asked}: it lies outside of {top}", "name a path as seen from the folder")
+    if os.path.realpath(top / above) != str(top / above):
+        real = os.path.realpath(top / asked)
+        inner = os.path.relpath(real, top)
+        hint = "a file that lies elsewhere: --mount, or copy it into the folder"
+        hint = hint if inner.startswith("..") else f"--include {inner}"
+        raise UsageError(f"--include {asked}: it leads through a link to {real}", hint)
+
+
+def _all_of(folder: Path, path: str) -> Iterator[str]:
+    """A path, and if it is a folder everything below it."""
+    if not os.path.lexists(folder / path):
+        return
+    yield path
+    if os.path.isdir(folder / path) and not os.path.islink(folder / path):
+        for place, folders, files in os.walk(folder / path):
+            inside = Path(place).relative_to(folder).as_posix()
+            yield from (f"{inside}/{name}" for name in (*folders, *files))
+
+
+def _with_parents(paths: Iterable[str]) -> Iterable[str]:
+    """The paths, and the folders that they are in, each once."""
+    complete = dict[str, None]()
+    for path in paths:
+        while path and path not in complete:
+            complete[path] = None
+            path = path.rpartition("/")[0]
+    return complete

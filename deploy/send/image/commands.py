@@ -1,0 +1,80 @@
+"""Commands as argument lists. The modules that run them quote them; this one does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.scripts import Scripts
+from ...run.folders import TRAINER
+
+
+def agent(python: str, arguments: Sequence[str]) -> tuple[str, ...]:
+    """One node: the trainer's agent around torchrun. -P: a user's trainer.py or muster.py must not shadow ours."""
+    return (python, "-P", "-m", f"{TRAINER}.node.agent", *arguments)
+
+
+def options(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Check the options of Muster's own trainer, without torch."""
+    return ("-P", "-m", f"{TRAINER}.config", *arguments)
+
+
+def witness(python: str) -> tuple[str, ...]:
+    """The witness of a run's end, beside its nodes."""
+    return (python, "-P", "-m", f"{TRAINER}.node.on_end")
+
+
+def build_image(script: str) -> tuple[str, ...]:
+    """The image of the compose backend."""
+    return (script,)
+
+
+_IMAGE_LINE = (
+    '{"id":{{json .Id}},"tags":{{json .RepoTags}},"labels":{{json .Config.Labels}},"layers":{{json .RootFS.Layers}}}'
+)
+_SCRIPT = Scripts(__file__)
+
+
+def look_at_images(names: Sequence[str]) -> tuple[str, ...]:
+    """The engine of a host, its free disk space, and the layers of every image it has.
+
+    The containerd store leaves some usable images out of its list; those of `names` are shown anyway.
+    """
+    return _SCRIPT("images", _IMAGE_LINE, *names)
+
+
+def try_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
+    """Show an image as `look_at_images` does, create a container from it, and remove the container again.
+
+    Then remove the images `replaced`, by id; those in use stay.
+    """
+    return _SCRIPT("try-image", _IMAGE_LINE, tag, *replaced)
+
+
+def receive_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
+    """Load an archive from standard input, then do the same as `try_image`. Shows nothing if the engine refuses it."""
+    return _SCRIPT("receive-image", _IMAGE_LINE, tag, *replaced)
+
+
+def show_image(name: str) -> tuple[str, ...]:
+    """Show an image as `look_at_images` does."""
+    return ("docker", "image", "inspect", "--format", _IMAGE_LINE, name)
+
+
+def first_image(names: Sequence[str]) -> tuple[str, ...]:
+    """Show the first of these images that a host has, and what its engine says of those before it."""
+    return _SCRIPT("first-image", _IMAGE_LINE, *names)
+
+
+def pull_image(reference: str) -> tuple[str, ...]:
+    """Fetch an image from its registry."""
+    return ("docker", "pull", "--quiet", reference)
+
+
+def inspect_image(name: str) -> tuple[str, ...]:
+    """Everything that an engine says about an image, as JSON."""
+    return ("docker", "image", "inspect", name)
+
+
+def remove_images(names: Sequence[str]) -> tuple[str, ...]:
+    """Remove names and images; an image in use stays."""
+    return ("docker", "image", "rm", *names)

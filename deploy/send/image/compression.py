@@ -1,0 +1,112 @@
+"""Compression in pieces: each piece is a whole gzip member or zstd frame, and a row of them is one valid stream.
+
+So all cores compress, each layer is compressed once and cached, and an archive is joined from cached layers without
+compressing them again. `docker load` reads such streams; deploy/send/image/push_plan.py decides which kind.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PIECE = 8 << 20  # bytes; larger gains nothing, smaller loses matches
+_SAMPLE, _WORTH = 8 << 10, 0.95
+_MAGIC = {b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A way to compress: its name, which is also the ending of cached files, and how it compresses one piece."""
+
+    name: str
+    compress: Callable[[bytes], bytes]
+
+
+def _zstd(piece: bytes) -> bytes:
+    return zstd.compress(piece, level=6)
+
+
+def _gzip(piece: bytes) -> bytes:
+    # Pictures and weights do not shrink, and gzip spends most of its time on finding that out. A few samples tell.
+    samples = b"".join(piece[at : at + _SAMPLE] for at in range(0, len(piece), max(1, len(piece) // 8)))
+    shrinks = len(zlib.compress(samples, 1)) < _WORTH * len(samples)
+    return gzip.compress(piece, compresslevel=3 if shrinks else 0, mtime=0)
+
+
+ZSTD, GZIP, PLAIN = Codec("zst", _zstd), Codec("gz", _gzip), Codec("tar", bytes)
+CODECS = {codec.name: codec for codec in (ZSTD, GZIP, PLAIN)}
+
+
+@dataclass(frozen=True)
+class CompressedLayer:
+    """A layer ready to send: its diff id, its bytes as a tar file and compressed, and how to read it compressed."""
+
+    layer: str
+    size: int
+    compressed_size: int
+    read: Callable[[], Iterator[bytes]]
+
+
+def compress(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
+    """Compress a stream with all cores, with at most two pieces per core in memory."""
+    cores = os.cpu_count() or 1
+    waiting: deque[Future[bytes]] = deque()
+    with ThreadPoolExecutor(cores) as pool:
+        for piece in _pieces(chunks):
+            waiting.append(pool.submit(codec.compress, piece))
+            if len(waiting) > 2 * cores:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def decompress(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Undo any of our compressions of a stream; a plain stream passes unchanged."""
+    stream = iter(chunks)
+    first = next(stream, b"")
+    kind = next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
+    whole = chain([first], stream)
+    return {"gz": _gunzip, "zst": _unzstd}.get(kind, lambda plain: plain)(whole)
+
+
+def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    buffer = bytearray()
+    for chunk in chunks:
+        buffer += chunk
+        while len(buffer) >= PIECE:
+            yield bytes(buffer[:PIECE])
+            del buffer[:PIECE]
+    if buffer:
+        yield bytes(buffer)
+
+
+def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    reader = zlib.decompressobj(wbits=31)
+    for chunk in chunks:
+        while chunk:
+            yield reader.decompress(chunk)
+            chunk = reader.unused_data
+            if reader.eof:
+                reader = zlib.decompressobj(wbits=31)
+
+
+def _unzstd(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    reader = zstd.ZstdDecompressor()
+    for chunk in chunks:
+        while chunk:
+            yield reader.decompress(chunk)
+            chunk = reader.unused_data
+            if reader.eof:
+                reader = zstd.ZstdDecompressor()

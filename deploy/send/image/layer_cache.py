@@ -1,0 +1,239 @@
+"""Compressed layers of base images, cached on this machine: `docker save` reads a whole image, so it runs once a base.
+
+A layer is a file <diff id>.<size>.<codec> in ~/.cache/muster/layers, with the digest of its bytes beside it. Each use
+checks the digest first. The cache removes damaged files, and above its bound the files that were used longest ago.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import tarfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import IO, cast
+
+from ...core.errors import DeployError
+from ...engine import images
+from ...run import locks
+from .compression import CODECS, PIECE, Codec, CompressedLayer, compress, decompress
+from .model import Base
+
+MOST = 20 << 30  # bytes in all
+_PART, _SAVE_S = ".part", 3600.0
+
+
+class LayerCache:
+    """Layers in `folder`: at most `most` bytes, not counting those just asked for. Two pushes may share it."""
+
+    def __init__(self, folder: Path, most: int = MOST) -> None:
+        self._folder, self._most = folder, most
+
+    @property
+    def folder(self) -> Path:
+        """Where the cache is."""
+        return self._folder
+
+    def sizes(self, layers: Iterable[str]) -> dict[str, int]:
+        """Bytes of these layers as tar files, where known; removing a layer keeps its size known."""
+        files = {layer: self._folder / f"{_name(layer)}.size" for layer in layers}
+        return {layer: int(path.read_text()) for layer, path in files.items() if path.exists()}
+
+    def find(self, layer: str, codec: Codec) -> CompressedLayer | None:
+        """A layer of this cache, None if it is missing or damaged."""
+        path, digest = self._path(layer, codec), self._path(layer, codec, ".sha256")
+        try:
+            if _digest(path) != digest.read_text():
+                path.unlink()
+                return None
+            os.utime(path)  # used just now
+        except FileNotFoundError:
+            return None
+        return self._compressed(layer, codec)
+
+    def fetch(
+        self, layers: Collection[str], codec: Codec, image: Callable[[], Iterable[bytes]], tell: Callable[[int], None]
+    ) -> dict[str, CompressedLayer]:
+        """`layers`, compressed by `codec`; those not in the cache come from `image()`, the output of `docker save`.
+
+        `tell(bytes)` is called as that stream is read. Waits while another push fills the cache. Raises DeployError if
+        the stream ends early or lacks a layer, or the disk is full.
+        """
+        try:
+            with self._alone():
+                compressed = {layer: cached for layer in layers if (cached := self.find(layer, codec))}
+                compressed |= self._recompressed(set(layers) - set(compressed), codec)
+                if lacking := set(layers) - set(compressed):
+                    compressed |= self._taken(image(), lacking, codec, tell)
+                self._prune({self._path(layer, codec) for layer in layers})
+        except OSError as fault:
+            raise DeployError(
+                f"cannot write layers to {self._folder}: {fault.strerror}",
+                "free some disk space there, or set XDG_CACHE_HOME",
+            ) from fault
+        except tarfile.TarError as fault:
+            raise DeployError(f"docker save ended early: {fault}", "push again") from fault
+        if absent := sorted(set(layers) - set(compressed)):
+            raise DeployError(f"docker save left out {len(absent)} of {len(layers)} layers: {', '.join(absent)}")
+        return compressed
+
+    def _recompressed(self, layers: Collection[str], codec: Codec) -> dict[str, CompressedLayer]:
+        """Layers that the cache has in another codec, compressed in this one too: faster than a `docker save`."""
+        cached = [
+            compressed for layer in layers for other in CODECS.values() if (compressed := self.find(layer, other))
+        ]
+        recompressed = [self._keep(decompress(compressed.read()), {compressed.layer}, codec) for compressed in cached]
+        return {compressed.layer: compressed for compressed in recompressed if compressed}
+
+    def _taken(
+        self, image: Iterable[bytes], layers: Collection[str], codec: Codec, tell: Callable[[int], None]
+    ) -> dict[str, CompressedLayer]:
+        layers_read: dict[str, CompressedLayer] = {}
+        with tarfile.open(fileobj=cast(IO[bytes], _Reader(image, tell)), mode="r|", bufsize=PIECE) as tar:
+            for member in tar:
+                content = tar.extractfile(member)
+                # Only its digest tells which layer a file is: engines name them differently. No layer is this small.
+                if content and member.size >= 512 and not member.name.endswith("json"):
+                    compressed = self._keep(decompress(_chunks(content)), layers, codec)
+                    layers_read |= {compressed.layer: compressed} if compressed else {}
+        return layers_read
+
+    def _keep(self, content: Iterable[bytes], wanted: Collection[str], codec: Codec) -> CompressedLayer | None:
+        """Compress a stream into a file, and keep the file if it is one of the wanted layers."""
+        raw, whole, size = hashlib.sha256(), hashlib.sha256(), 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for chunk in content:
+                raw.update(chunk)
+                size += len(chunk)
+                yield chunk
+
+        part = self._folder / f"{secrets.token_hex(8)}{_PART}"
+        try:
+            with part.open("wb") as file:
+                for piece in compress(counted(), codec):
+                    file.write(piece)
+                    whole.update(piece)
+            layer = f"sha256:{raw.hexdigest()}"
+            if layer not in wanted:
+                return None
+            (self._folder / f"{_name(layer)}.size").write_text(str(size))
+            self._path(layer, codec, ".sha256").write_text(whole.hexdigest())
+            part.replace(self._path(layer, codec))
+        finally:
+            part.unlink(missing_ok=True)
+        return self._compressed(layer, codec)
+
+    def _compressed(self, layer: str, codec: Codec) -> CompressedLayer:
+        path = self._path(layer, codec)
+        return CompressedLayer(layer, self.sizes([layer])[layer], path.stat().st_size, lambda: _file(path))
+
+    def _prune(self, spared: Collection[Path]) -> None:
+        endings = {f".{name}" for name in CODECS}
+        files = [(path.stat(), path) for path in self._folder.iterdir() if path.suffix in endings]
+        room = self._most
+        for status, path in sorted(files, key=lambda entry: -entry[0].st_mtime):
+            room -= 0 if path in spared else status.st_size
+            if room < 0 and path not in spared:
+                path.unlink()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        # Only the owner may read what is in an image, as with the engine.
+        with locks.wait_for(locks.own_folder(self._folder) / "lock", _SAVE_S):
+            # No other push writes while we hold the lock, so a killed push left this part.
+            for part in self._folder.glob(f"*{_PART}"):
+                part.unlink()
+            yield
+
+    def _path(self, layer: str, codec: Codec, ending: str = "") -> Path:
+        return self._folder / f"{_name(layer)}.{codec.name}{ending}"
+
+
+class BaseLayers:
+    """The layers of one push's base, from the cache or (with `local`) the local engine, once for all hosts.
+
+    Calls `tell(read)` with the bytes read so far from the local engine. Several threads may use it.
+    """
+
+    def __init__(self, base: Base, local: bool, cache: LayerCache, tell: Callable[[int], None]) -> None:
+        self._base, self._local, self._cache, self._tell = base, local, cache, tell
+        self._lock = Lock()
+        self._layers: dict[tuple[str, str], CompressedLayer] = {}
+
+    def get(self, layers: Sequence[str], codec: Codec) -> list[CompressedLayer]:
+        """These layers, each once. Raises DeployError if one is not available anywhere."""
+        with self._lock:
+            if any((layer, codec.name) not in self._layers for layer in layers):
+                self._read_base(codec)
+        return [self._layers[layer, codec.name] for layer in dict.fromkeys(layers)]
+
+    def weight(self, layers: Sequence[str]) -> int:
+        """Bytes of these layers as tar files, as far as known: before reading any, what the base says of its size."""
+        known = self.sizes()
+        unread = set(layers) - set(known)
+        whole = self._base.size if unread and unread == set(self._base.layers) else 0
+        return whole + sum(known[layer] for layer in set(layers) - unread)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the layers that may be left out, as tar files, where known."""
+        return self._cache.sizes(self._base.layers)
+
+    def _read_base(self, codec: Codec) -> None:
+        if not self._local:
+            raise DeployError(
+                f"the host lacks layers of {self._base.name}, and this machine does not have that image",
+                f"pull it here: docker pull {self._base.name}",
+            )
+        # We read all layers, not only these: `docker save` takes most of the time, and the next host may need others.
+        cached = self._cache.fetch(self._base.layers, codec, lambda: images.save(self._base.name), self._tell)
+        self._layers.update({(layer, codec.name): compressed for layer, compressed in cached.items()})
+
+
+class _Reader:
+    """A stream of chunks as the file that tarfile wants."""
+
+    def __init__(self, chunks: Iterable[bytes], tell: Callable[[int], None]) -> None:
+        self._chunks, self._tell, self._held, self._read = iter(chunks), tell, b"", 0
+
+    def read(self, size: int) -> bytes:
+        taken = bytearray()
+        while len(taken) < size:
+            if not self._held:
+                self._held = next(self._chunks, b"")
+                if not self._held:
+                    break
+            part = self._held[: size - len(taken)]
+            self._held = self._held[len(part) :]
+            taken += part
+        self._read += len(taken)
+        self._tell(self._read)
+        return bytes(taken)
+
+
+def _name(layer: str) -> str:
+    return layer.removeprefix("sha256:")
+
+
+def _file(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            yield from _chunks(file)
+    except OSError as fault:
+        raise DeployError(
+            f"cannot read {path}: {fault.strerror}", "push again: Muster then creates it again"
+        ) from fault
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(1 << 20):
+        yield chunk
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,98 @@
+"""The official PyTorch image that the hosts' drivers and GPUs take, for users who name none. Pure.
+
+Sources. Images: pytorch/pytorch, for x86-64 alone (no arm64 manifest: NVIDIA-NeMo/labs-molt#123, September 2026).
+GPUs: the lists that PyTorch's binaries are built with (pytorch/test-infra, pytorch_pkg_helpers/cuda.py). Drivers:
+NVIDIA's "CUDA Compatibility", minor version compatibility: any driver of the same major version works, from the oldest
+one of that version on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...core.errors import DeployError
+
+Capability = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Official:
+    """One image: the oldest driver for its CUDA, and the GPUs that it has code for. `on`: also for all later ones."""
+
+    tag: str
+    digest: str
+    driver: tuple[int, ...]
+    gpus: tuple[Capability, ...]
+    on: Capability | None = None
+
+    @property
+    def reference(self) -> str:
+        """The image's name for an engine: by digest, so that all hosts pull the same one."""
+        return f"pytorch/pytorch@{self.digest}"
+
+    def knows(self, gpu: Capability) -> bool:
+        """Whether it has code for such a GPU: code for 8.0 runs on 8.x, and only PTX on later generations."""
+        return any(gpu[0] == code[0] and gpu >= code for code in self.gpus) or (self.on is not None and gpu >= self.on)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What decides on a host. `driver` and `gpus` are empty if they are unknown, and without GPUs."""
+
+    architecture: str
+    driver: tuple[int, ...] = ()
+    gpus: tuple[Capability, ...] = ()
+
+
+# The newest CUDA first. 12.8 has an older torch: 2.13 has no build for it.
+IMAGES = (
+    Official(
+        "2.13.0-cuda13.0-cudnn9-runtime",
+        "sha256:db80a41f8428644cebcb3d75b0b62df334ab6c0e75785951eb25f48bfbd42407",
+        (580, 65, 6),
+        ((7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0)),
+        (12, 0),
+    ),
+    Official(
+        "2.13.0-cuda12.6-cudnn9-runtime",
+        "sha256:6acf597eeb8e376a96580dde4952f37cc017fef732bb40bfc73f28f25e3f64b4",
+        (525, 60, 13),
+        ((5, 0), (6, 0), (7, 0), (7, 5), (8, 0), (8, 6), (9, 0)),
+    ),
+    Official(
+        "2.9.1-cuda12.8-cudnn9-runtime",
+        "sha256:7b324d212a4450795b49edba9949b7cdc72429148a64e974334bfe5774d51385",
+        (525, 60, 13),
+        ((7, 0), (7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0)),
+    ),
+)
+# For hosts without GPUs, and for a driver that does not tell its version: the one that the most drivers take.
+USUAL = IMAGES[1]
+
+
+def choose(machines: Mapping[str, Machine]) -> tuple[Official, str]:
+    """The image for all of these hosts, and the reason. Raises DeployError, with each host, if there is none."""
+    if strange := [host for host, machine in machines.items() if machine.architecture not in ("x86_64", "amd64")]:
+        raise DeployError(
+            f"{', '.join(strange)}: there is no official PyTorch image for {machines[strange[0]].architecture}",
+            "name one that has torch: --image nvcr.io/nvidia/pytorch:YY.MM-py3, or --dockerfile FILE",
+        )
+    drivers = [machine.driver for machine in machines.values() if machine.driver]
+    gpus = sorted({gpu for machine in machines.values() for gpu in machine.gpus})
+    drivers_known = all(machine.driver for machine in machines.values() if machine.gpus)
+    if not drivers and not gpus:
+        return USUAL, "the usual one: no host told of a GPU's driver"
+    for image in IMAGES if drivers_known else (USUAL, IMAGES[2]):
+        if all(driver >= image.driver for driver in drivers) and all(map(image.knows, gpus)):
+            return image, f"for {_words(drivers, gpus)}"
+    each = "; ".join(f"{host}: {_words([m.driver] * bool(m.driver), m.gpus)}" for host, m in machines.items())
+    raise DeployError(
+        f"no official PyTorch image has code for all these GPUs and works with these drivers: {each}",
+        f"driver {'.'.join(map(str, IMAGES[0].driver))} or newer takes GPUs from 7.5 on; or: --image NAME",
+    )
+
+
+def _words(drivers: Sequence[tuple[int, ...]], gpus: Sequence[Capability]) -> str:
+    driver = f"driver {'.'.join(map(str, min(drivers)))}" if drivers else "an unknown driver"
+    return f"{driver}, compute capability {', '.join(f'{a}.{b}' for a, b in gpus) or 'unknown'}"

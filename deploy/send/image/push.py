@@ -1,0 +1,388 @@
+"""Push an image to hosts without a registry: ask each host what it has, send what it lacks, and let it prove it.
+
+The order of one push: find the base (here, or pulled on the hosts); look at each host and decide (push_plan.py); once
+every host can take the image, stream an archive into `docker load`, and try the image. The base is read once for all
+hosts. The user's folder, and Muster's agent where the base lacks it, go beside the image (folder/folder_push.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from ...causes import docker_faults
+from ...core.ahead import Ahead
+from ...core.errors import DeployError
+from ...core.results import Results
+from ...core.text import amount, last_line
+from ...door.session import Done, Session, on_all
+from ...host import audit
+from ...run import own_files
+from ...run.folders import cache_folder
+from ..folder import folder_push
+from ..folder.content import HostFolder
+from ..folder.folder_look import FolderLook
+from ..folder.folder_push import HostFolders, Outgoing
+from ..image.base import HERE, PULL_S, agreed_base, find_base
+from . import commands
+from .archive import Archive, archive
+from .layer_cache import BaseLayers, LayerCache
+from .model import Base, Image, has_trainer, run_image
+from .push_plan import (
+    HAS_IT,
+    PushPlan,
+    Store,
+    check_space,
+    codec_for,
+    full_push,
+    parse_image,
+    parse_store,
+    plan_push,
+    replaced,
+)
+
+Tell = Callable[[str, int, int], None]
+READER = "this machine reads"
+_LOOK_S = 60.0
+_MOST_PROOFS, _PROVED = 1000, "proved"  # lines; the oldest go first
+_TRY_S = 120.0
+# Faults that another try does not cure.
+_HOPELESS = ("disk-full", "docker-down", "docker-permission")
+
+
+class Proofs:
+    """Which images a host has proved to this machine: it created a container from each, after a push had brought it.
+
+    Remembered in `folder`/proved, a line `HOST MARK` for each. To create a container and to remove it again takes a
+    host most of the time of a push of one changed file; a proved image must only be shown again, with its layers. If
+    the name belongs to another machine by now, that machine shows its own layers; only the container is not tried there
+    then. Several threads may ask. If the file cannot be read or written, hosts prove once more.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._lock = folder, Lock()
+        self._lines = self._read()
+
+    def has(self, host: str, mark: str) -> bool:
+        """Whether the host proved the image with this mark."""
+        return f"{host} {mark}" in self._lines
+
+    def add(self, host: str, mark: str) -> None:
+        """The host proved it just now."""
+        if not self.has(host, mark):
+            self._change(f"{host} {mark}", add=True)
+
+    def drop(self, host: str, mark: str) -> None:
+        """Drop a proof: the host gets the file again, and must prove it again."""
+        if self.has(host, mark):
+            self._change(f"{host} {mark}", add=False)
+
+    def _change(self, line: str, add: bool) -> None:
+        with self._lock, suppress(OSError):
+            # Another push may have added lines meanwhile.
+            self._lines = self._read()
+            self._lines.pop(line, None)
+            if add:
+                self._lines[line] = None
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own_files.write(self._folder, _PROVED, "\n".join([*self._lines][-_MOST_PROOFS:]).encode())
+
+    def _read(self) -> dict[str, None]:
+        with suppress(OSError):
+            return dict.fromkeys(own_files.read(self._folder / _PROVED).decode(errors="replace").split("\n"))
+        return {}
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push did on one host: the bytes sent (0 if it had all), the reason, and what lies beside the image."""
+
+    sent_bytes: int
+    why: str
+    folders: tuple[HostFolder, ...] = ()
+
+
+@dataclass(frozen=True)
+class _PushContext:
+    """One push: the image, where its layers come from, and the folders that go beside it."""
+
+    image: Image
+    base: Base
+    local: bool
+    layers: BaseLayers
+    tell: Tell
+    proofs: Proofs
+    outgoing: Sequence[Outgoing]
+
+
+class _Has(NamedTuple):
+    """What a host has: images, and folders. `store`: None if it has just proved that it has the image, which takes half
+    as many questions."""
+
+    store: Store | None
+    folders: HostFolders
+
+
+def push(
+    sessions: Iterable[Session],
+    base: str,
+    code: FolderLook | None,
+    tag: str,
+    tell: Tell,
+    cache: LayerCache | None = None,
+    proven: bool = False,
+) -> Results[Pushed]:
+    """Put `base` onto every host, as `tag`, and the folder of `code` beside it.
+
+    Returns per host what was sent, or its fault.
+
+    Calls `tell(host, sent, total)` from several threads with the bytes so far; for `READER`, while this machine reads
+    the base from its engine. An interrupted push leaves nothing; the next one starts from zero. proven: an image of
+    this name has just run on the hosts; if it is this image, push does not try it again.
+    Raises UsageError for a bad folder or name, DeployError if neither side has the base. If a host cannot take the
+    image, raises HostsFailed with every such host before it sends anything to any host.
+    """
+    sessions = list(sessions)
+    folders = _known_folders(sessions, code)
+    bases = find_base(sessions, base, pull=True)
+    context, looks = _context(sessions, bases, code, tag, tell, cache or LayerCache(cache_folder() / "layers"), folders)
+    has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
+    saved = [Ahead(partial(outgoing.save, code.choice)) for outgoing in context.outgoing if code]
+    pushed = on_all(sessions, lambda session: _push_to(session, context, has[session.host.name], proven))
+    for save in saved:
+        save.result()
+    for outgoing in context.outgoing if pushed.values else ():
+        outgoing.keep()
+    return pushed
+
+
+def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag: str) -> Results[PushPlan]:
+    """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
+    sessions = list(sessions)
+    folders = _known_folders(sessions, code)
+    bases = find_base(sessions, base, pull=False)
+    if not bases.values:
+        outgoing, pull = _outgoing(None, code, _say_nothing), f"the host would pull {base} first"
+        seen = folders.result().all()
+
+        def plan_pull(session: Session) -> PushPlan:
+            return PushPlan((), False, pull, _beside(outgoing, _folders(session, outgoing, seen[session.host.name])))
+
+        return on_all(sessions, plan_pull)
+    cache = LayerCache(cache_folder() / "layers")
+    context, looks = _context(sessions, bases, code, tag, _say_nothing, cache, folders)
+
+    def plan(session: Session) -> PushPlan:
+        has = looks.all()[session.host.name]
+        folders = _folders(session, context.outgoing, has.folders)
+        return replace(_planned(context, has), folders=_beside(context.outgoing, folders))
+
+    return on_all(sessions, plan)
+
+
+def _say_nothing(_host: str, _sent: int, _total: int) -> None:
+    """A `tell` for what only looks."""
+
+
+def look(session: Session, image: Image, base: Base) -> Store:
+    """Ask a host's engine what it is and what it has. Raises DeployError if no engine answers."""
+    names = (image.tag, base.name, *base.sources)
+    done = session.run(commands.look_at_images(names), timeout_s=_LOOK_S, check=False)
+    # `docker info` ends with 0 even if no engine answered.
+    if done.code or '"version":""' in done.out:
+        raise docker_faults.fault(done.err)
+    return parse_store(done.out)
+
+
+def _context(
+    sessions: Sequence[Session],
+    bases: Results[Base],
+    code: FolderLook | None,
+    tag: str,
+    tell: Tell,
+    cache: LayerCache,
+    folders: Ahead[Results[HostFolders]],
+) -> tuple[_PushContext, Results[_Has]]:
+    base, local = agreed_base(bases), HERE in bases.values
+    image, proofs = run_image(base, tag), Proofs(cache.folder.parent)
+
+    def ask(session: Session) -> _Has:
+        known = proofs.has(session.host.name, image.mark)
+        proved = known and not _fault(session, image, _try(session, image, (), proofs), proofs)
+        store, seen = None if proved else look(session, image, base), folders.result()
+        if fault := seen.faults.get(session.host.name):
+            raise fault
+        return _Has(store, seen.values[session.host.name])
+
+    looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
+    outgoing = _outgoing(base, code, tell)
+    layers = BaseLayers(base, local, cache, lambda read: tell(READER, min(read, base.size), base.size))
+    return _PushContext(image, base, local, layers, tell, proofs, outgoing), looks.result()
+
+
+def _outgoing(base: Base | None, code: FolderLook | None, tell: Tell) -> list[Outgoing]:
+    """What goes beside the image: the agent, unless the base is known to have it, and the user's folder."""
+    agent = [] if base and has_trainer(base) else [folder_push.outgoing_trainer()]
+    return agent + ([folder_push.outgoing_folder(code, lambda read, total: tell(READER, read, total))] if code else [])
+
+
+def _known_folders(sessions: Sequence[Session], code: FolderLook | None) -> Ahead[Results[HostFolders]]:
+    """What each host has of what this machine may have sent before. It takes longest, so it comes first."""
+
+    def ask() -> Results[HostFolders]:
+        known = [folder_push.outgoing_trainer().content.digest, *(code.memory.listings if code else ())]
+        return on_all(sessions, lambda session: folder_push.look_at_folders(session, known))
+
+    return Ahead(ask)
+
+
+def _folders(session: Session, outgoing: Sequence[Outgoing], folders: HostFolders) -> HostFolders:
+    """The folders of a host; it is asked once more if it may have a content from another folder or machine."""
+    plans = [each.plan(folders) for each in outgoing]
+    if not any(plan.stream and not plan.below for plan in plans):
+        return folders
+    digests = [digest for each in outgoing for digest in (each.content.digest, *each.older)]
+    return folder_push.look_at_folders(session, digests)
+
+
+def _beside(outgoing: Sequence[Outgoing], folders: HostFolders) -> tuple[HostFolder, ...]:
+    """What lies beside the image on a host with these folders."""
+    return tuple(each.on_host(folders) for each in outgoing)
+
+
+def _ready(session: Session, context: _PushContext, bases: Results[Base], looks: Results[_Has]) -> _Has:
+    """What the host has. Raises DeployError if it cannot take the image."""
+    host = session.host.name
+    if host in bases.faults:
+        raise bases.faults[host]
+    # Its settings too: their variables decide which code runs, and one host would decide it for all.
+    if (own := bases.values.get(host)) and own.content != context.base.content:
+        raise DeployError(
+            f"{host} has another {context.base.name} than {next(iter(bases.values))}",
+            "name the base by its digest (name@sha256:...), so that all hosts pull the same",
+        )
+    if host in looks.faults:
+        raise looks.faults[host]
+    store, folders = looks.values[host]
+    if store and (lacking := plan_push(context.image, store, context.base.name).layers):
+        check_space(store, [context.layers.weight(lacking)])
+    folders = _folders(session, context.outgoing, folders)
+    folder_push.check_space([outgoing.plan(folders) for outgoing in context.outgoing], folders)
+    return _Has(store, folders)
+
+
+def _planned(context: _PushContext, has: _Has) -> PushPlan:
+    """What to send of the image to a host."""
+    return plan_push(context.image, has.store, context.base.name) if has.store else PushPlan((), True, HAS_IT)
+
+
+def _push_to(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
+    """The image and the folders beside it; both at once if the image needs only its proof."""
+    ahead = Ahead(lambda: _push_image(session, context, has, proven)) if _planned(context, has).present else None
+    beside, sent, host = _beside(context.outgoing, has.folders), 0, session.host.name
+    for outgoing in context.outgoing:
+        sent += folder_push.send_folder(session, outgoing, has.folders, partial(context.tell, host))
+    pushed = ahead.result() if ahead else _push_image(session, context, has, proven)
+    if sent:
+        audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
+    words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
+    return Pushed(pushed.sent_bytes + sent, "; ".join(words) or HAS_IT, beside)
+
+
+def _push_image(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
+    store, plan = has.store, _planned(context, has)
+    if store is None or (proven and plan.present and not replaced(context.image, store)):
+        return Pushed(0, plan.why)
+    if _lacks_base(context, plan) and _pulled(session, context):
+        store = look(session, context.image, context.base)
+        plan = plan_push(context.image, store, context.base.name)
+    return _deliver(session, context, store, plan)
+
+
+def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPlan) -> Pushed:
+    """Send, and let the host prove it; if that fails, send all layers once more."""
+    sent = 0
+    old = replaced(context.image, store)
+    for attempt in (plan, full_push(context.image, "all layers: those of the host did not give this image")):
+        if attempt.present:
+            done = _try(session, context.image, old, context.proofs)
+        else:
+            stream = _stream(context, store, attempt)
+            context.proofs.drop(session.host.name, context.image.mark)
+            argv, chunks = (
+                commands.receive_image(context.image.tag, old),
+                _counted(session.host.name, stream, context.tell),
+            )
+            done = session.run(argv, input=chunks, moving=True, check=False)
+            sent += stream.size
+        if not (fault := _fault(session, context.image, done, context.proofs)):
+            if sent:
+                audit.note(session, f"pushed {context.image.tag}: {amount(sent)}")
+            return Pushed(sent, attempt.why)
+        if attempt.layers == context.image.layers:
+            break
+    hint = docker_faults.hint(fault, session.host.name) if docker_faults.read(fault) else "push again"
+    raise DeployError(f"{context.image.tag} was sent, but {fault}", hint)
+
+
+def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> Done:
+    """Let the host show the image, and create a container from it unless it did so before."""
+    is_known = not old and proofs.has(session.host.name, image.mark)
+    argv = commands.show_image(image.tag) if is_known else commands.try_image(image.tag, old)
+    return session.run(argv, timeout_s=_TRY_S, check=False)
+
+
+def _stream(context: _PushContext, store: Store, plan: PushPlan) -> Archive:
+    """The archive for `docker load`. Raises DeployError if it does not fit on the host's disk."""
+    codec = codec_for(store)
+    layers = context.layers.get(plan.layers, codec)
+    check_space(store, [layer.size for layer in layers])
+    return archive(context.image, layers, context.layers.sizes(), codec)
+
+
+def _counted(host: str, stream: Archive, tell: Tell) -> Iterator[bytes]:
+    """The archive in chunks; calls `tell` for each chunk that the connection took."""
+    sent = 0
+    tell(host, 0, stream.size)
+    for chunk in stream.read():
+        yield chunk
+        sent += len(chunk)
+        tell(host, sent, stream.size)
+
+
+def _lacks_base(context: _PushContext, plan: PushPlan) -> bool:
+    return context.local and not set(context.base.layers).isdisjoint(plan.layers)
+
+
+def _pulled(session: Session, context: _PushContext) -> bool:
+    """Let the host pull the base itself, by digest; whether it could. Its own network is usually the faster one."""
+    return any(
+        session.run(commands.pull_image(source), timeout_s=PULL_S, check=False).code == 0
+        for source in context.base.sources
+    )
+
+
+def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:
+    """What is wrong with the image after `_try`, or nothing: then the host has proved it.
+
+    The output of `docker load` proves nothing: engines from 27 on load and name an image without having its layers.
+    Such an image is removed. Raises DeployError if sending more would not help.
+    """
+    if done.code and (cause := docker_faults.read(done.err)) and cause.name in _HOPELESS:
+        raise docker_faults.fault(done.err)
+    shown = next(iter(done.out.splitlines()), "")
+    if not shown:
+        return f"the engine refuses it: {last_line(done.err.encode())}"
+    loaded = parse_image(shown)
+    if loaded.layers != image.layers or loaded.mark != image.mark:
+        return "its name belongs to another image"
+    if done.code:
+        session.run(commands.remove_images([image.tag]), timeout_s=_TRY_S, check=False)
+        return f"the engine cannot create a container from it: {last_line(done.err.encode())}"
+    proofs.add(session.host.name, image.mark)
+    return ""

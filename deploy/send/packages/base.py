@@ -1,0 +1,162 @@
+"""What a run's image already has, as each host says: its Python, its platform, its packages.
+
+A host's word is checked, and counts only if all hosts say the same: what one of them invented would change what the
+others install. What a host said is remembered for that host and those layers alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import DeployError
+from ...core.fields import array, default, document, record, text
+from . import store
+from .inside.tools import FROM_BASE, normal
+
+# A name, extras, a range of versions, a marker. No address: what a host names here, this machine would fetch.
+NEED = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*+\s*+(\[[\w\s.,-]*+\])?+\s*+\(?+[\w\s.,<>=!~*+-]*+\)?+\s*+(;[\w\s.'\"()<>=!~*+,-]*+)?+"
+)
+_MOST, _MOST_NEEDS = 5000, 1000
+_VERSION = r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,200}"
+_PACKAGE = record(
+    {
+        "name": text(200),
+        "version": text(300),
+        "requires": default(array(text(4000), _MOST_NEEDS), []),
+        "extras": default(array(text(200), _MOST_NEEDS), []),
+    }
+)
+_READ = record(
+    {
+        "python": text(40, r"3\.[0-9]{1,3}\.[0-9]{1,3}"),
+        "platform": record({"machine": text(30, r"\w+"), "libc": array(text(20, r"[\w.]+"), 2)}),
+        "base": array(_PACKAGE, _MOST),
+    }
+)
+# The versions of glibc that uv knows by name: a wheel for an older one runs on a newer one.
+_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of the base: its name as indexes compare it, what it needs, its extras."""
+
+    name: str
+    version: str
+    requires: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Base:
+    """A described base: the version of its Python, the kernel's word for its processor, libc, packages by name."""
+
+    python: str
+    machine: str
+    libc: tuple[str, str]
+    packages: tuple[Package, ...]
+
+    @property
+    def digest(self) -> str:
+        """A digest of all of it."""
+        rows = [[p.name, p.version, p.requires, p.extras] for p in self.packages]
+        return hashlib.sha256(json.dumps([self.python, self.machine, self.libc, rows]).encode()).hexdigest()
+
+    @property
+    def torch(self) -> Mapping[str, str]:
+        """The versions of what comes from the base alone; the local part says which build it is. Raises DeployError."""
+        versions = {package.name: package.version for package in self.packages if FROM_BASE.fullmatch(package.name)}
+        if "torch" not in versions:
+            raise DeployError("the base has no torch: name an image that has it", "--image pytorch/pytorch:TAG")
+        return versions
+
+    @property
+    def platform(self) -> str:
+        """The platform as uv names it. Raises DeployError for one that uv does not know."""
+        kind, version = self.libc
+        if self.machine in ("x86_64", "aarch64") and kind == "musl":
+            return f"{self.machine}-unknown-linux-musl"
+        minor = int(version.split(".")[1]) if re.fullmatch(r"2\.[0-9]{1,3}", version) else 0
+        fits = [known for known in _GLIBC if known <= minor]
+        if self.machine not in ("x86_64", "aarch64") or kind != "glibc" or not fits:
+            raise DeployError(
+                f"no packages can be chosen for {self.machine} with {kind} {version}",
+                "--requirements no; put the packages into an image: --dockerfile FILE",
+            )
+        return f"{self.machine}-manylinux_2_{fits[-1]}"
+
+
+def read(answer: object, what: str) -> Base:
+    """A host's answer. Raises BadAnswer. What no index could have either (an odd version, an address) is left out."""
+    got = _READ(answer, what)
+    libc = got["platform"]["libc"]
+    packages = {
+        name: Package(name, row["version"], tuple(filter(NEED.fullmatch, row["requires"])), _extras(row["extras"]))
+        for row in got["base"]
+        for name in [normal(row["name"])]
+        if re.fullmatch(store.NAME, row["name"]) and re.fullmatch(_VERSION, row["version"])
+    }
+    kind, version = libc if len(libc) == 2 else ("no libc", "")
+    return Base(
+        got["python"], got["platform"]["machine"], (kind, version), tuple(v for _, v in sorted(packages.items()))
+    )
+
+
+def same(described: Mapping[str, Base]) -> Base:
+    """The one base that all hosts describe. Raises DeployError, which names the odd hosts and the first difference."""
+    digests = {name: base.digest for name, base in described.items()}
+    counts = {digest: list(digests.values()).count(digest) for digest in digests.values()}
+    usual = max(counts, key=lambda digest: counts[digest])
+    base = next(base for name, base in described.items() if digests[name] == usual)
+    if odd := [name for name in described if digests[name] != usual]:
+        others = [name for name in described if name not in odd]
+        raise DeployError(
+            f"{', '.join(odd)}: the image's packages are others than on {', '.join(others)}: "
+            f"{_difference(base, described[odd[0]])}",
+            f"docker image inspect on both; leave the host out, or give all one image: --hosts {','.join(others)}",
+        )
+    return base
+
+
+def remembered(folder: Path, who: str, layers: tuple[str, ...]) -> Base | None:
+    """What this host said of these layers before; None if it was not asked yet, or the file is damaged."""
+    content = store.read(_path(folder, who, layers))
+    try:
+        return read(document(content, "a described base", most=16 << 20), "a described base") if content else None
+    except DeployError:
+        return None
+
+
+def remember(folder: Path, who: str, layers: tuple[str, ...], base: Base) -> None:
+    """Keep what a host said of its layers."""
+    rows: list[dict[str, Any]] = [
+        {"name": p.name, "version": p.version, "requires": p.requires, "extras": p.extras} for p in base.packages
+    ]
+    value = {"python": base.python, "platform": {"machine": base.machine, "libc": base.libc}, "base": rows}
+    store.write(_path(folder, who, layers), json.dumps(value).encode())
+
+
+def _path(folder: Path, who: str, layers: tuple[str, ...]) -> Path:
+    key = hashlib.sha256(json.dumps([store.FORMAT, who, layers]).encode()).hexdigest()[:32]
+    return folder / f"base-{key}.json"
+
+
+def _extras(names: list[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if re.fullmatch(store.NAME, name))
+
+
+def _difference(usual: Base, other: Base) -> str:
+    """The first difference, in words."""
+    if (usual.python, usual.machine, usual.libc) != (other.python, other.machine, other.libc):
+        return f"Python {other.python} on {other.machine}, not {usual.python} on {usual.machine}"
+    mine, theirs = ({p.name: p for p in base.packages} for base in (usual, other))
+    name = min(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+    has, had = (f"{p.name} {p.version}" if (p := side.get(name)) else f"no {name}" for side in (theirs, mine))
+    return f"{has}, not {had}" if has != had else f"{name} says that it needs something else"

@@ -1,0 +1,177 @@
+"""The commands of a host that lists, builds and installs packages, as argument lists. ssh/ quotes them.
+
+What may write where is decided here: docs/decisions/0138-a-build-is-disposable.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.scripts import Scripts
+from ...host.commands import PYTHON
+from ...run.environment import PACKAGES
+from ..folder.content import WORKSPACE
+
+TARGET = PACKAGES
+# Where an order in a container finds what it works with; its own scratch is in /tmp.
+PLACES = {
+    "cache": "/muster-cache",
+    "tools": "/muster-tools",
+    "made": "/muster-wheels",
+    "source": WORKSPACE,
+    "target": TARGET,
+}
+# A compiler starts many processes, but no build needs what a run may have.
+BUILD_PROCESSES = 4096
+_SCRIPT = Scripts(__file__)
+_INSIDE, _OWN_IMPORT = Path(__file__).with_name("inside"), re.compile(r"^from \.\w+ import .*\n", re.MULTILINE)
+_MODULES = ("tools", "wheel", "describe", "build", "install", "program")
+# The program is root in its container; what it starts is the packages' or the build's user. Root without DAC_OVERRIDE
+# has no right to another user's file. KILL ends what a build leaves running.
+_RIGHTS = ("CHOWN", "SETUID", "SETGID", "KILL")
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where orders are done: an image, for the login `user`, whose packages belong to `uid`.
+
+    base: of `base`. scratch: the token of one install, for the wheels that are built for it; empty: none are.
+    limits: options of `docker run` for memory and processes. mounts: the folder that is sent, for a build.
+    """
+
+    image: str
+    user: str
+    uid: int
+    base: str
+    scratch: str = ""
+    limits: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+
+    @property
+    def cache(self) -> str:
+        """The volume with what was downloaded. No build comes near it."""
+        return f"muster-cache-packages-{self.uid}-{self.base}"
+
+    @property
+    def tools(self) -> str:
+        """The volume with uv, and the wheels that were kept. It is root's, and read-only for a build."""
+        return f"muster-cache-tools-{self.uid}-{self.base}"
+
+    @property
+    def wheels(self) -> str:
+        """The volume with the wheels that were built for one install."""
+        return f"muster-cache-wheels-{self.uid}-{self.scratch}" if self.scratch else ""
+
+
+def list_packages(image: str, user: str) -> tuple[str, ...]:
+    """The image's layers and variables, and our volumes with whole packages: a JSON object a line."""
+    return _SCRIPT("list-packages", image, user)
+
+
+def base(layers: Sequence[str], variables: Mapping[str, str]) -> str:
+    """A name for a base: caches and tools of one are never seen by another, whose own programs would write there.
+
+    An image's variables count, because they decide which code its Python runs.
+    """
+    return hashlib.sha256(json.dumps([2, list(layers), sorted(variables.items())]).encode()).hexdigest()[:32]
+
+
+def describe(box: Box) -> tuple[str, ...]:
+    """The container that says what the base has: without a network, a volume, or any right."""
+    user = ("--network", "none", "--user", f"{box.uid or 65534}:65534")
+    return (*_container(box, "describe"), *user, *box.limits, *_program(box.image))
+
+
+def build(box: Box) -> tuple[str, ...]:
+    """Build wheels into the box's wheels. The tools are read-only, and all else is gone with the container."""
+    container = (
+        *(*_container(box, "build"), *_as_root()),
+        *(*box.limits, "--pids-limit", str(BUILD_PROCESSES)),
+        *_volume(box.tools, PLACES["tools"], read_only=True),
+        *_volume(box.wheels, PLACES["made"]),
+        *box.mounts,
+        *_program(box.image),
+    )
+    return _SCRIPT("run-order", box.user, box.tools, box.wheels, "", "", "", *container)
+
+
+def install(box: Box, volume: str, digest: str, start: str) -> tuple[str, ...]:
+    """Install into `volume`, which has the label `digest` and counts once `start` is written down."""
+    container = install_container(box, volume, digest)
+    return _SCRIPT("run-order", box.user, f"{box.cache} {box.tools}", box.wheels, volume, digest, start, *container)
+
+
+def install_container(box: Box, volume: str, digest: str) -> tuple[str, ...]:
+    """The container of an install. It runs no code of a package."""
+    return (
+        *(*_container(box, digest), *_as_root(), *box.limits),
+        *_volume(box.cache, PLACES["cache"]),
+        *_volume(box.tools, PLACES["tools"]),
+        *(_volume(box.wheels, PLACES["made"], read_only=True) if box.wheels else ()),
+        *_volume(volume, TARGET),
+        *_program(box.image),
+    )
+
+
+def forget(box: Box) -> tuple[str, ...]:
+    """Remove the wheels that were built for an install which does not follow."""
+    return ("docker", "volume", "rm", "--force", box.wheels)
+
+
+def _container(box: Box, what: str) -> tuple[str, ...]:
+    """What every order's container has: nothing of the image can be written, /tmp goes with the container."""
+    labels = {"muster.packages": what, "muster.user": box.user}
+    return (
+        *("docker", "run", "--rm", "--interactive", "--init", "--pull", "never", "--log-driver", "none"),
+        *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
+        *("--read-only", "--mount", "type=volume,target=/tmp", "--cap-drop", "ALL"),
+        *("--security-opt", "no-new-privileges", "--workdir", "/"),
+    )
+
+
+def _as_root() -> tuple[str, ...]:
+    return ("--network", "host", "--user", "0:0", *(word for right in _RIGHTS for word in ("--cap-add", right)))
+
+
+def _volume(name: str, target: str, read_only: bool = False) -> tuple[str, ...]:
+    # Without nocopy, a new volume gets what the image has at that path.
+    words = f"type=volume,source={name},target={target},volume-nocopy"
+    return ("--mount", f"{words},readonly" if read_only else words)
+
+
+def _program(image: str) -> tuple[str, ...]:
+    return ("--entrypoint", "sh", image, "-c", PYTHON, "sh", *loader())
+
+
+def loader() -> tuple[str, ...]:
+    """What follows the name of the Python: it reads the program from its input, and leaves the rest to the program."""
+    size = len(program())
+    text = (
+        f"import sys,zlib\nb=sys.stdin.buffer.read({size})\n"
+        f"len(b)=={size} or sys.exit(9)\nexec(compile(zlib.decompress(b),'muster-packages','exec'))"
+    )
+    return ("-P", "-u", "-c", text)
+
+
+def program() -> bytes:
+    """The modules of inside/ as one text, each in the place of its imports, compressed."""
+    texts = [_OWN_IMPORT.sub("", (_INSIDE / f"{name}.py").read_text(encoding="utf-8")) for name in _MODULES]
+    child = (_INSIDE / "child.py").read_text(encoding="utf-8")
+    return zlib.compress("\n".join(texts).replace('\nCHILD = ""', f"\nCHILD = {child!r}", 1).encode(), 9)
+
+
+def mount(volume: str) -> tuple[str, ...]:
+    """The options of `docker run` that give a run's container its packages, which it cannot change."""
+    return ("--mount", f"type=volume,source={volume},target={TARGET},readonly")
+
+
+def variables(image: Mapping[str, str], own: Mapping[str, str], target: str = TARGET) -> dict[str, str]:
+    """The variables that put the packages before the image's own. `own`: those of the run, which override these."""
+    path = own.get("PATH") or image.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    return {"PATH": f"{target}/bin:{path}", "VIRTUAL_ENV": target}

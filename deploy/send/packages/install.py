@@ -1,0 +1,370 @@
+"""Packages onto the places of a run (hosts, or this machine): resolved here, and installed by each place for itself.
+
+The order: ask each place what it has, and what its base has, which must be the same everywhere; find the lock of an
+earlier time, or resolve one here; let each place that lacks the packages build what has no wheel, for itself alone, and
+install; compare the digests of the installed files. No place decides anything for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock as Mutex
+from typing import Any
+
+from ...causes import docker_faults
+from ...core.errors import DeployError
+from ...core.fields import array, default, record, text, whole
+from ...core.program import FAB
+from ...core.results import Results
+from ...run.folders import cache_folder
+from ..image import official
+from . import addresses, archives, base, git, resolve, sources, store, uv
+from .base import Base
+from .exchange import Exchange, Files, ToolFailed, Unreached
+from .places import HERE, Has, Place
+from .requirements import Requirements
+from .settings import Settings, drop_logins
+from .store import Lock, Source
+
+Tell = Callable[[str, str], None]
+Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
+# What helps where a project asks for another torch, or another Python, than the run has.
+_OTHER_TORCH = "activate an environment that has {}; on hosts: --image pytorch/pytorch:{}, or another that has it"
+OTHER_PYTHON = "activate an environment with such a Python and torch; in containers: --image NAME, or --dockerfile FILE"
+_BEFORE = "the hosts of an earlier time"
+_INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
+_BUILT = record(
+    {
+        "key": text(32, "[0-9a-f]{32}"),
+        "wheel": text(300, store.WHEEL),
+        "sha256": text(64, "[0-9a-f]{64}"),
+        "name": text(200, store.NAME),
+        "version": text(200, store.VERSION),
+        "requires": default(array(text(4000), 1000), []),
+        "extras": default(array(text(200, store.NAME), 1000), []),
+    }
+)
+
+
+@dataclass(frozen=True)
+class PackageRequest:
+    """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
+
+    `each` does one thing at all places at once: for hosts that is `door.session.on_all`. `source`: the folder that is
+    sent.
+    """
+
+    requirements: Requirements
+    settings: Settings
+    tell: Tell
+    each: Each
+    source: Path
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The packages of a run at all its places. `environments` by place, empty if the base has all that is needed.
+
+    `variables`: of each place's base. `size`: bytes, 0 if they were there before. `sent`: bytes that went through here.
+    `python`: the version that all of them run.
+    """
+
+    lock: Lock
+    environments: Mapping[str, str]
+    variables: Mapping[str, Mapping[str, str]]
+    size: int = 0
+    sent: int = 0
+    python: str = ""
+
+
+def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
+    """Install the requested packages at every place.
+
+    Raises DeployError with the tool's own words; the packages that were there before stay.
+    """
+    work = _Work(places, asked, store.own(folder or cache_folder() / "packages"))
+    try:
+        return work.bring()
+    finally:
+        work.clean()
+
+
+class _Work:
+    """One command's work on all places."""
+
+    def __init__(self, places: Sequence[Place], asked: PackageRequest, folder: Path) -> None:
+        self._places, self._asked, self._folder = places, asked, folder
+        self._scratch: dict[str, str] = {}
+        self._built: dict[str, dict[str, dict[str, Any]]] = {place.name: {} for place in places}
+        self._offline: Files | None = None
+        self._sent, self._mutex = 0, Mutex()
+        self._fetched: dict[str, bytes | mmap.mmap] = {}
+        self._sdists: dict[str, mmap.mmap] = {}
+
+    def bring(self) -> Installed:
+        """Do all of it."""
+        asked, folder = self._asked, self._folder
+        self._has: dict[str, Has] = asked.each(self._places, lambda place: place.look()).all()
+        self._base = self._described()
+        key = asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
+        known_lock = store.find(key, folder)
+        lock = known_lock or self._resolved()
+        if lock.count:
+            try:
+                names, done = self._install(lock)
+            except sources.Differ:
+                if not known_lock:
+                    raise
+                store.drop(key, folder)  # what hosts said at that time is not what these say
+                lock, known_lock = self._resolved(), None
+                names, done = self._install(lock)
+        else:
+            names, done = {}, {}
+        files = self._agreed({name: answer["digest"] for name, answer in done.items()}, lock)
+        if not known_lock or files != lock.files:
+            store.keep(key, replace(lock, files=files), folder)
+        size = max((answer["size"] for answer in done.values()), default=0)
+        variables = {name: has.variables for name, has in self._has.items()}
+        return Installed(lock, names, variables, size, self._sent, self._base.python)
+
+    def clean(self) -> None:
+        """Remove the built wheels that no install has removed."""
+        left = [place for place in self._places if place.name in self._scratch]
+        if left:
+            self._asked.each(left, lambda place: place.forget(self._scratch[place.name]))
+
+    def _described(self) -> Base:
+        """What the base of all places has: as they said before, or asked now. Raises DeployError where they differ."""
+        layers = {place.name: self._has[place.name].base for place in self._places}
+        before = {place.name: base.remembered(self._folder, place.who, layers[place.name]) for place in self._places}
+        asked = [place for place in self._places if before[place.name] is None]
+        described = {name: known for name, known in before.items() if known}
+        described |= self._asked.each(asked, self._describe).all() if asked else {}
+        if len({known.digest for known in described.values()}) > 1 and len(asked) < len(self._places):
+            asked = list(self._places)  # what one of them said before may have been wrong
+            described = self._asked.each(asked, self._describe).all()
+        agreed = base.same({place.name: described[place.name] for place in self._places})
+        for place in asked:
+            base.remember(self._folder, place.who, layers[place.name], agreed)
+        return agreed
+
+    def _describe(self, place: Place) -> Base:
+        return base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
+
+    def _resolved(self) -> Lock:
+        """A new lock. Raises DeployError with uv's words."""
+        asked = self._asked
+        tell = partial(asked.tell, HERE)
+        needs = asked.requirements
+        for address in needs.indexes:
+            addresses.check_reached(address)
+        of_git = git.fetch_all(needs.git, tell)
+        remote = archives.fetch_all(needs, asked.settings, tell)
+        wheels = archives.wheels([*needs.archives, *remote.items()])
+        to_build = {word: content for word, content in remote.items() if word not in wheels}
+        fetched, far = {**of_git, **to_build}, [*sources.of_git(of_git), *sources.of_archives(to_build)]
+        self._fetched = {source.place: content for source, content in zip(far, fetched.values(), strict=True)}
+        self._fetched |= {wheels[word].file: content for word, content in remote.items() if word in wheels}
+        local = sources.of_folder(needs, asked.source)
+        by_address = dict(zip(map(drop_logins, fetched), far, strict=True))
+        question = resolve.Question(needs, self._base, local, by_address, wheels, self._described_by_builds)
+        with TemporaryDirectory(prefix="muster-packages-") as name:
+            try:
+                tool = uv.Uv(self._folder, Path(name), asked.settings, tell)
+                lock = resolve.Resolving(question, tool, Path(name)).lock()
+            except uv.Failed as fault:
+                raise self._failed_here(fault.words) from fault
+        used = {source.place for source in lock.sources}
+        used |= {wheel.file for wheel in wheels.values() if any(wheel.sha256 in line for line in lock.lines)}
+        return replace(lock, fetched={name: data for name, data in self._fetched.items() if name in used})
+
+    def _failed_here(self, words: str) -> DeployError:
+        if uv.LOST.search(words) and "HTTP status" not in words:
+            return Unreached(HERE, words.splitlines()[0].removeprefix("error: "), uv=False)
+        return ToolFailed(
+            HERE, f"uv could not resolve the packages of {self._asked.requirements.path}", words, hint(words)
+        )
+
+    def _described_by_builds(self, wanted: Sequence[Source]) -> list[Source]:
+        """What these sources need, as the builds of all places say. Raises DeployError where they differ."""
+        self._build(self._places, wanted)
+        return [
+            sources.agree({p.name: self._built[p.name][source.key] for p in self._places}, _to_describe(source))
+            for source in wanted
+        ]
+
+    def _build(self, places: Sequence[Place], wanted: Sequence[Source]) -> None:
+        """Let each place build what it has not built yet."""
+        lacking = [p for p in places if any(source.key not in self._built[p.name] for source in wanted)]
+        if not lacking:
+            return
+        from . import sdists  # a library of HTTP, which few deploys need
+
+        for source in wanted:
+            if source.kind == "index" and source.key not in self._sdists:
+                digests = [word.removeprefix("--hash=sha256:") for word in source.place.split() if "--hash" in word]
+                self._sdists[source.key] = sdists.fetch(source.url, digests, self._asked.settings)
+        self._asked.each(lacking, lambda place: self._build_at(place, wanted)).all()
+
+    def _build_at(self, place: Place, wanted: Sequence[Source]) -> None:
+        todo = [source for source in wanted if source.key not in self._built[place.name]]
+        contents = dict(self._asked.requirements.files)
+        overlay = {f"kept-{number}": path for number, path in enumerate(self._asked.requirements.unsent)}
+        files: dict[str, bytes | mmap.mmap] = {name: contents[path] for name, path in overlay.items()}
+        rows = list[dict[str, Any]]()
+        for number, source in enumerate(todo):
+            row: dict[str, Any] = {"key": source.key, "kind": source.kind, "subdirectory": source.subdirectory}
+            if source.kind == "folder":
+                row |= {"path": source.place, "editable": source.editable, "overlay": overlay}
+            else:
+                row["tar"] = f"source-{number}"
+                files[f"source-{number}"] = (
+                    self._sdists[source.key] if source.kind == "index" else self._fetched[source.place]
+                )
+            row |= {"line": source.place} if source.kind == "index" else {}
+            row |= {"name": source.name} if source.name else {}
+            rows.append(row)
+        keep = {source.key: self._cache_key(source) for source in todo}
+        order = {"mode": "build", "sources": rows, "keep": keep, "with_torch": []}
+        answer = self._do(place, order, files)
+        made = array(_BUILT, 1000)(answer.get("built"), f"{place.name}: its builds")
+        by_key = {row["key"]: row for row in made}
+        if missing := [source for source in todo if source.key not in by_key]:
+            raise DeployError(f"{place.name}: it built nothing of {sources.shown(missing[0])}")
+        if odd := [need for row in made for need in row["requires"] if not sources.is_need(need)]:
+            raise DeployError(f"{place.name}: a package that it built needs {odd[0][:200]!r}, which nobody can install")
+        self._built[place.name] |= by_key
+
+    def _cache_key(self, source: Source) -> str:
+        """What decides a wheel: under this name the place may keep it, for itself."""
+        text = json.dumps([store.FORMAT, uv.VERSION, source.key, self._base.digest, self._asked.settings.public])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _install(self, lock: Lock) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+        """Install at each place that lacks the packages. Gives the environments, and the answers of these places."""
+        names = {place.name: place.environment(self._digest(place, lock)) for place in self._places}
+        lacking = [place for place in self._places if names[place.name] not in self._has[place.name].environments]
+        self._fetched = {**self._fetched, **lock.fetched}
+        if lacking and lock.sources:
+            self._build(lacking, lock.sources)
+            for source in lock.sources:
+                rows = {place.name: self._built[place.name][source.key] for place in lacking}
+                sources.agree({**({_BEFORE: _row(source)} if source.described else {}), **rows}, source)
+        done = self._asked.each(lacking, lambda place: self._install_at(place, lock)).all() if lacking else {}
+        return names, done
+
+    def _digest(self, place: Place, lock: Lock) -> str:
+        """A digest of what a place installs: each place says itself what its base is."""
+        return lock.digest(self._has[place.name].base, self._base.digest)
+
+    def _install_at(self, place: Place, lock: Lock) -> dict[str, Any]:
+        digest = self._digest(place, lock)
+        built = [self._built[place.name][source.key] for source in lock.sources]
+        rows = [{"wheel": row["wheel"], "sha256": row["sha256"]} for row in built]
+        own = self._own_wheels(lock)
+        order = {"mode": "install", "lock": list(lock.lines), "built": rows}
+        try:
+            answer = self._do(place, order, own, digest)
+        except Unreached:
+            sent = self._wheels(lock, own)
+            self._asked.tell(place.name, "it reaches no index: its packages are sent from here")
+            answer = self._do(place, order, {**own, **sent}, digest, offline=True)
+        self._scratch.pop(place.name, None)
+        installed: dict[str, Any] = _INSTALLED(answer, f"{place.name}: its packages")
+        return installed
+
+    def _own_wheels(self, lock: Lock) -> Files:
+        """The wheels of the folder, and those that were fetched by their address: no index has them."""
+        named = [*self._asked.requirements.archives, *lock.fetched.items()]
+        return {f"wheels/{archives.file_of(word)}": data for word, data in named if archives.is_wheel(word)}
+
+    def _wheels(self, lock: Lock, own: Files) -> Files:
+        """The wheels of a lock, fetched here by their hashes, for hosts that reach no index."""
+        with self._mutex:
+            if self._offline is None:
+                from . import sdists
+
+                digests = {hashlib.sha256(content).hexdigest() for content in own.values()}
+                lines = [line for line in lock.lines if line.rpartition(":")[2] not in digests]
+                self._offline = sdists.fetch_wheels(lines, self._base, self._asked.settings, self._folder)
+            return self._offline
+
+    def _do(
+        self, place: Place, order: Mapping[str, Any], files: Files, digest: str = "", offline: bool = False
+    ) -> dict[str, Any]:
+        """Let a place do one order; once more with the uv of this machine if it gets none."""
+        asked = self._asked
+        settings = replace(asked.settings, variables={"UV_NO_INDEX": "1"}) if offline else asked.settings
+        scratch = self._scratch.setdefault(place.name, secrets.token_hex(16)) if order["mode"] == "build" else ""
+        scratch = scratch or (self._scratch.get(place.name, "") if order["mode"] == "install" else "")
+        what = f"{order['mode']} the packages of {asked.requirements.path}"
+
+        def once(files: Files) -> dict[str, Any]:
+            with self._mutex:
+                self._sent += sum(map(len, files.values()))
+            exchange = Exchange(place.name, settings, lambda words: asked.tell(place.name, words))
+            return exchange.finish(place.run(exchange, order, files, digest, scratch), what, hint)
+
+        try:
+            return once(files)
+        except Unreached as fault:
+            if not fault.uv:
+                raise
+            asked.tell(place.name, "sending uv")
+            return once({**files, "uv": uv.program_for(place.name, place.machine())})
+
+    def _agreed(self, digests: Mapping[str, str], lock: Lock) -> str:
+        """The one digest of the installed files. Where there are others, removes them and raises DeployError.
+
+        What other hosts said at an earlier time counts only if a host of now has the packages from then.
+        """
+        before = [place.name for place in self._places if place.name not in digests]
+        now = list(digests.values())
+        known = lock.files if before else ""
+        if not now or (len(set(now)) == 1 and known in ("", now[0])):
+            return now[0] if now else lock.files
+        usual = known or max(now, key=now.count)
+        odd = [place for place in self._places if digests.get(place.name, usual) != usual]
+        others = [place.name for place in self._places if place not in odd]
+        doubted = odd if known or len(others) > len(odd) else [p for p in self._places if p.name in digests]
+        for place in doubted:
+            place.remove(self._digest(place, lock))
+        raise DeployError(
+            f"{', '.join(place.name for place in odd)}: the installed files differ from those of {', '.join(others)}, "
+            "from the same lock",
+            "deploy again; if they still differ, the index serves different files under one name, or a host lies",
+        )
+
+
+def _to_describe(source: Source) -> Source:
+    """The source, to be described by its builds where its own files do not say what it needs."""
+    return replace(source, described=True) if source.kind == "index" or not source.name else source
+
+
+def _row(source: Source) -> dict[str, Any]:
+    return {"name": source.name, "version": source.version, "requires": source.requires, "extras": source.extras}
+
+
+def hint(words: str) -> str:
+    """The next step after uv's words."""
+    low = words.lower()
+    if "excludes" in low and low.find(" of the base") > low.find("excludes"):
+        loosen = f"loosen that line; or {_OTHER_TORCH.format('that version', 'TAG')}"
+        return f"--requirements pyproject.toml, if that allows it; {loosen}" if "uv.lock:" in low else loosen
+    if "does not satisfy python" in low or "requires-python" in low:
+        return f"{OTHER_PYTHON}; or without the packages: --requirements no"
+    if "must have torchvision itself" in low:
+        return _OTHER_TORCH.format("torch and torchvision", official.USUAL.tag)
+    if docker_faults.disk_is_full(words):
+        return f"on that host: docker system df; `{FAB} clean` shows what Muster keeps there"
+    if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):
+        return "it needs a compiler: name an image that has one (--image pytorch/pytorch:...-devel)"
+    return "correct the file; --requirements no leaves the packages out"

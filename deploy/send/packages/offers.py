@@ -1,0 +1,71 @@
+"""What an index offers of pinned packages, as uv wrote it down in a pylock.toml. Each value is checked here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...core import toml_text
+from ...core.errors import BadAnswer, DeployError
+from ...core.fields import array, record, text
+from .inside.tools import normal
+from .store import MOST_LINES, NAME
+
+HINT = "pip config list names the index; requirements may name another"
+
+
+def _address(value: object, what: str) -> str:
+    """An address or a path that a library can take apart."""
+    address = text(4096)(value, what)
+    try:
+        _ = urlsplit(address).port
+    except ValueError as fault:
+        raise BadAnswer(what, "an address", address) from fault
+    return address
+
+
+_FILE = record({}, {"hashes": record({}, {"sha256": text(64, "[0-9a-f]{64}")}), "url": _address, "path": _address})
+_ROWS = array(record({"name": text(200, NAME)}, {"wheels": array(_FILE), "sdist": _FILE, "archive": _FILE}), MOST_LINES)
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of an index: where it is, and its SHA-256; empty where the index does not say it."""
+
+    address: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A package of an index: its name as indexes compare it, its wheels, and its source."""
+
+    name: str
+    wheels: tuple[File, ...]
+    source: File
+
+
+def read(content: str, check: Callable[[str, str], None]) -> list[Offer]:
+    """The packages of a pylock.toml. `check(name, address)` may refuse where a file is. Raises DeployError."""
+    try:
+        rows = _ROWS(toml_text.loads(content).get("packages") or [], "packages")
+    except (ValueError, BadAnswer) as fault:
+        raise DeployError(f"what the index offers, as uv wrote it down: {fault}", HINT) from fault
+    offers = [
+        Offer(
+            normal(row["name"]),
+            tuple(map(_file, row.get("wheels", ()))),
+            _file(row.get("sdist") or row.get("archive") or {}),
+        )
+        for row in rows
+    ]
+    for offer in offers:
+        for file in (*offer.wheels, offer.source):
+            check(offer.name, file.address)
+    return offers
+
+
+def _file(row: Mapping[str, Any]) -> File:
+    return File(row.get("url") or row.get("path") or "", row.get("hashes", {}).get("sha256", ""))

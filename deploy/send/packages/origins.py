@@ -1,0 +1,236 @@
+"""Where packages come from, as files of a folder name it: an index, an address, a git repository, or the folder itself.
+
+Somebody else may have written those files, and what reads them later runs as this user. So all that Muster does not
+know is refused here, by file and line; and nothing names a place of this machine outside the folder.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ...core import plain_file
+from ...core.errors import UsageError
+from ...core.text import amount
+from . import addresses
+from .settings import without_logins
+
+MOST_PACKAGES, MOST_SOURCES = 200, 100
+_NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
+_REQUIREMENT = re.compile(rf"({_NAME})\s*(?:\[[\w\s,.-]*\])?\s*(?:@\s*(?P<url>\S.*)|(?:[<>=!~(;,].*)?)", re.ASCII)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_ARCHIVES = (".whl", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz")
+_HASH = re.compile(r"sha256[:=]([0-9a-f]{64})(?![0-9a-f])")
+_HOST = re.compile(r"(?:[^@/\s]+@)?\[?[\w.:%-]*\]?(?::\d+)?")
+
+
+@dataclass
+class Origins:
+    """What the files of `folder` name. `sent`: the paths that hosts get. `packages`: folders to build, and whether each
+    is editable; `archives`: files; `git`, `remote`: repositories and archives that this machine fetches, these with the
+    SHA-256 that it may have (none: any); `indexes`: addresses that are asked for packages."""
+
+    folder: Path
+    sent: Collection[str]
+    packages: dict[str, bool] = field(default_factory=dict)
+    archives: dict[str, None] = field(default_factory=dict)
+    git: dict[str, None] = field(default_factory=dict)
+    remote: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    indexes: dict[str, None] = field(default_factory=dict)
+    # Paths that were looked at: a file may name one ten thousand times.
+    _inside: set[str] = field(default_factory=set, repr=False)
+
+    @cached_property
+    def _top(self) -> Path:
+        return self.folder.resolve()
+
+    def requirement(self, text: str, here: str, where: str, editable: bool = False) -> None:
+        """Take one requirement. `here`: the folder of its file; `where`: file, line and text, for a message.
+
+        Raises UsageError.
+        """
+        spec, *options = re.split(r"\s--(?:hash|config-settings?)[\s=]", text)
+        spec, pins = spec.strip(), _HASH.findall(" ".join(options))
+        match = _REQUIREMENT.fullmatch(spec)
+        if match and match["url"]:
+            self._address(re.split(r"\s;", match["url"])[0].strip(), here, where, editable, pins)
+        elif editable or not match or spec.endswith(_ARCHIVES):
+            self._address(re.split(r"\s;", spec)[0].strip(), here, where, editable, pins)
+
+    def index(self, text: str, here: str, where: str) -> None:
+        """Take an index, or a page or folder of links. Raises UsageError."""
+        self.check(text, here, where)
+        if addresses.is_web(text):
+            self.indexes[text] = None
+            _bound(self.indexes, MOST_SOURCES, "indexes", where)
+
+    def archive(self, text: str, where: str, pins: Collection[str] = ()) -> None:
+        """Take an archive by its address, with the SHA-256 that it may have. Raises UsageError."""
+        addresses.check(text, where)
+        address, _, more = text.partition("#")
+        if "--hash" in where and not pins:
+            raise UsageError(f"{without_logins(where)}: no sha256", "pin it with --hash=sha256:...")
+        if not urlsplit(address).path.endswith(_ARCHIVES) or "subdirectory=" in more:
+            hint = "its path ends with .whl or .tar.gz; of a subdirectory: build a wheel of it, and name that"
+            raise UsageError(f"{without_logins(where)}: no archive of a package", hint)
+        own = {*pins, *_HASH.findall(more), *self.remote.get(address, ())}
+        self.remote[address] = tuple(sorted(own))
+        _bound(self.remote, MOST_SOURCES, "archives elsewhere", where)
+
+    def check(self, text: str, here: str, where: str) -> None:
+        """Check an address, or a path, that is named and not used. Raises UsageError."""
+        if addresses.is_web(text):
+            addresses.check(text, where)
+        else:
+            self.check_inside(_path_of(text, where), here, where)
+
+    def path(self, text: str, here: str, where: str, editable: bool = False) -> None:
+        """Take a folder with a package, or an archive of one. Raises UsageError."""
+        path = self.check_inside(text, here, where)
+        if path.endswith(_ARCHIVES):
+            if path not in self.sent:
+                raise UsageError(
+                    f"{where}: no such file in {self.folder.resolve()}, or it is not sent",
+                    f"if a .gitignore names it: --include {path}",
+                )
+            self.archives[path] = None
+        elif not any(posixpath.normpath(posixpath.join(path, name)) in self.sent for name in _PROJECTS):
+            raise UsageError(
+                f"{where}: {path} is not a package among the sent files: it has no pyproject.toml or setup.py"
+            )
+        else:
+            self.packages[path] = editable or self.packages.get(path, False)
+        _bound(self.packages, MOST_PACKAGES, "packages of the folder", where)
+        _bound(self.archives, MOST_PACKAGES, "archives", where)
+
+    def repository(self, word: str, where: str) -> None:
+        """Take a git repository, as `git+https://...` or `git+ssh://...`. Raises UsageError."""
+        self.check_repository(word, where)
+        self.git[word] = None
+        _bound(self.git, MOST_SOURCES, "git sources", where)
+
+    def check_repository(self, word: str, where: str) -> None:
+        """Raise UsageError for an address that git could take for something else than a server of https or ssh."""
+        try:
+            address = urlsplit(word.removeprefix("git+"))
+        except ValueError as fault:
+            raise UsageError(f"{where}: {fault}", "NAME @ git+https://HOST/PATH") from fault
+        host = address.netloc.rpartition("@")[2]
+        known = address.scheme in ("https", "ssh") and _HOST.fullmatch(address.netloc)
+        if not known or not host or host.startswith("-") or address.netloc.startswith("-") or ".." in address.path:
+            hint = "NAME @ git+https://HOST/PATH or git+ssh://USER@HOST/PATH; of this folder: ./PATH"
+            raise UsageError(f"{where}: no source that Muster can fetch", hint)
+        addresses.check_host(address.hostname or "", where)
+
+    def file(self, text: str, here: str, where: str) -> str:
+        """The path of a file that another one names (`-r more.txt`). Raises UsageError if it is not among the sent."""
+        if _SCHEME.match(text):
+            raise UsageError(f"{where}: Muster reads only files of the folder", "save it in the folder")
+        path = self.check_inside(text, here, where)
+        if path not in self.sent:
+            raise UsageError(f"{where}: no such file in {self.folder.resolve()}, or it is not sent")
+        return path
+
+    def read(self, path: str, most: int) -> bytes:
+        """A file of the folder; a link to another one that is sent is followed. Raises UsageError."""
+        with _readable(path):
+            return plain_file.read(self._real(path), most)
+
+    def map(self, path: str, most: int) -> mmap.mmap:
+        """A file of the folder, as `read` takes it, left on the disk. Raises UsageError, also for an empty one."""
+        with _readable(path), os.fdopen(plain_file.open_plain(self._real(path)), "rb") as file:
+            if not 0 < os.fstat(file.fileno()).st_size <= most:
+                raise UsageError(f"{path}: it is empty, or has more than {amount(most)}", "take it out of the file")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _real(self, path: str) -> Path:
+        """The file at that path. Raises OSError, or UsageError for a link to one that is not sent."""
+        real = plain_file.inside(self.folder / path, self.folder)
+        if real.relative_to(self._top).as_posix() not in self.sent:
+            raise UsageError(f"{path}: it is a link to {real}, which is not sent", "name that file itself")
+        return real
+
+    def _address(self, text: str, here: str, where: str, editable: bool, pins: Collection[str]) -> None:
+        if re.match(r"[a-z]+\+", text):
+            self.repository(re.split(r"[\s;]", text)[0], where)
+        elif addresses.is_web(text):
+            self.archive(text, where, pins)
+        else:
+            self.path(re.sub(r"\[[^\]]*\]$", "", _path_of(text, where)), here, where, editable)
+
+    def check_inside(self, text: str, here: str, where: str) -> str:
+        """The path as the list of sent files has it. Raises UsageError for one that leads outside."""
+        top = self._top
+        path = posixpath.relpath(text, top.as_posix()) if posixpath.isabs(text) else posixpath.join(here, text)
+        normal = posixpath.normpath(path)
+        if "\0" in text or normal.split("/")[0] == ".." or text.startswith("~"):
+            raise UsageError(f"{where}: it is outside the folder that is sent ({top})", self._from_outside(text, where))
+        if normal in self._inside:
+            return normal
+        try:
+            plain_file.inside(self.folder / normal, self.folder)
+        except FileNotFoundError:
+            pass
+        except OSError as fault:
+            raise UsageError(
+                f"{where}: it is outside the folder that is sent ({top}): {fault.strerror}", "name a path of the folder"
+            ) from fault
+        self._inside.add(normal)
+        return normal
+
+    def _from_outside(self, text: str, where: str) -> str:
+        """What helps with a path outside of the folder: another machine's, or one beside the folder."""
+        file = shlex.quote(where.partition(":")[0])
+        if " @ file:" in where and ".toml" not in file:
+            # Of conda: where it built the package, which exists nowhere now. sed leaves the name, and any version does.
+            gone = "a path of the machine that built it, which is nowhere now"
+            return f"{gone}: sed -i 's/ @ file:.*//' {file}; or with versions: pip list --format=freeze > {file}"
+        if posixpath.isabs(text) or text.startswith("~"):
+            return f"copy it into the folder, and name it there: ./{posixpath.basename(text.rstrip('/')) or 'PATH'}"
+        above = posixpath.normpath(posixpath.join(self.folder.as_posix(), *[".."] * text.count("..")))
+        seen = posixpath.relpath(self._top.as_posix(), posixpath.realpath(above))
+        both = f"--folder {shlex.quote(above)} --requirements {shlex.quote(f'{seen}/{file}')}"
+        return f"send the folder above both: {both} -- {seen}/SCRIPT"
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Turn an OSError into a UsageError."""
+    try:
+        yield
+    except OSError as fault:
+        raise UsageError(f"{path}: cannot be read: {fault.strerror}", "--requirements no") from fault
+
+
+_PROJECTS = ("pyproject.toml", "setup.py")
+
+
+def _path_of(text: str, where: str) -> str:
+    """The path that a `file:` address or a plain path means, as uv reads it. Raises UsageError for another scheme."""
+    text = text.strip("\"'")
+    match = _SCHEME.match(text)
+    if not match:
+        return text.partition("#")[0]
+    if match[1].lower() != "file":
+        raise UsageError(f"{where}: no source that Muster knows: {match[1]}:", "an address of https, or ./PATH")
+    rest = text[match.end() :].partition("#")[0].partition("?")[0]
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise UsageError(f"{where}: it is on another machine: {host}", "name a path of the folder: ./PATH")
+        rest = slash + path
+    return unquote(rest)
+
+
+def _bound(named: Collection[str], most: int, what: str, where: str) -> None:
+    if len(named) > most:
+        raise UsageError(f"{without_logins(where)}: more than {most} {what}", "name an index, or one package of all")

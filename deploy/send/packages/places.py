@@ -1,0 +1,299 @@
+"""Where packages are installed: a Docker engine with a volume for each content, or this machine with a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread, Timer
+from typing import Any, NamedTuple, Protocol
+
+from ...causes import docker_faults
+from ...core.errors import DeployError
+from ...core.fields import array, default, json_object, record, text
+from ..image.model import DIGEST
+from . import commands
+from .exchange import Exchange, Files
+
+_LISTED = record(
+    {}, {"layers": array(DIGEST), "environment": default(array(text(1 << 16), 10_000), []), "volume": text(300)}
+)
+_DESCRIBE = (
+    "import importlib.metadata as m, json, sys; "
+    "print(json.dumps([sys.version, sorted({f\"{d.metadata['Name']}=={d.version}\" for d in m.distributions()})]))"
+)
+_LOOK_S, _DESCRIBE_S = 60.0, 300.0
+_LONGEST_LINE, _LONGEST_WORDS = 1 << 20, 4000
+HERE = "this machine"
+
+
+class Has(NamedTuple):
+    """What a place has: what tells its base from another, the base's variables, the names of whole environments."""
+
+    base: tuple[str, ...]
+    variables: Mapping[str, str]
+    environments: frozenset[str]
+
+
+class Place(Protocol):
+    """One place that gets packages."""
+
+    @property
+    def name(self) -> str:
+        """The place's name in messages."""
+
+    @property
+    def who(self) -> str:
+        """What tells this place from every other one."""
+
+    def look(self) -> Has:
+        """What it has. Raises DeployError."""
+
+    def environment(self, digest: str) -> str:
+        """The name there of the environment with that content."""
+
+    def run(
+        self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
+    ) -> tuple[int, str]:
+        """Let the program do an order. Returns its exit code and its other output.
+
+        digest: of the environment that an install makes. scratch: a name for what builds hand to the install.
+        """
+
+    def forget(self, scratch: str) -> None:
+        """Remove what builds left under that name."""
+
+    def remove(self, digest: str) -> None:
+        """Remove the environment with that content."""
+
+    def machine(self) -> str:
+        """The processor, as the kernel names it."""
+
+
+class Runner(Protocol):
+    """What runs commands beside a Docker engine: an SSH session, or `Here`."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes | Iterable[bytes] | None = None,
+        timeout_s: float | None = 60,
+        check: bool = True,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Any:
+        """Run a command to its end, as door.session.Session.run does."""
+
+
+class Done(NamedTuple):
+    """How a command of this machine ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class DockerPlace:
+    """A Docker engine. `owner`: uid and gid of the run's processes. `limits`, `mounts`: options of docker run.
+
+    `where`: the login and address of its host.
+    """
+
+    name: str
+    runner: Runner
+    image: str
+    user: str
+    owner: tuple[int, int]
+    limits: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    where: str = ""
+    _base: str = ""
+
+    @property
+    def who(self) -> str:
+        """The host's name and address, and the run's user there."""
+        return json.dumps([self.name, self.where, self.user, self.owner])
+
+    def look(self) -> Has:
+        """The image's layers below the code, the image's variables, our whole volumes."""
+        done = self.runner.run(commands.list_packages(self.image, self.user), check=False)
+        if done.code:
+            raise docker_faults.fault(done.err)
+        lines = [line for line in done.out.splitlines() if line.startswith("{")]
+        rows = [_LISTED(json_object(line, "its packages"), "its packages") for line in lines]
+        shown: dict[str, Any] = next((row for row in rows if "layers" in row), {"layers": [], "environment": []})
+        variables = dict(line.partition("=")[::2] for line in shown.get("environment") or ())
+        layers = tuple(shown["layers"])
+        self._base = commands.base(layers, variables)
+        return Has(layers, variables, frozenset(row["volume"] for row in rows if "volume" in row))
+
+    def environment(self, digest: str) -> str:
+        """The volume's name."""
+        return f"muster-packages-{self.owner[0]}-{digest}"
+
+    def box(self, scratch: str = "") -> commands.Box:
+        """Where orders are done."""
+        uid = self.owner[0]
+        return commands.Box(self.image, self.user, uid, self._base, scratch, self.limits, self.mounts)
+
+    def run(
+        self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
+    ) -> tuple[int, str]:
+        """In a container of the image, which is removed at its end."""
+        box, mode = self.box(scratch), order["mode"]
+        if mode == "install":
+            argv = commands.install(box, self.environment(digest), digest, secrets.token_hex(16))
+        else:
+            argv = commands.build(box) if mode == "build" else commands.describe(box)
+        where = {**order, **commands.PLACES, "owner": self.owner}
+        try:
+            source = exchange.input(where, files)
+            patience = _DESCRIBE_S if mode == "describe" else None
+            done = self.runner.run(argv, input=source, timeout_s=patience, check=False, on_line=exchange.line)
+        finally:
+            exchange.close()
+        return done.code, done.err or done.out
+
+    def forget(self, scratch: str) -> None:
+        """Remove the volume with built wheels."""
+        self.runner.run(commands.forget(self.box(scratch)), check=False)
+
+    def remove(self, digest: str) -> None:
+        """Remove the volume."""
+        self.runner.run(("docker", "volume", "rm", "--force", self.environment(digest)), check=False)
+
+    def machine(self) -> str:
+        """The machine's architecture, as `uname -m` says."""
+        return str(self.runner.run(("uname", "-m")).out.strip())
+
+
+class Here:
+    """Runs commands on this machine, as a session does on a host."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes | Iterable[bytes] | None = None,
+        timeout_s: float | None = 60,
+        check: bool = True,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Done:
+        """Run a command to its end, and kill it after `timeout_s`. Raises DeployError if it fails, and `check`."""
+        # The folder that the user stands in may be somebody else's: nothing is looked up in it.
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        process = subprocess.Popen(argv, cwd="/", stdin=pipe, stdout=pipe, stderr=both)
+        chunks = (input,) if isinstance(input, bytes) else input or ()
+        Thread(target=_feed, args=(process, chunks), daemon=True).start()
+        lines = deque[str](maxlen=1000)
+        assert process.stdout is not None
+        too_long = Timer(timeout_s or 0, process.kill)
+        if timeout_s:
+            too_long.start()
+        try:
+            while data := process.stdout.readline(_LONGEST_LINE):
+                line = data.decode(errors="replace").rstrip("\n")
+                if on_line:
+                    on_line(line)
+                if not on_line or not line.startswith("{"):
+                    lines.append(line[:_LONGEST_WORDS] if on_line else line)
+            code = process.wait()
+        finally:
+            too_long.cancel()
+            process.kill()
+        out = "\n".join(lines)
+        if check and code:
+            raise DeployError(f"this machine: `{argv[0]}` ended with code {code}: {out[-300:]}")
+        return Done(code, out, out if code else "")
+
+
+@dataclass(frozen=True)
+class ProcessPlace:
+    """A Python of this machine, and environments of it in `folder`. `source`: the folder that is sent."""
+
+    name: str
+    python: str
+    folder: Path
+    source: Path
+
+    def look(self) -> Has:
+        """What this Python has, and which environments are whole."""
+        done = subprocess.run(
+            [self.python, "-P", "-c", _DESCRIBE], cwd="/", capture_output=True, text=True, timeout=_LOOK_S, check=False
+        )
+        if done.returncode:
+            raise DeployError(f"{self.python} does not start: {done.stderr.strip()[-300:]}")
+        base = hashlib.sha256(f"{self.python} {done.stdout}".encode()).hexdigest()
+        whole = frozenset(str(path.parent) for path in self.folder.glob("*/.whole"))
+        return Has((base,), dict(os.environ), whole)
+
+    def environment(self, digest: str) -> str:
+        """The environment's folder."""
+        return str(self.folder / digest)
+
+    @property
+    def who(self) -> str:
+        """This machine's Python."""
+        return self.python
+
+    def run(
+        self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
+    ) -> tuple[int, str]:
+        """In a process of that Python. An environment without its mark is what an earlier try left."""
+        target, top = self.folder / digest, self.folder.parent
+        where: dict[str, Any] = {**order, "owner": [], "source": str(self.source)}
+        for name in ("cache", "tools"):
+            where[name] = str(top / f"packages-{name}")
+            Path(where[name]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        where["made"] = str(top / f"built-{scratch}")
+        if scratch:
+            Path(where["made"]).mkdir(mode=0o700, exist_ok=True)
+        if digest:
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir(parents=True)
+            where["target"] = str(target)
+        try:
+            argv = [self.python, *commands.loader()]
+            source, patience = exchange.input(where, files), _DESCRIBE_S if order["mode"] == "describe" else None
+            done = Here().run(argv, input=source, timeout_s=patience, check=False, on_line=exchange.line)
+        finally:
+            exchange.close()
+        if digest and scratch:
+            self.forget(scratch)
+        if digest and not done.code:
+            (target / ".whole").touch()
+        elif digest:
+            shutil.rmtree(target, ignore_errors=True)
+        return done.code, done.err
+
+    def forget(self, scratch: str) -> None:
+        """Remove the folder with built wheels."""
+        shutil.rmtree(self.folder.parent / f"built-{scratch}", ignore_errors=True)
+
+    def remove(self, digest: str) -> None:
+        """Remove the environment's folder."""
+        shutil.rmtree(self.folder / digest, ignore_errors=True)
+
+    def machine(self) -> str:
+        """The machine's architecture, as the kernel says."""
+        return platform.machine()
+
+
+def _feed(process: subprocess.Popen[bytes], chunks: Iterable[bytes]) -> None:
+    assert process.stdin is not None
+    with suppress(OSError, ValueError):
+        for chunk in chunks:
+            process.stdin.write(chunk)
+            process.stdin.flush()
+    with suppress(OSError):
+        process.stdin.close()

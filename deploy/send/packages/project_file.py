@@ -1,0 +1,236 @@
+"""What a pyproject.toml or a uv.lock names: checked as a requirements file is (origins.py)."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from ...core import toml_text
+from ...core.errors import UsageError
+from .inside.tools import FROM_BASE, normal
+from .origins import Origins
+
+# A part of a `requires-python`; `^` is poetry's.
+_CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<|\^)\s*([0-9]{1,4}(?:\.[0-9]{1,4}){0,2})(\.\*)?")
+MOST = 1 << 20  # bytes of one file
+_NEEDS = ("constraint-dependencies", "override-dependencies", "build-constraint-dependencies", "dev-dependencies")
+# Where uv may send its questions: of an index by its name, one of its addresses, or a page of links.
+_INDEXES = ("index-url", "extra-index-url", "find-links")
+
+
+def has_needs(origins: Origins, path: str) -> bool:
+    """Whether a pyproject.toml says what a project needs. Raises UsageError for what is no TOML."""
+    table = _table(_toml(origins.read(path, MOST), path), "project")
+    dynamic = table.get("dynamic", ())
+    return "dependencies" in table or (isinstance(dynamic, list) and "dependencies" in dynamic)
+
+
+def other_python(text: str, python: str) -> str:
+    """The range of Pythons that a pyproject.toml asks for, where `python` (3.11.7) is not in it; empty where it is.
+
+    What cannot be read excludes nothing.
+    """
+    try:
+        table = toml_text.loads(text)
+    except ValueError:
+        return ""
+    asked = _table(table, "project").get("requires-python") or _table(table, "tool", "poetry", "dependencies").get(
+        "python"
+    )
+    clauses = asked.split(",") if isinstance(asked, str) else []
+    return "" if all(_allows(clause.strip(), python) for clause in clauses) else str(asked)
+
+
+def _allows(clause: str, python: str) -> bool:
+    match = _CLAUSE.fullmatch(clause)
+    have = tuple(int(part) for part in python.split(".") if part.isdecimal())
+    if not match or not have:
+        return True
+    want = tuple(map(int, match[2].split(".")))
+    whole = (*want, *(0,) * (len(have) - len(want)))
+    order = (have > whole) - (have < whole)
+    same = have[: len(want)] == want if match[3] else order == 0
+    holds = {
+        ">=": order >= 0, ">": order > 0, "<=": order <= 0, "<": order < 0, "==": same, "!=": not same,
+        "~=": order >= 0 and have[: len(want) - 1] == want[:-1], "^": order >= 0 and have[0] == want[0],
+    }  # fmt: skip
+    return holds[match[1]]
+
+
+def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
+    """How uv reads the file, and the files that it reads. What they name goes into `origins`. Raises UsageError."""
+    here, is_lock = posixpath.dirname(path), posixpath.basename(path) == "uv.lock"
+    project = posixpath.join(here, "pyproject.toml")
+    if is_lock and project not in origins.sent:
+        raise UsageError(
+            f"{path}: there is no pyproject.toml beside it", "uv.lock belongs to a project: uv init makes one"
+        )
+    if not is_lock and not has_needs(origins, project):
+        raise UsageError(
+            f"{path}: it has no [project] with dependencies", "name a requirements.txt: --requirements FILE"
+        )
+    files = {name: _text(origins.read(name, MOST), name) for name in dict.fromkeys((path, project))}
+    table = _toml(files[project], project)
+    packaged = "build-system" in table or bool(_table(table, "tool", "uv").get("package"))
+    if packaged:
+        origins.packages[here or "."] = True
+    _project(origins, table, here, project, is_lock)
+    if is_lock:
+        _lock(origins, _toml(files[path], path), here, path)
+    return "uv.lock" if is_lock else "project" if packaged else "file", files
+
+
+def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, is_locked: bool) -> None:
+    own, tool = _table(table, "project"), _table(table, "tool", "uv")
+    used = [own.get("dependencies"), *_table(own, "optional-dependencies").values()]
+    named = [_table(table, "build-system").get("requires"), *(tool.get(name) for name in _NEEDS)]
+    aside = Origins(origins.folder, origins.sent)  # what is checked, and comes from nowhere by this file
+    for takes, lists in ((aside if is_locked else origins, used), (aside, named)):
+        for text in _texts(lists):
+            if "${" in text or len(text) > 4096:
+                raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
+            takes.requirement(text, here, f"{path}: {text[:200]}")
+    known, count = {index.get("name") for index in _indexes(table)}, Counter(name for name, _ in _sources(table))
+    for name, inner in _sources(table):
+        where = f"{path}: the source of {name[:100]}"
+        _source(origins, inner, here, where, is_locked)
+        alone = {"path", "git", "url"} & set(inner) and count[name] == 1
+        if not is_locked and not alone and inner.get("index") not in known and not FROM_BASE.fullmatch(normal(name)):
+            raise UsageError(f"{where} is none that uv resolves with here", "lock it first: uv lock")
+    for text in _texts(_table(tool, "workspace").values()):
+        if posixpath.isabs(text) or ".." in text.split("/") or text.startswith("~"):
+            raise UsageError(
+                f"{path}: [tool.uv.workspace]: {text[:200]}: it is outside the folder", "name a path of it"
+            )
+    addresses = [index.get("url") for index in _indexes(table)]
+    for scope in (tool, _table(tool, "pip")):
+        addresses += [scope.get(name) for name in _INDEXES]
+    for text in _texts(addresses):
+        if "${" in text:
+            raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
+        origins.check(text, here, f"{path}: {text[:200]}")
+    for index in [] if is_locked else _asked_indexes(table):
+        origins.index(str(index.get("url")), here, f"{path}: {str(index.get('url'))[:200]}")
+
+
+def _source(origins: Origins, entry: Mapping[str, Any], here: str, where: str, is_locked: bool) -> None:
+    if "git" in entry and not is_locked:
+        raise UsageError(f"{where} is a git repository", "lock it first: uv lock")
+    if isinstance(entry.get("git"), str):
+        origins.check_repository(f"git+{entry['git']}", where)
+    if isinstance(entry.get("path"), str):
+        origins.path(entry["path"], here, f"{where}: {entry['path'][:200]}", bool(entry.get("editable")))
+    if isinstance(entry.get("url"), str):
+        origins.check(entry["url"], here, where) if is_locked else origins.archive(entry["url"], where)
+
+
+def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> None:
+    rows = table.get("package", [])
+    for row in rows if isinstance(rows, list) else []:
+        if not isinstance(row, dict):
+            continue
+        source, where = _table(row, "source"), f"{path}: {str(row.get('name'))[:100]}"
+        for kind in ("editable", "directory", "path"):
+            if isinstance(text := source.get(kind), str):
+                origins.path(text, here, f"{where}: {text[:200]}", kind == "editable")
+        if isinstance(text := source.get("virtual"), str):
+            origins.check_inside(text, here, f"{where}: {text[:200]}")
+        # Only an archive by its address is fetched from there: packages of an index come from the user's own.
+        if isinstance(text := source.get("url"), str):
+            pins = [str(file.get("hash")).removeprefix("sha256:") for file in _rows(row)]
+            origins.archive(text, f"{where}: {text[:200]}", pins)
+        for text in _texts([source.get("registry")]):
+            origins.check(text, here, f"{where}: {text[:200]}")
+        if isinstance(text := source.get("git"), str):
+            address, _, commit = text.partition("#")
+            if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
+                raise UsageError(f"{where}: its git source names no commit", "uv lock")
+            address, _, query = address.partition("?")
+            inside = parse_qs(query).get("subdirectory", [""])[0]
+            origins.repository(f"git+{address}@{commit}{f'#subdirectory={inside}' if inside else ''}", where)
+        for file in _rows(row):
+            for name in ("url", "path"):
+                if isinstance(text := file.get(name), str):
+                    origins.check(text, here, f"{where}: {text[:200]}")
+
+
+def for_uv(text: str, rewritten: Callable[[str], str]) -> str:
+    """A pyproject.toml as uv gets it: what a project needs, each need as `rewritten` gives it; and nothing else.
+
+    So uv reads no address, no path and no setting of the file that was not looked at.
+    """
+    table = toml_text.loads(text)
+    own = _table(table, "project")
+    rows = ["[project]", *(f"{name} = {_written(own[name])}" for name in ("name", "version") if name in own)]
+    rows += [f"{name} = {_written(own[name])}" for name in ("requires-python", "dynamic") if name in own]
+    rows.append(f"dependencies = {_written([rewritten(need) for need in _texts([own.get('dependencies')])])}")
+    for extra, needs in _table(own, "optional-dependencies").items():
+        rows.append(f"optional-dependencies.{_written(extra)} = {_written([rewritten(n) for n in _texts([needs])])}")
+    return "\n".join([*rows, ""])
+
+
+def _written(value: Any) -> str:
+    """A text, or a list of texts, as TOML."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where [tool.uv.sources] takes packages from: their names, with one table for each place."""
+    for name, entry in _table(table, "tool", "uv", "sources").items():
+        for inner in entry if isinstance(entry, list) else [entry]:
+            if isinstance(inner, dict):
+                yield name, inner
+
+
+def _indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    indexes = _table(table, "tool", "uv").get("index")
+    return [index for index in indexes if isinstance(index, dict)] if isinstance(indexes, list) else []
+
+
+def _asked_indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The indexes that a package is taken from by their name; no other one is asked."""
+    names = {inner.get("index") for name, inner in _sources(table) if not FROM_BASE.fullmatch(normal(name))}
+    return [index for index in _indexes(table) if isinstance(index.get("url"), str) and index.get("name") in names]
+
+
+def _rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The files of one locked package."""
+    wheels = row.get("wheels")
+    for file in [row.get("sdist"), *(wheels if isinstance(wheels, list) else [])]:
+        if isinstance(file, dict):
+            yield file
+
+
+def _table(table: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    for name in names:
+        inner = table.get(name)
+        table = inner if isinstance(inner, dict) else {}
+    return table
+
+
+def _texts(values: Any) -> Iterator[str]:
+    """The texts in a list of texts and of lists of them."""
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            yield from (text for text in value if isinstance(text, str))
+
+
+def _text(content: bytes, path: str) -> bytes:
+    try:
+        return content.decode("utf-8-sig").encode()
+    except UnicodeDecodeError as fault:
+        raise UsageError(f"{path}: not UTF-8 text (byte {fault.start})", "save it as UTF-8") from fault
+
+
+def _toml(content: bytes, path: str) -> dict[str, Any]:
+    try:
+        return toml_text.loads(_text(content, path).decode())
+    except ValueError as fault:
+        raise UsageError(f"{path}: {fault}", "correct the file, or: --requirements no") from fault

@@ -1,0 +1,320 @@
+"""The file that says which packages a project needs: chosen, read with all that it names, and made into a key.
+
+Its lines are read as pip and uv read them: what is checked is what is used. Pure but for the reading of files of the
+folder.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+import mmap
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from ...core import plain_file
+from ...core.errors import UsageError
+from ...core.near import near_path
+from ...core.text import amount
+from ...job.consent import Wish
+from ..folder import credentials
+from . import project_file
+from .origins import Origins
+from .settings import LOGIN, Settings, drop_logins, without_logins
+
+NO = "no"
+# In this order; a pyproject.toml only if it is a project's.
+DEFAULT_FILES = ("uv.lock", "requirements.txt", "pyproject.toml")
+_FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
+_EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
+_OWN_OPTIONS = re.compile(r"(?:--index-url|--extra-index-url|--find-links|-i|-f)(?:\s+|=)(\S.*)")
+# What means the same on each machine, and reads nothing.
+_PLAIN = re.compile(
+    r"--(?:no-index|pre|prefer-binary|require-hashes)|--(?:trusted-host|no-binary|only-binary|use-feature)(?:\s+|=)\S+"
+)
+_MOST, _MOST_IN_ALL = 1 << 20, 16 << 20  # bytes of one file, and of all
+# Bytes of an archive, of all archives, and of a file that a package is built from.
+_MOST_ARCHIVE, _MOST_ARCHIVES, _MOST_PACKAGE = 256 << 20, 4 << 30, 4 << 30
+_MOST_FILES, _DEEPEST = 200, 50
+_INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)(\S+)")
+_VARIABLES = {"--index-url": "UV_DEFAULT_INDEX", "-i": "UV_DEFAULT_INDEX", "--extra-index-url": "UV_INDEX"}
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_COMMENT = re.compile(r"(^|\s)#.*$")
+# What ends a line for one reader and for another one does not, and what a terminal would act on.
+_ODD = re.compile(r"[^\t\n\r\x20-\x7e\u00a0-\u2027\u202f-\U0010ffff]")
+# Of one file, without and with empty ones and comments, and letters of one line: a lock has 5,000 lines, and 500 hashes
+# of a package are 40 kB.
+_MOST_LINES, _MOST_WITH_EMPTY, _LONGEST = 20_000, 200_000, 100_000
+_VARIABLE = re.compile(r"\$\{[^}]*\}?")
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a project needs. `path` in the folder. `files`: all that are read, by their paths, the first one `path`.
+
+    `digests`: the SHA-256 of each file that decides how a package of the folder is built, by its path.
+    `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
+    project that are packages to build, each with whether it is editable. `git`, `remote`: sources and archives that
+    this machine fetches, these with the SHA-256 that are pinned; `indexes`: addresses that are asked for packages.
+    `archives`: those of the folder that are installed, by path, mapped from the disk. `unsent`: those of the files
+    that the hosts do not have.
+    """
+
+    path: str
+    kind: str
+    files: tuple[tuple[str, bytes], ...]
+    packages: tuple[tuple[str, bool], ...] = ()
+    git: tuple[str, ...] = ()
+    remote: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    indexes: tuple[str, ...] = ()
+    unsent: tuple[str, ...] = ()
+    digests: tuple[tuple[str, str], ...] = ()
+    archives: tuple[tuple[str, mmap.mmap], ...] = ()
+
+    def wishes(self, own: Collection[str]) -> list[Wish]:
+        """What is the user's to allow: addresses that are contacted. `own`: those of the user's own indexes."""
+        known = {drop_logins(address).rstrip("/") for address in own}
+        others = (
+            address for address in (*self.indexes, *dict(self.remote)) if drop_logins(address).rstrip("/") not in known
+        )
+        return [
+            *(Wish("packages from:", without_logins(address)) for address in others),
+            *(
+                Wish("git source, fetched here with your git's keys and passwords:", without_logins(word))
+                for word in self.git
+            ),
+        ]
+
+    def key(self, *more: object) -> str:
+        """A digest of all this and of `more`: the same needs on the same base have the same packages."""
+        contents: Iterable[tuple[str, bytes | mmap.mmap]] = chain(self.files, self.archives)
+        files = [(path, hashlib.sha256(content).hexdigest()) for path, content in contents]
+        text = json.dumps([self.path, self.kind, files, self.packages, self.digests, *more], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _same(address: str) -> str:
+    """An address in the form in which two that mean one are equal."""
+    return drop_logins(address).rstrip("/")
+
+
+def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
+    """The path of the file in the folder, and whether Muster found it by itself; "" if there is none, or `asked` is no.
+
+    `sent`: the paths of the folder that are sent. Raises UsageError for a file that is not there, or is not sent.
+    """
+    if asked == NO:
+        return "", False
+    if asked:
+        path = posixpath.normpath(
+            posixpath.relpath(asked, folder.resolve().as_posix()) if posixpath.isabs(asked) else asked
+        )
+        if path not in sent:
+            why = "Muster does not send it" if (folder / path).is_file() else f"no such file in {folder.resolve()}"
+            meant = near_path(str(folder / path), [name for name in DEFAULT_FILES if name in sent])
+            meant = posixpath.relpath(meant, folder) if meant else ""
+            named = (
+                f"--requirements {shlex.quote(meant)}" if meant in sent else f"without packages: --requirements {NO}"
+            )
+            raise UsageError(f"--requirements {asked}: {why}", named)
+        return path, False
+    for name in DEFAULT_FILES:
+        if name in sent and (name != "pyproject.toml" or project_file.has_needs(Origins(folder, sent), name)):
+            return name, True
+    return "", False
+
+
+def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
+    """The file and all that it names. Raises UsageError for what cannot work on a host, with file and line."""
+    origins = Origins(folder, sent)
+    if posixpath.basename(path) in ("uv.lock", "pyproject.toml"):
+        kind, files = project_file.read(origins, path)
+    else:
+        kind, files = "file", _read_all(origins, path)
+    packages, git = tuple(origins.packages.items()), tuple(origins.git)
+    remote, indexes = tuple(origins.remote.items()), tuple(origins.indexes)
+    digests = tuple(_digests(origins))
+    archives = tuple(_archives(origins))
+    return Requirements(path, kind, tuple(files.items()), packages, git, remote, indexes, (), digests, archives)
+
+
+def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
+    """The file and those that it names, by path."""
+    files, waiting, size = dict[str, bytes](), [(first, 0, first)], 0
+    named = {first}  # a file may name another one ten thousand times
+    while waiting:
+        path, deep, where = waiting.pop()
+        if len(named) > _MOST_FILES or deep > _DEEPEST:
+            raise UsageError(
+                f"{where}: more than {_MOST_FILES} files, or {_DEEPEST} that name each other", "put them into one file"
+            )
+        files[path] = _decode_lines(origins.read(path, _MOST), path)
+        size += len(files[path])
+        if size > _MOST_IN_ALL:
+            raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
+        more = list[tuple[str, int, str]]()
+        for number, line in lines(files[path]):
+            inner = _take(origins, line, posixpath.dirname(path), f"{path}:{number}: {without_logins(line)}")
+            if inner and inner not in named:
+                named.add(inner)
+                more.append((inner, deep + 1, f"{path}:{number}: {line}"))
+        waiting += reversed(more)
+    return files
+
+
+def _archives(origins: Origins) -> Iterator[tuple[str, mmap.mmap]]:
+    """The archives of the folder that are installed. Raises UsageError."""
+    size = 0
+    for name in origins.archives:
+        yield name, (content := origins.map(name, _MOST_ARCHIVE))
+        size += len(content)
+        if size > _MOST_ARCHIVES:
+            raise UsageError(f"{name}: more than {amount(_MOST_ARCHIVES)} of archives in all", "name fewer of them")
+
+
+def _take(origins: Origins, line: str, here: str, where: str) -> str:
+    """Take one line; the path of the file that it names, if it names one. Raises UsageError."""
+    if match := _FILE.fullmatch(line):
+        return origins.file(match[1].strip("\"'"), here, where)
+    if match := _EDITABLE.fullmatch(line):
+        origins.requirement(match[1].strip("\"'"), here, where, editable=True)
+    elif match := _OWN_OPTIONS.fullmatch(line):
+        origins.index(match[1].strip("\"'"), here, where)
+    elif not line.startswith("-"):
+        origins.requirement(line, here, where)
+    elif not _PLAIN.fullmatch(line):
+        raise UsageError(f"{where}: an option that Muster does not know in such a file", "take it out of the file")
+    return ""
+
+
+def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
+    """What decides how local packages are built: the files of each; of an editable one those that describe it."""
+    for package, editable in origins.packages.items():
+        start = "" if package == "." else f"{package}/"
+        for path in sorted(path for path in origins.sent if path.startswith(start)):
+            inner = path.removeprefix(start)
+            described = "/" not in inner and (not inner.endswith(".py") or inner == "setup.py")
+            if not editable or described:
+                yield path, _digest(origins.folder, path)
+
+
+def _digest(folder: Path, path: str) -> str:
+    """The SHA-256 of a file's bytes; of a link its target's name."""
+    try:
+        if (folder / path).is_symlink():
+            return hashlib.sha256(os.fsencode(os.readlink(folder / path))).hexdigest()
+        with os.fdopen(plain_file.open_plain(folder / path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _MOST_PACKAGE:
+                raise UsageError(f"{path}: more than {amount(_MOST_PACKAGE)} in a package", "mount data: --mount")
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as fault:
+        raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
+
+
+def reasons(paths: Sequence[str]) -> str:
+    """Paths in a message: at most three."""
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+
+
+def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, Settings]:
+    """The requirements without indexes and passwords, and the settings with these indexes.
+
+    An index goes with the user's own settings, which hosts get on their input: they install from where was resolved. A
+    file with a password stays on this machine (send/folder/credentials.py); a git source is fetched here.
+    Raises UsageError for another address with a password, with file and line.
+    """
+    paths = {path for path, content in needs.files if credentials.kind_of(path, content) == credentials.IN_AN_ADDRESS}
+    variables, files = dict(own.variables), list[tuple[str, bytes]]()
+    for path, content in needs.files:
+        for source in needs.git:  # also of a mere user's name: the fetched source is named without it
+            content = content.replace(source.encode(), drop_logins(source).encode())
+        files.append((path, _without(path, content, variables) if path in paths or _may_name(path) else content))
+    if not _may_name(needs.path):  # a project's indexes are no lines
+        more = " ".join([*filter(None, [variables.get("UV_INDEX")]), *needs.indexes])
+        variables |= {"UV_INDEX": more} if needs.indexes else {}
+    return replace(needs, files=tuple(files), unsent=tuple(sorted(paths))), replace(own, variables=variables)
+
+
+def _may_name(path: str) -> bool:
+    return path.endswith((".txt", ".in"))
+
+
+def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
+    """The text without these; adds to the variables."""
+    text = content.decode(errors="replace").splitlines()
+    before = list(text)
+    for number, line in lines(content):
+        index = _INDEX.fullmatch(line)
+        name = _VARIABLES.get(index[1], "") if index else ""
+        if not LOGIN.search(line) and not (name and index and index[2].startswith(("http:", "https:"))):
+            continue
+        if index and name:
+            more = name == "UV_INDEX" and variables.get(name)
+            variables[name] = f"{variables[name]} {index[2]}" if more else index[2]
+            text[number - 1] = ""
+        else:
+            raise UsageError(
+                f"{path}:{number}: {without_logins(line)}: a password that hosts would get in a file",
+                "name an index with it, or put the password into pip's settings: pip config",
+            )
+    return "\n".join([*text, ""]).encode() if text != before else content
+
+
+def _decode_lines(content: bytes, path: str) -> bytes:
+    """The file as UTF-8, each statement on the line where it begins, without comments.
+
+    Raises UsageError for what is no text, for very much of it, and for a variable: uv would put in those of the shell.
+    """
+    text = _decoded(content, path).replace("\r\n", "\n").replace("\r", "\n")
+    if text.count("\n") > _MOST_WITH_EMPTY:
+        raise UsageError(
+            f"{path}:{_MOST_WITH_EMPTY + 1}: more than {_MOST_WITH_EMPTY:,} lines", "put less into the file"
+        )
+    written = list[str]()
+    begun, waiting, count = "", 0, 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if odd := _ODD.search(line):
+            raise UsageError(f"{path}:{number}: a line has the character {odd[0]!a}", "save it as plain UTF-8 text")
+        stripped = _COMMENT.sub("", line).strip()
+        is_comment = line.lstrip().startswith("#")
+        if stripped.endswith("\\") and not is_comment:
+            begun, waiting = f"{begun}{stripped[:-1]} " if begun else f"{stripped[:-1]} ", waiting + 1
+            continue
+        whole = " ".join(f"{begun}{stripped}".split())
+        count += bool(whole)
+        if count > _MOST_LINES or len(whole) > _LONGEST:
+            most = f"{_MOST_LINES:,} lines, or one of more than {_LONGEST:,} letters"
+            raise UsageError(f"{path}:{number - waiting}: more than {most}", "put less into the file")
+        if variable := _VARIABLE.search(whole):
+            raise UsageError(
+                f"{path}:{number - waiting}: {variable[0]}: Muster puts no variable of this shell into the file",
+                "an index with a password: pip config set global.extra-index-url https://...",
+            )
+        written += [whole, *([""] * waiting)]
+        begun, waiting = "", 0
+    if begun:
+        written.append(begun.strip())
+    return "\n".join([*written, ""]).encode()
+
+
+def lines(content: bytes) -> Iterator[tuple[int, str]]:
+    """The lines of a requirements file with their numbers, without comments and blank ones."""
+    for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
+        text = _COMMENT.sub("", line).strip().rstrip("\\").strip()
+        if text:
+            yield number, text
+
+
+def _decoded(content: bytes, path: str) -> str:
+    mark, name = next((each for each in _MARKS if content.startswith(each[0])), (b"", "utf-8"))
+    try:
+        return content.removeprefix(mark).decode(name)
+    except UnicodeDecodeError as fault:
+        raise UsageError(f"{path}: not UTF-8 text (byte {fault.start + len(mark)})", "save it as UTF-8") from fault

@@ -1,0 +1,405 @@
+"""Resolve requirements on this machine, for the Python, the platform and the packages of the hosts' base.
+
+uv does it, in a scratch folder with copies of the files that count, and starts no program (uv.py). What only a build
+can say comes from builds on all hosts, through `build`. The result has the hashes of the index itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+
+from ...core import plain_file
+from ...core.errors import DeployError, UsageError
+from . import addresses, offers, project_file, sources, store, stubs
+from .archives import Wheel
+from .base import Base
+from .inside.tools import FROM_BASE, NAME, comes_along, normal, read_name
+from .requirements import Requirements
+from .settings import without_logins
+from .store import LINE, Lock, Source
+from .uv import Failed, Uv
+
+Build = Callable[[Sequence[Source]], list[Source]]
+_UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
+_MOST_BUILDS = 100
+# `torch = [` of a TOML file names no version; a uv.lock has name and version in two lines.
+_KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
+_LOCKED = re.compile(r'name = "([\w.-]+)"\nversion = "([\w.+!-]+)"')
+# Of a file that uv writes of an index's answers: bytes and lines. Twenty packages have 60 kB and 700 lines.
+_MOST_WRITTEN, _MOST_LINES = 8 << 20, 200_000
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to resolve. `local`: the folder's own sources; `far`: those that were fetched, by address; `wheels`: of the
+    folder and fetched, by path or address. `build`: what builds on all hosts say."""
+
+    needs: Requirements
+    base: Base
+    local: Sequence[Source]
+    far: Mapping[str, Source]
+    wheels: Mapping[str, Wheel]
+    build: Build
+
+
+class Resolving:
+    """One resolution. `scratch`: a folder of its own; `uv` works there."""
+
+    def __init__(self, asked: Question, uv: Uv, scratch: Path) -> None:
+        self._asked, self._uv, self._scratch, self._base = asked, uv, scratch, asked.base
+        self._source, self._stubs, self._made = (scratch / name for name in ("source", "stubs", "made"))
+        for folder in (self._source, self._stubs, self._made):
+            folder.mkdir()
+        stubs.of_base(self._stubs, asked.base)
+        self._texts = {
+            path: content.decode(errors="replace")
+            for path, content in asked.needs.files
+            if path.endswith((".txt", ".in", ".toml", "uv.lock"))
+        }
+        self._far = dict[str, Path]()
+
+    def lock(self) -> Lock:
+        """The lock. Raises Failed with uv's words, or UsageError."""
+        asked = self._asked
+        if not asked.local and not asked.far and not asked.wheels and self._has_all():
+            return Lock((), torch=self._base.torch["torch"])
+        own = self._known([*asked.local, *asked.far.values()])
+        wanted = self._wanted(own)
+        built = dict[str, Source]()
+        while True:
+            try:
+                lines = self._compiled(wanted, "--generate-hashes")
+                break
+            except Failed as fault:
+                match = _UNBUILT.search(fault.words)
+                if not match or match[1] in built or len(built) == _MOST_BUILDS:
+                    raise Failed(self._explained(fault.words)) from fault
+                (built[match[1]],) = asked.build([self._of_index(match[1])])
+                source = built[match[1]]
+                stubs.write(self._stubs, source.name, source.version, self._known_needs(source), source.extras)
+        return self._chosen(lines, own, list(built.values()))
+
+    def _known(self, own: list[Source]) -> list[Source]:
+        """These sources, each with what it needs. If one does not say it, all hosts build them all, at once."""
+        return self._asked.build(own) if any(not source.name for source in own) else own
+
+    def _wanted(self, own: Sequence[Source]) -> Path:
+        """What uv resolves: the file itself, or what its project stands for, with stubs for the sources `own`."""
+        asked = self._asked.needs
+        local, places = self._local(own), self._places(own)
+        rows = [f"{name} @ {place.as_uri()}" for name, place in places.items()]
+        (self._scratch / "overrides.txt").write_text("".join(f"{row}\n" for row in rows))
+        self._names = list(places)
+        if asked.kind != "uv.lock":
+            sources.refuse_elsewhere(own, self._names)
+        wanted = self._scratch / "asked.txt"
+        if asked.kind == "uv.lock":
+            text = self._exported(asked.path)
+            wanted.write_text(sources.with_stubs(text, asked.path, local, self._far))
+            return wanted
+        if asked.kind == "project":
+            wanted.write_text(f"{rows[0]}\n")
+            return wanted
+        self._write_files(local)
+        return self._source / asked.path
+
+    def _local(self, own: Sequence[Source]) -> dict[str, Path]:
+        """Make stubs of the sources and wheels. Gives those of the folder by path; `_far` has the others by address."""
+        asked = self._asked
+        made = {source.key: self._stub(source) for source in own}
+        local = {source.place: made[source.key] for source in own if source.kind == "folder"}
+        self._far |= {word: made[source.key] for word, source in asked.far.items()}
+        for word, wheel in asked.wheels.items():
+            (self._far if addresses.is_web(word) else local)[word] = self._stub_of(wheel)
+        for source in own:  # what one of these needs may be another one
+            needs = self._known_needs(source)
+            stubs.write(self._made / source.key, source.name, source.version, needs, source.extras)
+        for word, wheel in asked.wheels.items():
+            needs = [sources.known_need(need, self._far, without_logins(word)) for need in wheel.requires]
+            stubs.of_wheel(self._made / wheel.sha256, wheel, needs)
+        return local
+
+    def _places(self, own: Sequence[Source]) -> dict[str, Path]:
+        """The stubs by name: what the folder names by itself comes from nowhere else, also where another package names
+        it. Of several wheels of one name (for several Pythons), the lines say which."""
+        wheels = self._asked.wheels.values()
+        count = Counter(normal(wheel.name) for wheel in wheels)
+        places = {source.name: self._stub(source) for source in own}
+        return places | {wheel.name: self._stub_of(wheel) for wheel in wheels if count[normal(wheel.name)] == 1}
+
+    def _stub_of(self, wheel: Wheel) -> Path:
+        folder = self._made / wheel.sha256
+        folder.mkdir(exist_ok=True)
+        return folder / wheel.file
+
+    def _write_files(self, local: Mapping[str, Path]) -> None:
+        """The files that uv reads, at their paths in a folder that has nothing else, with stubs in them."""
+        for path, text in self._texts.items():
+            rewritten = partial(sources.with_stubs, path=path, local=local, far=self._far)
+            if path.endswith(".toml"):
+                text = project_file.for_uv(text, lambda need: rewritten(need).strip())  # noqa: B023
+            else:
+                text = rewritten(text)
+            (self._source / path).parent.mkdir(parents=True, exist_ok=True)
+            (self._source / path).write_text(text)
+
+    def _known_needs(self, source: Source) -> list[str]:
+        return [sources.known_need(need, self._far, sources.shown(source)) for need in source.requires]
+
+    def _stub(self, source: Source) -> Path:
+        folder = self._made / source.key
+        folder.mkdir(exist_ok=True)
+        return stubs.path_of(folder, source.name, source.version)
+
+    def _exported(self, path: str) -> str:
+        """What a uv.lock says, as lines of a requirements file, without what comes with torch."""
+        project = (self._source / path).parent
+        project.mkdir(parents=True, exist_ok=True)
+        for name, text in self._texts.items():
+            (self._source / name).write_text(text)
+        words = ["export", "--frozen", "--no-dev", "--no-header", "--no-annotate", "--quiet"]
+        out = self._scratch / "exported.txt"
+        where = ["--project", str(project), "--python", str(self._uv.python), "--output-file", str(out)]
+        self._uv.run([*words, *where], project, shown=False)
+        return "\n".join(line for line in logical(_written(out)) if not comes_along(line)) + "\n"
+
+    def _options(self) -> list[str]:
+        """What every resolution has: the base's packages, at the base's versions."""
+        of_base, base = self._base.torch, self._base
+        constraints = self._scratch / "base.txt"
+        constraints.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in of_base.items()))
+        options = ["--constraints", str(constraints), "--find-links", str(self._stubs), "--no-build-isolation"]
+        options += ["--python", str(self._uv.python), "--python-version", base.python]
+        return [*options, "--python-platform", base.platform, "--no-header", "--no-annotate"]
+
+    def _compiled(self, wanted: Path, *more: str) -> list[str]:
+        """The lines of a lock of all that is wanted."""
+        out, overrides = self._scratch / "lock.txt", self._scratch / "overrides.txt"
+        # uv prefers the versions that its output file names.
+        names = {p.name: p.version for p in self._base.packages if p.name not in self._base.torch}
+        out.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in names.items()))
+        options = [word for name in [*self._base.torch, *self._names] for word in ("--no-sources-package", name)]
+        options += ["--overrides", str(overrides)] if overrides.stat().st_size else []
+        options += ["--output-file", str(out), *more]
+        self._uv.run(["pip", "compile", *self._options(), *options, str(wanted)], self._source)
+        lines = list(islice(logical(_written(out)), store.MOST_LINES + 1))
+        if len(lines) > store.MOST_LINES:
+            raise UsageError(f"more than {store.MOST_LINES:,} packages", "ask for fewer")
+        return lines
+
+    def _has_all(self) -> bool:
+        """Whether the base has all that is asked: such an image needs no index."""
+        self._names = []
+        if self._asked.needs.kind != "file":
+            return False
+        self._write_files({})
+        wanted, out = self._source / self._asked.needs.path, self._scratch / "lock.txt"
+        words = ["--no-index", "--quiet", "--output-file", str(out), str(wanted)]
+        try:
+            self._uv.run(["pip", "compile", *self._options(), *words], self._source, shown=False)
+        except Failed:
+            return False
+        # A page of links in the file has packages without an index too.
+        return {_pin(line) for line in logical(_written(out))} <= {
+            f"{p.name}=={stubs.version(p.version)}" for p in self._base.packages
+        }
+
+    def _of_index(self, what: str) -> Source:
+        """A package that only a build describes: `NAME==VERSION`. Raises UsageError."""
+        name, _, version = what.partition("==")
+        if not _ or not re.fullmatch(r"[\w.-]+", name):
+            raise UsageError(f"{what[:300]}: only a build knows what it needs", "name a package of an index")
+        source = next((offer.source for offer in self.offered([what])), offers.File())
+        line = self._checked(f"{normal(name)}=={version} --hash=sha256:{source.sha256}")
+        return sources.of_index(line, normal(name), version, source.address)
+
+    def offered(self, lines: Sequence[str]) -> list[offers.Offer]:
+        """What the index has of these pins, for the hosts' platform. Raises DeployError."""
+        pinned, described = self._scratch / "pinned.txt", self._scratch / "pylock.toml"
+        pinned.write_text("\n".join(lines) + "\n")
+        described.unlink(missing_ok=True)
+        # Without our stubs: an index says what it has itself.
+        words = [word for word in self._options() if word not in ("--find-links", str(self._stubs))]
+        words = [word for word in words if word not in ("--constraints", str(self._scratch / "base.txt"))]
+        out = ["--no-deps", "--format", "pylock.toml", "--output-file", str(described), str(pinned)]
+        self._uv.run(["pip", "compile", *words, *out], self._scratch, shown=False)
+        return offers.read(_written(described), self._uv.settings.check_source)
+
+    def _chosen(self, lines: list[str], own: Sequence[Source], built: Sequence[Source]) -> Lock:
+        """What is to be installed: each line a wheel of an index with its hashes, or a source that each host builds."""
+        of_base = self._base.torch
+        pins = {_pin(line) for line in lines}
+        if fault := other_torch(pins, dict(of_base)):
+            raise Failed(fault)
+        same = {p.name for p in self._base.packages if f"{p.name}=={stubs.version(p.version)}" in pins}
+        left_out = sorted(
+            name for line in lines if FROM_BASE.fullmatch(name := read_name(line)) and name not in of_base
+        )
+        apart = same | set(of_base) | set(left_out)
+        # torch and its own come from nowhere else, so these two are never installed.
+        left_out = [name for name in left_out if name not in ("torchvision", "torchaudio")]
+        apart -= {"torchvision", "torchaudio"} - same - set(of_base)
+        wanted = {normal(source.name) for source in own} & {read_name(line) for line in lines if " @ file:" in line}
+        if self._asked.needs.kind == "project":
+            wanted.add(normal(own[0].name))
+        mine = [source for source in own if normal(source.name) in wanted]
+        chosen = {f"{normal(source.name)}=={source.version}" for source in built} & pins
+        mine += [s for s in built if f"{normal(s.name)}=={s.version}" in chosen]
+        files = self._of_wheels([line for line in lines if " @ file:" in line and read_name(line) not in wanted])
+        rest = [
+            line for line in lines
+            if read_name(line) not in apart and " @ file:" not in line and _pin(line) not in chosen
+        ]  # fmt: skip
+        rest, from_source = self._without_wheel(rest)
+        for line, url in from_source:
+            mine.append(sources.of_index(self._checked(line), read_name(line), _pin(line).partition("==")[2], url))
+        whole = [*map(self._checked, rest), *files]
+        return Lock(tuple(sorted(whole)), tuple(mine), tuple(left_out), of_base["torch"])
+
+    def _of_wheels(self, lines: Sequence[str]) -> list[str]:
+        """Lines of wheels of the folder and of fetched ones: name, version and the hash of what hosts get."""
+        by_digest = {wheel.sha256: wheel for wheel in self._asked.wheels.values()}
+        rows = list[str]()
+        for line in lines:
+            at = re.search(r"/([0-9a-f]{64})/[^/]+$", line.partition(" --hash")[0])
+            wheel = by_digest.get(at[1]) if at else None
+            if not wheel:
+                raise UsageError(f"{line[:300]}: it leads to a file that nobody was asked about", "pip config list")
+            version = wheel.file.split("-")[1]
+            rows.append(self._checked(f"{normal(wheel.name)}=={version} --hash=sha256:{wheel.sha256}"))
+        return rows
+
+    def _without_wheel(self, lines: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+        """The lines that have a wheel for the hosts, and those that have none, with the address of their source."""
+        if not lines:
+            return [], []
+        offered = {offer.name: offer for offer in self.offered(lines)}
+        with_wheel, without = list[str](), list[tuple[str, str]]()
+        for line in lines:
+            name, head = read_name(line), line.split(" --hash")[0]
+            offer = offered.get(name, offers.Offer(name, (), offers.File()))
+            # Of all files of a version, a lock needs the hashes of those that fit there.
+            fit, pins = [wheel.sha256 for wheel in offer.wheels if wheel.sha256], self._pins.get(name, set())
+            of_source = f"sha256:{offer.source.sha256}"
+            by_source = of_source in pins and not any(f"sha256:{wheel}" in pins for wheel in fit)
+            if offer.wheels and not by_source:
+                with_wheel.append(head + "".join(f" --hash=sha256:{digest}" for digest in fit))
+            else:
+                without.append((f"{head} --hash={of_source}", offer.source.address))
+        return with_wheel, without
+
+    def _checked(self, line: str) -> str:
+        """The line, with those of the index's hashes that the user's own pins allow. Raises UsageError."""
+        if not re.fullmatch(LINE, line):
+            raise UsageError(f"{line[:200]!r} of the index is no package with a hash", "pip config list")
+        return pinned(line, self._pins)
+
+    @cached_property
+    def _pins(self) -> dict[str, set[str]]:
+        """The hashes that the user's files pin, by name; by an empty name, none: each package must have one."""
+        texts = [text for path, text in self._texts.items() if path.endswith((".txt", ".in"))]
+        if self._asked.needs.kind == "uv.lock":
+            texts = [_written(self._scratch / "exported.txt")]
+        return pins_of(texts)
+
+    def _explained(self, words: str) -> str:
+        """uv's words, below each line of the user's files that excludes what the base has."""
+        notes, of_base = [], self._base.torch
+        for path, text in self._texts.items():
+            lines = ["", *text.splitlines()]
+            for number, line in enumerate(lines[1:], 1):
+                asked = _asked(lines[number - 1], line)
+                word = NAME.match(asked)
+                name = normal(word[1]) if word else ""
+                if name in of_base and self._excludes(asked):
+                    notes.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base")
+        return "\n".join([*notes, words])
+
+    def _excludes(self, line: str) -> bool:
+        file = self._scratch / "one.txt"
+        file.write_text(line.split(" #")[0].split("--hash")[0].rstrip("\\ ") + "\n")
+        try:
+            words = ["--no-deps", "--no-index", "--quiet", str(file)]
+            self._uv.run(["pip", "compile", *self._options(), *words], self._scratch, shown=False)
+        except Failed:
+            return True
+        return False
+
+
+def _asked(before: str, line: str) -> str:
+    """What a line of the user's files asks for, where it is a package; of a uv.lock, the name is in the line before."""
+    if locked := _LOCKED.fullmatch(f"{before}\n{line}"):
+        return f"{locked[1]}=={locked[2]}"
+    return "" if _KEY.match(line) else line.strip().strip("\"',")
+
+
+def pins_of(texts: Sequence[str]) -> dict[str, set[str]]:
+    """The hashes that these requirements files pin, by the package's name."""
+    pins = dict[str, set[str]]()
+    for line in (line for text in texts for line in logical(text)):
+        if line == "--require-hashes":
+            pins.setdefault("", set())
+        if digests := re.findall(r"--hash[= ](\w+:[0-9a-fA-F]+)", line):
+            pins.setdefault(read_name(line), set()).update(digest.lower() for digest in digests)
+    return pins
+
+
+def pinned(line: str, pins: dict[str, set[str]]) -> str:
+    """The line with those of its hashes that are pinned. Raises UsageError if the index has no such file."""
+    allowed = pins.get(read_name(line), set())
+    head, *digests = line.split(" --hash=")
+    if not allowed and "" not in pins:
+        return line
+    if not allowed:
+        raise UsageError(f"{head}: your file says --require-hashes, and pins no hash of it", "pin it, with its sha256")
+    fit = [digest for digest in digests if digest in allowed]
+    if not any(digest.startswith("sha256:") for digest in allowed):
+        raise UsageError(f"{head}: your file pins no sha256 of it, and the index names no other hash", "pin its sha256")
+    if not fit:
+        raise UsageError(
+            f"{head}: the index has it with other hashes than your file pins: it serves another file under that name",
+            "ask who runs the index; an old pin is written anew by: uv pip compile --generate-hashes",
+        )
+    return " --hash=".join([head, *fit])
+
+
+def logical(text: str) -> Iterator[str]:
+    """The lines of a requirements file, joined where they continue, without comments and blank ones."""
+    for line in re.sub(r"\\\n\s*", "", text).split("\n"):
+        line = re.sub(r"(^|\s)#.*$", "", line).strip()
+        if line:
+            yield re.sub(r"\s+", " ", line)
+
+
+def other_torch(pins: set[str], of_base: dict[str, str]) -> str:
+    """Why the torchvision of these does not fit the base: an index offers the one that is built for torch with CUDA."""
+    pin = next((pin for pin in pins if pin.startswith("torchvision==")), "")
+    if not pin or "torchvision" in of_base or not of_base["torch"].endswith("+cpu") or pin.endswith("+cpu"):
+        return ""
+    return (
+        f"{pin} of the index is not built for torch {of_base['torch']} of the base, which must have torchvision itself"
+    )
+
+
+def _written(path: Path) -> str:
+    """A file that uv wrote of what an index says. Raises DeployError for one without an end."""
+    try:
+        text = plain_file.read(path, _MOST_WRITTEN).decode(errors="replace")
+        if text.count("\n") <= _MOST_LINES:
+            return text
+        why = f"it has more than {_MOST_LINES:,} lines"
+    except OSError as fault:
+        why = str(fault.strerror)
+    raise DeployError(f"what uv wrote of the index's answers ({path.name}): {why}", offers.HINT)
+
+
+def _pin(line: str) -> str:
+    """`name==version` of a line."""
+    match = re.match(r"([\w.-]+)(?:\[[^\]]*\])?==([^\s;]+)", line)
+    return f"{normal(match[1])}=={match[2]}" if match else ""

@@ -1,0 +1,197 @@
+"""The user's settings of pip and uv, as variables of uv: where packages come from, through which proxy, by whose word.
+
+They may hold passwords. They go to the program on standard input, into its memory alone.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import DeployError
+
+_CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+# What a user may set for uv that means the same on another machine.
+_OWN = re.compile(
+    r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|INDEX_STRATEGY|INSECURE_HOST|HTTP_TIMEOUT|HTTP_RETRIES|NO_INDEX|"
+    r"INDEX_\w+_(USERNAME|PASSWORD)|EXCLUDE_NEWER|PRERELEASE|NATIVE_TLS|SYSTEM_CERTS)"
+)
+# The login of an address.
+LOGIN = re.compile(r"(https?://)[^/@\s]+@")
+_HERE = re.compile(r"file:|/|~|\./|localhost|https?://(localhost|127\.|\[::1\])")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Variables for uv and pip, and the certificates to trust (empty: the image's). `left`: what works only here."""
+
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    certificates: bytes = field(default=b"", repr=False)
+    left: tuple[str, ...] = ()
+
+    @property
+    def public(self) -> list[str]:
+        """Which index packages come from, without passwords."""
+        names = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_INDEX_STRATEGY")
+        return [re.sub(r"//[^/@\s]*@", "//", self.variables.get(name, "")) for name in names]
+
+    @property
+    def named_indexes(self) -> list[tuple[str, str]]:
+        """The indexes, as their names (often empty) and addresses."""
+        names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
+        words = [word for name in names for word in self.variables.get(name, "").split()]
+        named = [re.fullmatch(r"([A-Za-z0-9._-]+)=(.*)", word) for word in words]
+        return [(match[1], match[2]) if match else ("", word) for match, word in zip(named, words, strict=True)]
+
+    @property
+    def indexes(self) -> list[str]:
+        """The addresses of the indexes."""
+        return [address for _, address in self.named_indexes]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the user's own index is in files of this machine."""
+        links = self.variables.get("UV_FIND_LINKS", "").split(",")
+        return any(re.match(r"file:|/|~", address) for address in (*self.indexes, *filter(None, links)))
+
+    def check_source(self, what: str, address: str) -> None:
+        """Raise DeployError for a file of this machine that an index names, unless it is a local index of the user."""
+        is_own = self.is_local and not re.match(r"(?!file:)\w+:", address)
+        if address and not address.startswith(("https://", "http://")) and not is_own:
+            raise DeployError(
+                f"{what[:100]}: its index leads to {without_logins(address)[:300]}: a source at such an address is "
+                "not fetched",
+                "pip config list names the index; requirements may name another",
+            )
+
+    def hidden(self, text: str) -> str:
+        """The text without passwords of these settings, or of any address in it."""
+        for name, value in self.variables.items():
+            secrets = [value] if name.endswith("PASSWORD") else re.findall(r"//(?:[^/:@\s]*:)?([^/@\s]+)@", value)
+            for secret in secrets:
+                text = text.replace(secret, "***")
+        return without_logins(text)
+
+
+def without_logins(text: str) -> str:
+    """The text without the passwords and tokens of its addresses."""
+    return LOGIN.sub(r"\1***@", text)
+
+
+def drop_logins(text: str) -> str:
+    """The text with its addresses as they are without a login."""
+    return LOGIN.sub(r"\1", text)
+
+
+def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = None, far: bool = True) -> Settings:
+    """The settings of this user on this machine. Variables override files, as in pip and uv.
+
+    far: for another machine or a container, which has no files and no ports of this one.
+    """
+    home = home or Path.home()
+    pip, uv = _pip(environment, home), _uv(environment, home)
+    variables, left = {**_as_uv(pip), **uv}, list[str]()
+    variables |= {name: value for name, value in environment.items() if _OWN.fullmatch(name)}
+    for name in _PROXIES:
+        if value := environment.get(name) or environment.get(name.lower()):
+            variables[name] = variables[name.lower()] = value
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        words = variables.get(name, "").split()
+        usable = [word for word in words if not (far and _HERE.match(word.partition("=")[2] or word))]
+        left += [word for word in words if word not in usable]
+        variables.pop(name, None)
+        variables |= {name: " ".join(usable)} if usable else {}
+    if not far and (links := pip.get("find-links")):
+        variables["UV_FIND_LINKS"] = ",".join(links.split())
+    if index := variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL"):
+        variables["PIP_INDEX_URL"] = index
+    if more := variables.get("UV_INDEX") or variables.get("UV_EXTRA_INDEX_URL"):
+        variables["PIP_EXTRA_INDEX_URL"] = " ".join(
+            word.rpartition("=")[2] if "=http" in word else word for word in more.split()
+        )
+    if trusted := variables.get("UV_INSECURE_HOST"):
+        variables["PIP_TRUSTED_HOST"] = trusted
+    variables["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    return Settings(variables, _certificates(environment, pip), tuple(dict.fromkeys(left)))
+
+
+def _pip(environment: Mapping[str, str], home: Path) -> dict[str, str]:
+    """pip's settings by name: its files, the later ones first, then its variables."""
+    files = [Path("/etc/pip.conf"), home / ".pip/pip.conf", home / ".config/pip/pip.conf"]
+    if named := environment.get("PIP_CONFIG_FILE"):
+        files = [] if named == os.devnull else [*files, Path(named)]
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read(files, encoding="utf-8")
+    except (configparser.Error, OSError, UnicodeDecodeError):
+        return {}
+    values = dict[str, str]()
+    for section in ("global", "install"):
+        values |= dict(parser.items(section)) if parser.has_section(section) else {}
+    own = {name[4:].lower().replace("_", "-"): value for name, value in environment.items() if name.startswith("PIP_")}
+    return {**values, **own}
+
+
+def _as_uv(pip: Mapping[str, str]) -> dict[str, str]:
+    names = {
+        "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "trusted-host": "UV_INSECURE_HOST",
+        "default-timeout": "UV_HTTP_TIMEOUT", "timeout": "UV_HTTP_TIMEOUT",
+    }  # fmt: skip
+    variables = {names[name]: " ".join(value.split()) for name, value in pip.items() if name in names and value.strip()}
+    if proxy := pip.get("proxy"):
+        variables |= dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"), proxy)
+    # pip takes the best version of all indexes; uv by itself the first index that has the name.
+    return {**variables, **({"UV_INDEX_STRATEGY": "unsafe-best-match"} if "UV_INDEX" in variables else {})}
+
+
+def _uv(environment: Mapping[str, str], home: Path) -> dict[str, str]:
+    named = environment.get("UV_CONFIG_FILE")
+    folder = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
+    variables = dict[str, str]()
+    for path in [Path(named)] if named else [Path("/etc/uv/uv.toml"), folder / "uv/uv.toml"]:
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        variables |= _of_table(table) | _of_table(table.get("pip", {}))
+    return variables
+
+
+def _of_table(table: Mapping[str, Any]) -> dict[str, str]:
+    variables, extra = dict[str, str](), list[str]()
+    for entry in table.get("index", ()) if isinstance(table.get("index"), list) else ():
+        url, name = str(entry.get("url", "")), str(entry.get("name", ""))
+        if entry.get("default"):
+            variables["UV_DEFAULT_INDEX"] = url
+        elif url:
+            extra.append(f"{name}={url}" if name else url)
+    if isinstance(table.get("index-url"), str):
+        variables["UV_DEFAULT_INDEX"] = table["index-url"]
+    extra += [str(url) for url in table.get("extra-index-url", ())]
+    hosts = [str(host) for host in table.get("allow-insecure-host", ())]
+    variables |= {"UV_INDEX": " ".join(extra)} if extra else {}
+    variables |= {"UV_INSECURE_HOST": " ".join(hosts)} if hosts else {}
+    return variables | {
+        f"UV_{name.upper().replace('-', '_')}": str(table[name])
+        for name in ("index-strategy", "exclude-newer", "prerelease")
+        if isinstance(table.get(name), str)
+    }
+
+
+def _certificates(environment: Mapping[str, str], pip: Mapping[str, str]) -> bytes:
+    """The authorities that this machine trusts, a company's among them, as `make image` hands them in."""
+    named = [environment.get("PIP_CERT"), pip.get("cert"), environment.get("SSL_CERT_FILE"), *_CERTIFICATES]
+    for path in filter(None, named):
+        try:
+            if content := Path(path).expanduser().read_bytes():
+                return content
+        except OSError:
+            continue
+    return b""

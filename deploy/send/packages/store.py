@@ -1,0 +1,200 @@
+"""Locks that were made before, on this machine: the same requirements on the same base get the same packages again.
+
+A lock is a folder ~/.cache/muster/packages/KEY with lock.json and the git sources that were fetched for it. No file of
+a host is in it: only what this machine resolved and fetched, and what all hosts said alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import IO, TypeVar
+
+from ...core.errors import BadAnswer, DeployError
+from ...core.fields import array, default, document, flag, record, table, text
+
+T = TypeVar("T")
+FORMAT = 3
+_HASHES = r"( --hash=sha256:[0-9a-f]{64}){1,500}"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
+VERSION = r"[A-Za-z0-9.!+_-]{1,200}"
+# Nothing else: no option, no path of a host or of this machine.
+LINE = rf"{NAME}==[A-Za-z0-9.!+_-]{{1,200}}{_HASHES}"
+MOST_LINES = 5000
+WHEEL = r"[A-Za-z0-9][A-Za-z0-9._!+-]{0,250}\.whl"
+_DIGEST = r"[0-9a-f]{64}"
+_SOURCE = record(
+    {
+        "key": text(32, "[0-9a-f]{32}"),
+        "kind": text(10, "index|folder|git|archive"),
+        "place": text(60_000),
+        "url": text(3000, r"[!-~]*"),
+        "name": text(200, NAME),
+        "version": text(200, f"({VERSION})?"),
+        "requires": array(text(4000), 1000),
+        "extras": array(text(200, NAME), 1000),
+        "subdirectory": text(1000),
+        "editable": flag,
+        "described": flag,
+    }
+)
+_LOCK = record(
+    {
+        "lines": array(text(60_000, LINE), MOST_LINES),
+        "sources": array(_SOURCE, 1000),
+        "left_out": default(array(text(200, NAME), 5000), []),
+        "torch": text(200, r"[!-~]*"),
+        "files": text(64, f"({_DIGEST})?"),
+        "fetched": table(text(255, rf"(git|archive)-[0-9]{{1,3}}\.tar|{WHEEL}"), text(64, _DIGEST), 300),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A package that each host builds for itself; `key` changes with its content.
+
+    place: a line of a lock, a path of the folder, or the name of a fetched file. url: where an index has it.
+    described: only a build told what it needs; else its own files say so. taken: what it takes from somewhere else than
+    an index; it counts while a lock is made.
+    """
+
+    key: str
+    kind: str
+    place: str
+    name: str = ""
+    version: str = ""
+    requires: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    subdirectory: str = ""
+    editable: bool = False
+    described: bool = False
+    url: str = ""
+    taken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lock:
+    """One resolution. `lines`: each package of an index with the index's own hashes. `sources`: what hosts build.
+
+    `left_out`: what only a base with CUDA would have. `torch`: the base's. `files`: the digest of the installed files
+    that are not built; empty: not known yet. `fetched`: git sources and archives that were fetched here, by name.
+    """
+
+    lines: tuple[str, ...]
+    sources: tuple[Source, ...] = ()
+    left_out: tuple[str, ...] = ()
+    torch: str = ""
+    files: str = ""
+    fetched: Mapping[str, bytes | mmap.mmap] = field(default_factory=dict, hash=False, repr=False)
+
+    def digest(self, *more: object) -> str:
+        """A digest of what is installed, on the base that `more` says."""
+        keys = sorted(source.key for source in self.sources)
+        return hashlib.sha256(json.dumps([FORMAT, sorted(self.lines), keys, more]).encode()).hexdigest()[:32]
+
+    @property
+    def count(self) -> int:
+        """How many packages it has."""
+        return len(self.lines) + len(self.sources)
+
+
+def own(folder: Path) -> Path:
+    """Make the folder, for this user alone. Raises DeployError if others could write there, and so choose packages."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        facts = folder.stat()
+        if facts.st_uid == os.getuid() and facts.st_mode & 0o077:
+            folder.chmod(0o700)
+        for path in (folder, folder.parent):
+            facts = path.stat()
+            if facts.st_uid not in (os.getuid(), 0) or facts.st_mode & stat.S_IWOTH or _others_group(facts):
+                raise DeployError(
+                    f"{path}: another user may write there, and would choose what hosts install",
+                    f"chmod go-w {path}; or name a cache folder of your own: XDG_CACHE_HOME",
+                )
+    except OSError as fault:
+        raise DeployError(f"{folder}: {fault.strerror}", "name another cache folder: XDG_CACHE_HOME") from fault
+    return folder
+
+
+def find(key: str, folder: Path) -> Lock | None:
+    """The lock of that key; None if there is none, or its folder is damaged."""
+    try:
+        value = document(read(folder / key / "lock.json"), "lock.json", most=16 << 20)
+        if not isinstance(value, dict) or value.pop("format", 0) != FORMAT:
+            return None
+        got = _LOCK(value, "lock.json")
+        fetched = {name: _read(folder / key / name, 1 << 30, _mapped) for name in got["fetched"]}
+    except BadAnswer:
+        return None
+    if any(hashlib.sha256(data).hexdigest() != got["fetched"][name] for name, data in fetched.items()):
+        return None
+    sources = [
+        Source(**{**row, "requires": tuple(row["requires"]), "extras": tuple(row["extras"])}) for row in got["sources"]
+    ]
+    return Lock(tuple(got["lines"]), tuple(sources), tuple(got["left_out"]), got["torch"], got["files"], fetched)
+
+
+def keep(key: str, lock: Lock, folder: Path) -> None:
+    """Write the lock whole, or nothing. A full disk here costs only time the next time."""
+    part = folder / f"{key}.{secrets.token_hex(4)}.part"
+    values = asdict(replace(lock, fetched={}))
+    fetched = {name: hashlib.sha256(data).hexdigest() for name, data in lock.fetched.items()}
+    try:
+        part.mkdir(parents=True, mode=0o700)
+        for name, data in lock.fetched.items():
+            (part / name).write_bytes(data)
+        (part / "lock.json").write_text(json.dumps({"format": FORMAT, **values, "fetched": fetched}, indent=1))
+        shutil.rmtree(folder / key, ignore_errors=True)
+        part.rename(folder / key)
+    except OSError:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def drop(key: str, folder: Path) -> None:
+    """Forget a lock."""
+    shutil.rmtree(folder / key, ignore_errors=True)
+
+
+def read(path: Path, most: int = 1 << 30) -> bytes:
+    """A file that this user, or root, wrote; empty if there is none, or somebody else could have written it."""
+    return _read(path, most, lambda file: file.read())
+
+
+def _read(path: Path, most: int, how: Callable[[IO[bytes]], T]) -> T | bytes:
+    with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        facts = os.fstat(file.fileno())
+        mine = facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH and not _others_group(facts)
+        if stat.S_ISREG(facts.st_mode) and mine and facts.st_size <= most:
+            return how(file)
+    return b""
+
+
+def _mapped(file: IO[bytes]) -> bytes | mmap.mmap:
+    """What a file has; of a large one, it stays on the disk."""
+    if os.fstat(file.fileno()).st_size <= 1 << 20:
+        return file.read()
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole, or not at all."""
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+    with suppress(OSError):
+        part.write_bytes(content)
+        part.replace(path)
+
+
+def _others_group(facts: os.stat_result) -> bool:
+    """Whether a group that is not the user's own may write. Many systems give each user a group of his own."""
+    return bool(facts.st_mode & stat.S_IWGRP) and facts.st_gid not in (os.getgid(), 0)

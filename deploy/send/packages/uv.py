@@ -1,0 +1,158 @@
+"""The uv that resolves here and installs on hosts: one version, each file of it pinned by its hash."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Timer
+
+from ...core.errors import DeployError
+from ...core.printable import visible
+from .settings import Settings
+
+PINS = Path(__file__).with_name("uv.txt").read_text()
+VERSION = re.search(r"^uv==([0-9.]+)", PINS, re.MULTILINE)[1]  # type: ignore[index]
+LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)
+_TAGS = {"x86_64": "manylinux2014_x86_64", "aarch64": "manylinux2014_aarch64"}
+# An index may answer without an end: KiB of memory, and 512 bytes of each file that is written.
+_LIMITED = 'ulimit -c 0; ulimit -d 2097152; ulimit -f 8388608; exec "$0" "$@"'
+_PATIENCE_S, _MOST_LINE, _LAST_LINES = 1800.0, 4000, 200
+# The only program that uv can start here: it answers uv's question about a Python, and nothing else. So no file of the
+# folder, of a git source or of an index runs, whatever its build would be.
+_GUARD = r"""
+import contextlib, io, json, re, sys
+WHOLE = r'import sys; sys\.path = \[__import__\("os"\)\.fsdecode\(b"%%s/\.tmp\w+"\)\] \+ sys\.path; '
+WHOLE += r"from python\.get_interpreter_info import main; main\(\)"
+words = sys.argv[1:]
+if words[:3] != ["-I", "-B", "-c"] or len(words) != 4 or not re.fullmatch(WHOLE %% re.escape(%r), words[3]):
+    sys.exit("nothing is built on this machine")
+with contextlib.redirect_stdout(io.StringIO()) as answer, contextlib.suppress(SystemExit):
+    exec(words[3])
+own = dict.fromkeys(("sys_executable", "sys_base_executable"), %r)
+print(json.dumps({**json.loads(answer.getvalue()), **own}))
+"""
+
+
+class Failed(DeployError):
+    """uv failed on this machine; `words`: all that it says, without passwords."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+
+class Uv:
+    """uv on this machine, in a scratch folder, with an environment of its own. It builds and runs nothing.
+
+    `tell` gets each line of progress.
+    """
+
+    def __init__(self, folder: Path, scratch: Path, settings: Settings, tell: Callable[[str], None]) -> None:
+        self.settings, self._tell, self._scratch = settings, tell, scratch
+        self._program = program(folder)
+        cache = folder / "uv-cache"
+        cache.mkdir(mode=0o700, exist_ok=True)
+        self.python = scratch / "python"
+        guard = scratch / "guard.py"
+        guard.write_text(_GUARD % (str(cache), str(self.python)))
+        # No shebang: it cannot hold a path with a blank.
+        self.python.write_text(f'#!/bin/sh\nexec {_quoted(sys.executable)} -I -S {_quoted(str(guard))} "$@"\n')
+        self.python.chmod(0o700)
+        names = ("UV_", "HTTP", "http", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy")
+        of_user = {name: value for name, value in settings.variables.items() if name.startswith(names)}
+        fixed = {"HOME": str(scratch), "PATH": "/nonexistent", "UV_CACHE_DIR": str(cache), "UV_NO_PROGRESS": "1"}
+        self._environment = {**of_user, **fixed, "UV_PYTHON_DOWNLOADS": "never", "UV_NO_CONFIG": "1"}
+        if settings.certificates:
+            (scratch / "ca").write_bytes(settings.certificates)
+            self._environment["SSL_CERT_FILE"] = str(scratch / "ca")
+
+    def run(self, words: Sequence[str], folder: Path, shown: bool = True) -> None:
+        """Do one thing; its result is in files. Raises Failed."""
+        lines = list[str]()
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _LIMITED, self._program, *words], cwd=folder, env=self._environment, text=True,
+            errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        too_long = Timer(_PATIENCE_S, process.kill)
+        too_long.start()
+        try:
+            assert process.stderr is not None
+            while line := process.stderr.readline(_MOST_LINE):
+                lines = [*lines, self.settings.hidden(line.rstrip())][-_LAST_LINES:]
+                if shown and line.startswith(("Resolved", "warning")):
+                    self._tell(visible(lines[-1].strip()[:300]))
+            code = process.wait()
+        finally:
+            too_long.cancel()
+            process.kill()
+        if code:
+            first = next((number for number, line in enumerate(lines) if line.startswith(("error", "ERROR"))), 0)
+            raise Failed("\n".join(lines[first:]).strip() or f"uv ended with code {code}")
+
+
+def program(folder: Path) -> str:
+    """uv of that version on this machine: the one of the path, the one fetched before, else from the user's index.
+
+    Raises DeployError.
+    """
+    fetched = folder / f"uv-{VERSION}" / "bin" / "uv"
+    if fetched.is_file():
+        return str(fetched)
+    if (own := shutil.which("uv")) and os.path.isabs(own) and _says_version(own):
+        return own
+    part = folder / f"uv-{secrets.token_hex(4)}.part"
+    if fault := _fetch(part, ()):
+        shutil.rmtree(part, ignore_errors=True)
+        raise DeployError(
+            f"this machine: it reaches no package index, to get uv: {fault}",
+            f"pip config list; or bring it: pip install uv=={VERSION}",
+        )
+    with_it = folder / f"uv-{VERSION}"
+    shutil.rmtree(with_it, ignore_errors=True)
+    part.rename(with_it)
+    return str(fetched)
+
+
+def program_for(host: str, machine: str) -> bytes:
+    """uv for a host's processor, from the index that this machine reaches. Raises DeployError."""
+    tag = _TAGS.get(machine)
+    if tag is None:
+        raise DeployError(f"{host}: there is no uv for its processor ({machine})", "--requirements no; use an image")
+    with TemporaryDirectory(prefix="muster-uv-") as name:
+        target = Path(name) / "uv"
+        if fault := _fetch(target, ("--platform", tag)):
+            raise DeployError(f"neither {host} nor this machine gets uv from an index: {fault}", "pip config list")
+        return (target / "bin" / "uv").read_bytes()
+
+
+def _fetch(target: Path, more: Sequence[str]) -> str:
+    """Let pip get it by its hashes; returns pip's last word if it cannot."""
+    with TemporaryDirectory(prefix="muster-uv-") as name:
+        pins = Path(name) / "uv.txt"
+        pins.write_text(PINS)
+        words = ["install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", *more]
+        command = [sys.executable, "-P", "-m", "pip", *words, "--target", str(target), "--requirement", str(pins)]
+        done = subprocess.run(command, cwd=name, capture_output=True, text=True, check=False)
+    return (done.stderr.strip() or "no output").splitlines()[-1] if done.returncode else ""
+
+
+def _says_version(path: str) -> bool:
+    words: Mapping[str, str] = {"PATH": "/nonexistent"}
+    try:
+        done = subprocess.run(
+            [path, "--version"], cwd="/", env=words, capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.stdout.split()[:2] == ["uv", VERSION]
+
+
+def _quoted(path: str) -> str:
+    return "'" + path.replace("'", "'\\''") + "'"

@@ -1,0 +1,47 @@
+"""What a push brought lies in a run's containers read-only, with what `clean` and the agent go by."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from deploy.core.names import node_name
+from deploy.hosts import sent_folders
+from deploy.hosts.container import NodeContainer
+from deploy.hosts.docker_run import DockerRun
+from deploy.send.folder.content import HostFolder
+
+CODE = HostFolder("/h/c0de", "/muster/code", "c0de")
+FOLDER = HostFolder("/h/f01d,er", "/workspace", "f01d")
+BESIDE = {"a": SimpleNamespace(folders=(CODE, FOLDER))}
+
+
+def node(**variables):
+    def made(**more):
+        docker = DockerRun("muster-r1", {}, ("--init",), "app:latest", ("-m", "agent"))
+        return NodeContainer("a", node_name("a"), "r1", "app:latest", "/r1", "", docker, variables, **more)
+
+    return made(witness=made(), overlay=("docker", "run", "--rm", "app:latest"))
+
+
+def test_each_container_of_a_node_has_the_folders_read_only_and_says_which():
+    (given,) = sent_folders.give([node()], BESIDE)
+    options = (
+        *("--mount", "type=bind,source=/h/c0de,target=/muster/code,readonly"),
+        *("--mount", 'type=bind,"source=/h/f01d,er",target=/workspace,readonly'),
+        *("--label", "muster.code=c0de", "--label", "muster.folder=f01d", "--workdir", "/workspace"),
+    )
+    assert given.docker.options == given.witness.docker.options == ("--init", *options)
+    assert given.overlay == ("docker", "run", *options, "--rm", "app:latest")
+    digests = {"MUSTER_CODE_DIGEST": "c0de", "MUSTER_SENT_DIGEST": "f01d"}
+    assert given.environment == given.witness.environment == digests
+    assert sent_folders.digest_of(BESIDE) == "f01d"
+
+
+def test_a_path_of_the_users_does_not_hide_the_agent():
+    (given,) = sent_folders.give([node(PYTHONPATH="/muster:/mine")], BESIDE)
+    assert given.environment["PYTHONPATH"] == "/muster/code:/muster:/mine"
+
+
+def test_where_nothing_was_sent_a_container_stays_as_it_was():
+    assert sent_folders.give([node()], {"a": SimpleNamespace(folders=())}) == (node(),)
+    assert sent_folders.digest_of({"a": SimpleNamespace(folders=(CODE,))}) == ""

@@ -1,0 +1,152 @@
+"""What is sent of a user's folder: the same folder is the same bytes, and only what was meant is inside."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+
+import pytest
+
+from deploy.core.errors import DeployError, UsageError
+from deploy.send.folder import folder_look
+from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.folder_stream import FolderStream
+
+
+def pack(folder, choice=NO_CHOICE):
+    """All that a host gets of the folder."""
+    return b"".join(FolderStream(folder, folder_look.look_at(folder, choice).entries).read(lambda sent: None))
+
+
+def entries(sent):
+    """What was sent, by path."""
+    with tarfile.open(fileobj=io.BytesIO(sent)) as tar:
+        return {entry.name.removeprefix("files/"): entry for entry in tar if entry.name.startswith("files/")}
+
+
+def content(sent, path):
+    with tarfile.open(fileobj=io.BytesIO(sent)) as tar:
+        return tar.extractfile(f"files/{path}").read()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A script, a package, an executable and a link."""
+    home = tmp_path / "code"
+    (home / "package").mkdir(parents=True)
+    (home / "train.py").write_text("import package\n")
+    (home / "package/__init__.py").write_text("")
+    (home / "start.sh").write_text("#!/bin/sh\n")
+    (home / "start.sh").chmod(0o750)
+    (home / "latest").symlink_to("package")
+    return home
+
+
+def test_the_same_folder_is_the_same_bytes_whenever_and_however_it_was_made(folder, tmp_path):
+    first = pack(folder)
+    copy = tmp_path / "copy"
+    copy.mkdir(mode=0o700)
+    (copy / "latest").symlink_to("package")
+    for path in ("start.sh", "train.py"):
+        (copy / path).write_bytes((folder / path).read_bytes())
+    (copy / "start.sh").chmod(0o777)
+    (copy / "train.py").chmod(0o600)
+    (copy / "package").mkdir()
+    (copy / "package/__init__.py").touch()
+    os.utime(copy / "train.py", (1e9, 1e9))
+    assert pack(copy) == first
+
+
+def test_any_change_of_content_name_or_executable_bit_is_another_content(folder):
+    sent = {pack(folder)}
+    (folder / "train.py").write_text("import Package\n")
+    sent.add(pack(folder))
+    (folder / "train.py").chmod(0o755)
+    sent.add(pack(folder))
+    (folder / "train.py").rename(folder / "main.py")
+    sent.add(pack(folder))
+    assert len(sent) == 4
+
+
+def test_kinds_of_files_survive_and_everybody_on_the_host_may_read_them(folder):
+    members = entries(pack(folder))
+    assert set(members) == {"train.py", "package", "package/__init__.py", "start.sh", "latest"}
+    assert members["start.sh"].mode == members["package"].mode == 0o755
+    assert members["train.py"].mode == 0o644
+    assert members["latest"].issym()
+    assert members["latest"].linkname == "package"
+    assert {entry.mtime for entry in members.values()} == {315532800}
+
+
+def test_a_link_out_of_the_folder_or_to_nowhere_is_kept_as_it_is_and_not_followed(folder):
+    (folder / "outside").symlink_to("/etc/passwd")
+    (folder / "nowhere").symlink_to("gone")
+    members = entries(pack(folder))
+    assert members["outside"].linkname == "/etc/passwd"
+    assert members["nowhere"].linkname == "gone"
+
+
+def test_sockets_and_pipes_are_left_out(folder):
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(folder / "door"))
+        assert not {"pipe", "door"} & set(entries(pack(folder)))
+
+
+def test_dockerignore_is_read_by_dockers_rules(folder):
+    (folder / "data/raw").mkdir(parents=True)
+    (folder / "data/raw/big.bin").write_bytes(b"x")
+    (folder / "data/keep.txt").write_text("keep")
+    (folder / "notes.md").write_text("")
+    (folder / ".dockerignore").write_text("# data is mounted\ndata\n!data/keep.txt\n\n*.md\n")
+    members = set(entries(pack(folder)))
+    assert "data/keep.txt" in members
+    assert not {"data/raw", "data/raw/big.bin", "notes.md"} & members
+
+
+def test_without_dockerignore_what_nobody_wants_stays_here(folder):
+    for path in (".git", ".venv", "package/__pycache__", "runs"):
+        (folder / path).mkdir()
+        (folder / path / "file").write_text("")
+    assert not {name for name in entries(pack(folder)) if name.endswith("file")}
+
+
+def test_names_of_any_length_and_alphabet_arrive(folder):
+    name = "größe-" + "x" * 200 + ".py"
+    (folder / name).write_text("1")
+    assert content(pack(folder), name) == b"1"
+
+
+def test_too_much_is_refused_naming_the_largest_and_what_to_do(folder):
+    (folder / "weights.pt").write_bytes(bytes(6_000_000))
+    with pytest.raises(DeployError, match=r"holds 6.0 MB.*at most 5.0 MB.*weights.pt \(6.0 MB\)") as refused:
+        pack(folder, Choice(most=5_000_000))
+    assert "--mount" in refused.value.hint
+    assert "--folder-limit" in refused.value.hint
+    assert "weights.pt" in entries(pack(folder, Choice(most=7_000_000)))
+
+
+def test_a_large_file_is_named_with_its_size_and_a_hint_to_mount_it(folder, monkeypatch):
+    monkeypatch.setattr(folder_look, "_LARGE", 1 << 20)
+    with (folder / "weights.pt").open("wb") as file:
+        file.truncate(2 << 20)
+    (note,) = folder_look.look_at(folder).notes
+    assert "weights.pt (2.1 MB)" in note
+    assert "--mount" in note
+
+
+def test_a_copy_of_the_folder_is_what_a_host_gets_of_it(folder, tmp_path):
+    folder_look.copy_folder(folder, tmp_path / "copy")
+    assert pack(tmp_path / "copy") == pack(folder)
+
+
+def test_no_folder_a_file_or_nothing_in_it_is_wrong_usage(folder, tmp_path):
+    for path in (tmp_path / "absent", folder / "train.py"):
+        with pytest.raises(UsageError, match="no such folder"):
+            pack(path)
+    (folder / ".dockerignore").write_text("*\n.dockerignore\n")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="nothing to send"):
+        pack(tmp_path / "empty")

@@ -1,0 +1,132 @@
+"""Kept layers: read once, whatever form `docker save` has them in, whole or not at all, and not for ever."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import tarfile
+import threading
+
+import pytest
+
+from deploy.core.errors import DeployError
+from deploy.send.image import compression, layer_cache
+from deploy.send.image.compression import GZIP, ZSTD, decompress
+from deploy.send.image.layer_cache import LayerCache
+from deploy.send.image.model import digest
+
+PIECE = 1 << 19  # small, so that a layer of several pieces is soon read
+# Not of one byte, so that packing them leaves something; one larger than a piece.
+BODIES = [random.Random(seed).randbytes(size) for seed, size in enumerate((1000, 300_000, PIECE + 12345))]
+LAYERS = [digest(body) for body in BODIES]
+
+
+def saved(bodies, form=lambda body: body):
+    """An image as `docker save` streams it."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as tar:
+        for number, body in enumerate([*map(form, bodies), b"{}" * 400]):
+            entry = tarfile.TarInfo(f"{number}/layer.tar")
+            entry.size = len(body)
+            tar.addfile(entry, io.BytesIO(body))
+    whole = written.getvalue()
+    return [whole[start : start + 100_000] for start in range(0, len(whole), 100_000)]
+
+
+class Source:
+    """An image that counts how often it is read."""
+
+    def __init__(self, chunks):
+        self.chunks, self.reads = chunks, 0
+
+    def __call__(self):
+        self.reads += 1
+        return iter(self.chunks)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    for module in (compression, layer_cache):
+        monkeypatch.setattr(module, "PIECE", PIECE)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return LayerCache(tmp_path / "layers")
+
+
+def fetch(cache, source, layers=LAYERS, codec=ZSTD):
+    return cache.fetch(layers, codec, source, lambda read: None)
+
+
+@pytest.mark.parametrize("form", [lambda body: body, gzip.compress], ids=["plain", "gzip"])
+def test_layers_come_out_as_they_went_in_and_are_read_once(cache, form):
+    source = Source(saved(BODIES, form))
+    for _ in range(2):
+        fetched = fetch(cache, source)
+        for body, layer in zip(BODIES, LAYERS, strict=True):
+            stream = list(fetched[layer].read())
+            assert b"".join(decompress(stream)) == body
+            assert (fetched[layer].size, fetched[layer].compressed_size) == (len(body), sum(map(len, stream)))
+    assert source.reads == 1
+
+
+def test_another_codec_is_made_from_what_is_kept(cache):
+    source = Source(saved(BODIES))
+    fetch(cache, source)
+    fetched = fetch(cache, source, codec=GZIP)
+    assert gzip.decompress(b"".join(fetched[LAYERS[2]].read())) == BODIES[2]
+    assert source.reads == 1
+
+
+def test_a_damaged_file_is_made_anew(cache, tmp_path):
+    source = Source(saved(BODIES))
+    fetch(cache, source)
+    path = tmp_path / "layers" / f"{LAYERS[1].removeprefix('sha256:')}.zst"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert b"".join(decompress(fetch(cache, source)[LAYERS[1]].read())) == BODIES[1]
+    assert source.reads == 2
+
+
+def test_an_image_that_ends_early_or_lacks_a_layer_is_a_fault_and_leaves_no_parts(cache, tmp_path):
+    with pytest.raises(DeployError, match="left out 1 of 3 layers"):
+        fetch(cache, Source(saved(BODIES[:2])))
+    with pytest.raises(DeployError, match="ended early"):
+        fetch(cache, Source(saved(BODIES)[:5]), layers=[LAYERS[2]])
+    assert not list((tmp_path / "layers").glob("*.part"))
+    assert fetch(cache, Source(saved(BODIES)))
+
+
+def test_parts_of_a_push_that_was_killed_are_cleared_away(cache, tmp_path):
+    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers/0011.part").write_bytes(b"half")
+    fetch(cache, Source(saved(BODIES)))
+    assert not list((tmp_path / "layers").glob("*.part"))
+
+
+def test_two_pushes_at_once_read_the_image_once(cache, tmp_path):
+    source = Source(saved(BODIES))
+    fetched = []
+    pushes = [
+        threading.Thread(target=lambda: fetched.append(fetch(LayerCache(tmp_path / "layers"), source)))
+        for _ in range(2)
+    ]
+    for push in pushes:
+        push.start()
+    for push in pushes:
+        push.join(60)
+    assert len(fetched) == 2
+    assert source.reads == 1
+
+
+def test_beyond_the_bound_what_was_used_longest_ago_goes_but_not_what_is_asked_for(tmp_path):
+    cache = LayerCache(tmp_path / "layers", most=400_000)
+    fetch(cache, Source(saved(BODIES[:2])), LAYERS[:2])
+    fetch(cache, Source(saved(BODIES[2:])), LAYERS[2:])
+    assert cache.find(LAYERS[2], ZSTD)
+    assert cache.find(LAYERS[1], ZSTD)
+    fetch(LayerCache(tmp_path / "layers", most=1000), Source([]), LAYERS[2:])
+    assert cache.find(LAYERS[2], ZSTD)
+    assert not cache.find(LAYERS[1], ZSTD)
+    assert cache.sizes(LAYERS)[LAYERS[1]] == len(BODIES[1])

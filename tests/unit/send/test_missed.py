@@ -1,0 +1,241 @@
+"""A script that misses a file which stayed here gets the option that sends it."""
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.send.folder import folder_look, missed, selection
+from deploy.send.folder.credentials import Choice
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for path in ("train.py", "data/train.bin", "data/val.bin", "conf/.env", "key.txt"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / ".env").write_text("KEY=1\n")
+    (tmp_path / ".gitignore").write_text("*.bin\n.env\nkey.txt\n")
+    (tmp_path / "key.txt").write_text("-----BEGIN PRIVATE KEY-----\n" + "a" * 64 + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train.py ended with 1: FileNotFoundError: [Errno 2] No such file or directory: 'data/val.bin'",
+        "train.py failed\n    FileNotFoundError: [Errno 2] No such file or directory: './data/val.bin'",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/workspace/data/val.bin'",
+        "FileNotFoundError: No such file: '/home/me/runs/1/sent/workspace/data/val.bin'",
+        "FileNotFoundError: data/val.bin not found.",
+        "cat: data/val.bin: No such file or directory",
+    ],
+)
+def test_a_file_that_a_rule_left_out_is_named_with_its_option(folder, words):
+    assert missed.hint(words, folder, Choice()) == (
+        "data/val.bin was not sent (.gitignore names it): --include data/val.bin --include data/train.bin"
+    )
+
+
+def test_a_file_of_a_folder_that_is_left_out_is_named_with_the_folder_and_what_was_asked_for_before(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("train.py", "data/train.bin", "data/val.bin", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("data/\nnotes.txt\n")
+    words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/val.bin'"
+    hint = missed.hint(words, tmp_path, Choice(include=frozenset({"notes.txt"})))
+    assert hint.endswith(": --include notes.txt --include data")
+
+
+@pytest.mark.parametrize(
+    ("words", "mount"),
+    [
+        ("FileNotFoundError: no .npy samples in /data/b/train", "/data/b"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'", "/data"),
+        ("cat: /home/me/sets/a/b.txt: No such file or directory", "/home/me/sets"),
+    ],
+)
+def test_what_the_hosts_may_have_is_named_with_its_mount(words, mount):
+    assert missed.of_hosts(words, "").endswith(f": --mount {mount}:{mount}")
+    assert not missed.of_hosts(words, f"--gpus 1 --mount /mnt{mount}:{mount}")
+
+
+@pytest.mark.parametrize("path", ["/usr/lib/libx.so", "/workspace/a/b", "/data", "/data/$(reboot)/x", "data/b/train"])
+def test_what_is_no_path_of_the_hosts_is_not_mounted(path):
+    assert not missed.of_hosts(f"FileNotFoundError: '{path}'", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ValueError: 'data/val.bin' has 3 columns",
+        "No such file or directory: 'data/other.bin'",
+        "No such file or directory: 'train.py'",
+        "No such file or directory: '../../etc/passwd' '/etc/passwd' ''",
+        "No such file or directory: 'a\0b'",
+    ],
+)
+def test_other_words_give_no_hint(folder, words):
+    assert missed.hint(words, folder, Choice()) == ""
+
+
+def test_a_path_with_a_typo_names_the_file_beside_it(folder):
+    words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/vall.bin'"
+    assert missed.hint(words, folder, Choice()) == "the folder has no data/vall.bin: did you mean data/val.bin?"
+
+
+def test_a_file_that_was_sent_gives_no_hint(folder):
+    words = "No such file or directory: 'data/val.bin'"
+    assert missed.hint(words, folder, Choice(frozenset({"data/val.bin"}))) == ""
+
+
+@pytest.mark.parametrize("path", [".env", "conf/.env", "key.txt"])
+def test_no_host_brings_a_user_to_send_a_credential(folder, path):
+    hint = missed.hint(f"No such file or directory: '{path}'", folder, Choice())
+    assert path in hint
+    assert "--include" not in hint
+
+
+def test_a_name_that_is_not_there_gets_one_that_is_and_never_a_credential(folder):
+    for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"name a path as seen from {folder}")):
+        with pytest.raises(UsageError) as refused:
+            folder_look.look_at(folder, Choice(frozenset({path})))
+        assert refused.value.hint == meant
+
+
+def test_the_note_on_what_stays_here_offers_to_send_no_credential(folder):
+    (folder / ".gitignore").write_text(".env\nid_rsa\n")
+    (folder / "id_rsa").write_text("x")
+    (note,) = selection.select(folder).notes
+    assert "id_rsa" in note
+    assert "--include" not in note
+
+
+def test_a_module_of_a_folder_that_a_rule_left_out_is_named_with_the_folder(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("train.py", "data/__init__.py", "data/text.py"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("data/\n")
+    words = "train.py ended with 1: ModuleNotFoundError: No module named 'data.text'"
+    assert missed.hint(words, tmp_path, Choice()) == "data/text.py was not sent (.gitignore names it): --include data"
+    assert missed.hint(words.replace(".text", ""), tmp_path, Choice()).endswith(": --include data")
+
+
+def test_a_module_that_neither_the_folder_nor_the_image_has_is_a_package_to_ask_for(folder, monkeypatch):
+    words = "train.py ended with 1: ModuleNotFoundError: No module named 'tokenizers.models'"
+    hint = f"add the package that has tokenizers to a requirements.txt in {folder}"
+    assert missed.hint(words, folder, Choice()) == hint
+    monkeypatch.chdir(folder)
+    assert missed.hint("/usr/bin/python: No module named accelerate", folder.__class__(), Choice()) == (
+        "add the package that has accelerate to a requirements.txt in the folder"
+    )
+
+
+def test_a_module_that_was_sent_and_is_not_found_is_no_package(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/net.py").write_text("x")
+    assert missed.hint("ModuleNotFoundError: No module named 'models.net'", tmp_path, Choice()) == ""
+    assert missed.hint("ModuleNotFoundError: No module named 'models'", tmp_path, Choice()) == ""
+
+
+def test_a_module_of_muster_s_library_is_in_no_package_that_could_be_added(tmp_path):
+    assert missed.hint("ModuleNotFoundError: No module named 'muster.lightning'", tmp_path, Choice()) == ""
+
+
+@pytest.mark.parametrize(
+    ("needs", "where"),
+    [
+        ("pyproject.toml", "`dependencies` in pyproject.toml"),
+        ("uv.lock", "pyproject.toml, and run uv lock"),
+        ("requirements.txt", "requirements.txt"),
+    ],
+)
+def test_a_package_is_to_be_added_where_the_folder_names_its_packages(folder, needs, where):
+    words = "ModuleNotFoundError: No module named 'sklearn'"
+    assert missed.hint(words, folder, Choice(), needs) == f"add the package that has sklearn to {where}"
+
+
+def test_a_module_of_a_package_in_src_is_never_a_package_to_add(tmp_path):
+    for name in ("src/lit/__init__.py", "src/lit/train.py", "src/lit/data/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("data/\n")
+    words = "ModuleNotFoundError: No module named 'lit.data'"
+    assert missed.hint(words, tmp_path, Choice()).endswith("was not sent (.gitignore names it): --include src/lit/data")
+    words = "ended with code 1: ImportError: No module named lit.trian"
+    assert missed.hint(words, tmp_path, Choice()) == "src/lit has no trian.py: did you mean lit.train?"
+
+
+def test_files_that_stayed_here_beside_it_are_named_too_and_credentials_are_not(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("train.py", "data/train.bin", "data/val.bin", "data/prepare.py", "data/.env", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("*.bin\n.env\nnotes.txt\n")
+    words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/val.bin'"
+    assert missed.hint(words, tmp_path, Choice()).endswith(": --include data/val.bin --include data/train.bin")
+
+
+def test_a_variable_of_the_env_that_stayed_here_is_named_with_its_option(folder):
+    words = "train.py ended with 1: KeyError: 'KEY'"
+    assert "--env-file .env" in missed.hint(words, folder, Choice())
+    assert missed.hint(words, folder, Choice(values={"KEY": "1"})) == ""
+    assert missed.hint(words.replace("KEY'", "OTHER'"), folder, Choice()) == ""
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A folder whose data/ a rule keeps here as a whole, and of whose lists/ a part."""
+    for path in ("train.py", "data/corpus/train.txt", "lists/a.txt", "lists/b.csv", "outputs/last.pt"):
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / ".gitignore").write_text("data/\n*.csv\noutputs/\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "FileNotFoundError: Unable to find '/muster/run/work/data/corpus/train.txt'",
+        "FileNotFoundError: Unable to find 'rack-1:~/.muster/runs/r-1/work/data/corpus/train.txt'",
+        "FileNotFoundError: Unable to find 'runs/r-1/work/data/corpus/train.txt'",
+        "EmptyDatasetError: Couldn't find any data file at /muster/run/work/data/corpus.",
+        "FileNotFoundError: Unable to find '/muster/run/work/data/corpus/*.txt'",
+        "train.py ended with 1 without an exception\n    could not open data/corpus/train.txt",
+    ],
+)
+def test_however_a_library_names_what_stayed_here_the_option_is_named(corpus, words):
+    hint = missed.hint(f"train.py ended with 1: {words}", corpus, Choice(), run="r-1")
+    assert hint.endswith("was not sent (.gitignore names it): --include data")
+
+
+def test_a_folder_of_which_a_part_was_sent_names_what_stayed_here(corpus):
+    for path in ("/muster/run/work/lists", "lists/*.csv"):
+        hint = missed.hint(f"FileNotFoundError: no tables found, '{path}' not found", corpus, Choice())
+        assert hint == "lists/b.csv was not sent (.gitignore names it): --include lists/b.csv"
+    assert not missed.hint("FileNotFoundError: 'lists/*.txt' not found", corpus, Choice())
+    assert not missed.hint("KeyError: 'b' not found in lists", corpus, Choice())
+
+
+def test_a_sentence_that_no_rule_knows_counts_only_where_the_host_lacks_the_file(corpus):
+    words = "OSError: data/corpus/train.txt is neither a model nor an identifier"
+    assert "--include data" in missed.hint(words, corpus, Choice(), host_paths=())
+    assert not missed.hint(words, corpus, Choice(), host_paths={"work/data/corpus/train.txt"})
+    assert not missed.hint(words, corpus, Choice())  # nobody knows what the host has
+
+
+def test_an_end_with_a_cause_of_its_own_blames_no_file_that_it_names(corpus):
+    words = "RuntimeError: PytorchStreamWriter failed writing file outputs/last.pt: No space left on device"
+    assert not missed.hint(words, corpus, Choice(), host_paths=(), open_end=False)
+
+
+def test_a_file_that_the_rank_has_is_not_what_it_misses(corpus):
+    words = "FileNotFoundError: 'data/corpus/train.txt'"
+    assert not missed.hint(words, corpus, Choice(), host_paths={"work/data/corpus/train.txt"})
+
+
+def test_what_an_earlier_run_here_left_beside_it_is_no_reason_to_send_it(corpus):
+    words = "FileNotFoundError: Checkpoint file not found: /muster/run/work/outputs/epoch_5.ckpt"
+    assert not missed.hint(words, corpus, Choice())
+
+
+def test_a_folder_that_a_script_would_write_to_is_not_to_be_sent(corpus):
+    assert not missed.hint("RuntimeError: Parent directory ./outputs does not exist.", corpus, Choice(), host_paths=())
+    assert not missed.hint("RuntimeError: Parent directory outputs does not exist.", corpus, Choice(), host_paths=())

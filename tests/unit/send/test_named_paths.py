@@ -1,0 +1,80 @@
+"""The paths in a rank's last words, however a library says that it misses one."""
+
+import pytest
+
+from deploy.send.folder import named_paths
+
+PLACES = [
+    "/muster/run/work/data/a.bin",
+    "rack-1:~/.muster/runs/r-1/work/data/a.bin",
+    "runs/r-1/work/data/a.bin",
+    "/muster/runs/r-1/work/data/a.bin",
+    "/workspace/data/a.bin",
+    "./data/a.bin",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_path_is_the_same_wherever_the_folder_lies(place):
+    assert "work/data/a.bin" in named_paths.sure(f"FileNotFoundError: Unable to find '{place}'", "r-1")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "FileNotFoundError: Couldn't find any data file at /muster/run/work/data/a.bin.",
+        "OSError: data/a.bin not found.",
+        'FileNotFoundError: No such file or directory: "data/a.bin"',
+        "terminate called after throwing\n  what():  could not open data/a.bin",
+        "h5py: unable to open file (name = 'data/a.bin', errno = 2, error message = 'No such')",
+        "error: argument --data: can't open 'data/a.bin'",
+        "polars: No such file or directory (os error 2): data/a.bin",
+        "[rank1]: FileNotFoundError: [PosixPath('data/a.bin')] does not exist",
+        "cannot open file=data/a.bin",
+    ],
+)
+def test_the_words_of_many_libraries_name_the_file(words):
+    assert "work/data/a.bin" in named_paths.sure(words)
+
+
+def test_a_file_of_the_home_is_told_from_one_of_the_folder():
+    assert named_paths.all_of("FileNotFoundError: '/muster/run/home/.cache/w.pt'") == ["home/.cache/w.pt"]
+
+
+def test_a_sentence_that_misses_nothing_plainly_names_only_what_looks_like_a_path():
+    words = "train.py ended with 1\n    OSError: models/bert is no valid identifier, nor is the word data"
+    assert not named_paths.sure(words)
+    assert "work/models/bert" in named_paths.maybe(words)
+    assert "work/data" not in named_paths.maybe(words)
+
+
+def verdict(error):
+    """The words of a rank's end as a node gives them: the error, and below it the rank's traceback."""
+    code = '    [rank1]: Traceback (most recent call last):\n    [rank1]:   File "train.py", line 3\n'
+    return f'train.py ended with 1: {error}\n{code}    [rank1]:     load("data/a.bin")\n    [rank1]: {error}'
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        ("Exception: No such file or directory (os error 2)", True),
+        ("lib.errors.FileNotFoundError: No such file or directory", True),
+        ("ValueError: 3 columns", False),
+        ("FileNotFoundError: 'other/b.bin'", False),
+    ],
+)
+def test_lines_of_code_count_only_where_the_error_misses_a_file_and_names_none(error, counts):
+    assert ("work/data/a.bin" in named_paths.maybe(verdict(error))) == counts
+
+
+@pytest.mark.parametrize(
+    "path", ["/muster/run/logs/rank-0.log", "runs/r-1/record.json", "/etc/passwd", "../x", "a/\0b"]
+)
+def test_what_lies_elsewhere_is_no_path_of_the_script(path):
+    assert not named_paths.all_of(f"No such file: '{path}'", "r-1")
+
+
+def test_a_path_with_wildcards_is_looked_for_by_its_folder():
+    assert named_paths.within("data/en/*.txt") == ("data/en", "*.txt")
+    assert named_paths.within("data/en.txt") == ("data/en.txt", "")
+    assert named_paths.all_of("FileNotFoundError: 'data/*/a-?.txt'") == ["work/data"]

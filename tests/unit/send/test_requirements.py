@@ -1,0 +1,189 @@
+"""Which file says what a project needs, what it names, and what makes other packages of it."""
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.send.packages import git, project_file, requirements
+
+
+def project(folder, **files):
+    """A folder with these files, and the paths that a push sends."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder, {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def read(folder, sent, path="requirements.txt"):
+    return requirements.read(folder, path, sent)
+
+
+def test_a_lock_comes_before_a_list_and_a_list_before_a_project(tmp_path):
+    folder, sent = project(
+        tmp_path, **{"uv.lock": "", "requirements.txt": "", "pyproject.toml": '[project]\nname="a"\ndependencies=[]'}
+    )
+    found = []
+    while path := requirements.find(folder, "", sent)[0]:
+        found.append(path)
+        sent.remove(path)
+    assert found == ["uv.lock", "requirements.txt", "pyproject.toml"]
+
+
+def test_a_pyproject_of_tools_alone_is_no_project(tmp_path):
+    folder, sent = project(tmp_path, **{"pyproject.toml": "[tool.ruff]\nline-length = 100"})
+    assert requirements.find(folder, "", sent) == ("", False)
+
+
+def test_no_means_no_and_a_name_comes_first(tmp_path):
+    folder, sent = project(tmp_path, **{"requirements.txt": "a", "more/other file.txt": "b"})
+    assert requirements.find(folder, "no", sent) == ("", False)
+    assert requirements.find(folder, "more/other file.txt", sent) == ("more/other file.txt", False)
+
+
+@pytest.mark.parametrize("asked", ["missing.txt", "../above.txt", "/etc/hostname", "kept-back.txt"])
+def test_a_file_that_no_host_gets_is_refused(tmp_path, asked):
+    folder, sent = project(tmp_path, **{"requirements.txt": "a", "kept-back.txt": "b"})
+    with pytest.raises(UsageError, match=r"--requirements"):
+        requirements.find(folder, asked, sent - {"kept-back.txt"})
+
+
+def test_what_a_file_names_is_read_too(tmp_path):
+    folder, sent = project(
+        tmp_path,
+        **{
+            "requirements.txt": "-r more/base.txt\n-c limits.txt\nnumpy  # a comment\n",
+            "more/base.txt": "-r ../limits.txt\n./pkg\n",
+            "limits.txt": "six<2\n",
+            "more/pkg/pyproject.toml": "",
+            "more/pkg/code.py": "",
+        },
+    )
+    needs = read(folder, sent)
+    assert [path for path, _ in needs.files][:3] == ["requirements.txt", "more/base.txt", "limits.txt"]
+    assert needs.packages == (("more/pkg", False),)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("x @ file://[::::", "an address that is not plain"),
+        ("--index-url https://[::1", "an address that is not plain"),
+        ("a @ git+https://[::1/x", "Invalid IPv6 URL"),
+        ("-r ../outside.txt", "outside the folder"),
+        ("-r missing.txt", "no such file"),
+        ("-e ../sibling", "outside the folder"),
+        ("./data", "no pyproject.toml or setup.py"),
+        ("name @ hg+https://example.org/a", "no source that Muster can fetch"),
+    ],
+)
+def test_what_cannot_work_on_a_host_is_refused_with_its_line(tmp_path, line, told):
+    folder, sent = project(tmp_path, **{"requirements.txt": f"numpy\n\n{line}\n", "data/x": ""})
+    with pytest.raises(UsageError, match=r"requirements\.txt:3: ") as refused:
+        read(folder, sent)
+    assert told in refused.value.message
+
+
+def test_code_of_an_editable_package_changes_nothing_and_of_another_everything(tmp_path):
+    for line, same in (("-e ./pkg", True), ("./pkg", False)):
+        folder, sent = project(
+            tmp_path, **{"requirements.txt": line, "pkg/setup.py": "", "pkg/a/code.py": "1", "pkg/b.py": "1"}
+        )
+        before = read(folder, sent).key()
+        (folder / "pkg/a/code.py").write_text("2")
+        (folder / "pkg/b.py").write_text("2")
+        assert (read(folder, sent).key() == before) is same
+        (folder / "pkg/setup.py").write_text("new")
+        assert read(folder, sent).key() != before
+
+
+def test_the_base_and_the_index_are_part_of_the_key(tmp_path):
+    folder, sent = project(tmp_path, **{"requirements.txt": "numpy"})
+    needs = read(folder, sent)
+    assert len({needs.key("base", "index"), needs.key("other", "index"), needs.key("base", "other")}) == 3
+
+
+def test_a_project_with_a_build_is_installed_from_where_its_code_lies(tmp_path):
+    text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["six"]\n'
+    folder, sent = project(tmp_path, **{"pyproject.toml": text})
+    assert read(folder, sent, "pyproject.toml").kind == "file"
+    (folder / "pyproject.toml").write_text(f'{text}[build-system]\nrequires = ["setuptools"]\n')
+    needs = read(folder, sent, "pyproject.toml")
+    assert (needs.kind, needs.packages) == ("project", ((".", True),))
+
+
+def test_a_broken_project_file_is_named(tmp_path):
+    folder, sent = project(tmp_path, **{"pyproject.toml": "[project\n"})
+    with pytest.raises(UsageError, match=r"pyproject\.toml"):
+        read(folder, sent, "pyproject.toml")
+
+
+@pytest.mark.parametrize(
+    ("word", "url", "revision"),
+    [
+        ("git+ssh://git@host.example/a/b.git", "ssh://git@host.example/a/b.git", "HEAD"),
+        ("git+ssh://git@host.example/a/b.git@feature/x#egg=b", "ssh://git@host.example/a/b.git", "feature/x"),
+        ("git+https://host.example/a@v1.2#subdirectory=c", "https://host.example/a", "v1.2"),
+    ],
+)
+def test_a_git_source_has_an_address_and_a_revision(word, url, revision):
+    assert git.split(word) == (url, revision)
+
+
+def test_git_sources_of_all_files_are_fetched_here(tmp_path):
+    folder, sent = project(
+        tmp_path,
+        **{"requirements.txt": "-r b.txt\nx @ git+ssh://git@h/x.git@v1\n", "b.txt": "-e git+https://h/y#egg=y ; a\n"},
+    )
+    assert read(folder, sent).git == ("git+ssh://git@h/x.git@v1", "git+https://h/y#egg=y")
+
+
+def test_a_git_source_of_a_uv_lock_keeps_its_folder(tmp_path):
+    source = 'source = { git = "https://host/r.git?subdirectory=libs%2Fx&rev=v1#0123456789abcdef" }'
+    texts = {
+        "uv.lock": f'[[package]]\nname = "x"\n{source}\n',
+        "pyproject.toml": '[project]\nname = "a"\ndependencies = ["x"]\n',
+    }
+    for path, text in texts.items():
+        (tmp_path / path).write_text(text)
+    needs = requirements.read(tmp_path, "uv.lock", set(texts))
+    assert needs.git == ("git+https://host/r.git@0123456789abcdef#subdirectory=libs/x",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "fits"),
+    [
+        (">=3.11", True),
+        (">=3.13", False),
+        (">=3.10,<3.11", False),
+        (">=3.9, <4.0", True),
+        ("==3.11.*", True),
+        ("!=3.11.*", False),
+        ("==3.10.*", False),
+        ("~=3.10", True),
+        ("~=3.11.8", False),
+        ("<=3.11", False),
+        ("^3.12", False),
+        ("of my own", True),
+    ],
+)
+def test_a_project_that_asks_for_another_python_is_known_by_its_range(asked, fits):
+    text = f'[project]\nname = "x"\nrequires-python = "{asked}"\n'
+    assert project_file.other_python(text, "3.11.7") == ("" if fits else asked)
+
+
+def test_files_that_name_each_other_often_are_read_once(tmp_path):
+    for number in range(14):
+        again = "-r requirements.txt\n" * 500
+        (tmp_path / f"r{number}.txt").write_text(f"-r r{number + 1}.txt\n{again}")
+    (tmp_path / "r14.txt").write_text("tqdm\n")
+    (tmp_path / "requirements.txt").write_text("-r r0.txt\n")
+    sent = {path.name for path in tmp_path.iterdir()}
+    assert {path for path, _ in requirements.read(tmp_path, "requirements.txt", sent).files} == sent
+
+
+@pytest.mark.parametrize("text", ["tqdm\n" * 20_001, "\n" * 200_001, "a @ file:" + "%2e" * 40_000])
+def test_a_file_of_very_many_lines_or_a_very_long_one_is_refused_by_its_line(tmp_path, text):
+    (tmp_path / "requirements.txt").write_text(text)
+    with pytest.raises(UsageError, match=r"^requirements\.txt:(20001|200001|1): more than"):
+        requirements.read(tmp_path, "requirements.txt", {"requirements.txt"})

@@ -1,0 +1,258 @@
+"""Which files of a folder are sent: what git has and would take, with git and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.send.folder import folder_look
+from deploy.send.folder.credentials import NO_CHOICE, Choice
+from deploy.send.folder.selection import select
+
+
+def sent_paths(folder, choice=NO_CHOICE):
+    return {entry.path for entry in folder_look.look_at(folder, choice).entries if not entry.isdir()}
+
+
+FILES = {
+    ".gitignore": "*.ckpt\ndata/\n!keep.ckpt\n/only_top\nbuild/*\n!build/keep.txt\n# no rule\nlog\\ 1.txt\nmit ö\n",
+    "sub/.gitignore": "!special.ckpt\nlocal.txt\nonly_top/\n",
+    "train.py": "",
+    "a.ckpt": "",
+    "keep.ckpt": "",
+    "sub/special.ckpt": "",
+    "sub/b.ckpt": "",
+    "sub/local.txt": "",
+    "sub/deep/local.txt": "",
+    "sub/only_top/x": "",
+    "sub/deeper/only_top": "",
+    "only_top": "",
+    "data/one.bin": "",
+    "sub/data/two.bin": "",
+    "build/out.o": "",
+    "build/keep.txt": "",
+    "log 1.txt": "",
+    "log 2.txt": "",
+    "mit ö": "",
+    "line\nbreak.py": "",
+    " blank first.py": "",
+    "excluded.txt": "",
+    "__pycache__/train.pyc": "",
+    ".venv/lib/x.py": "",
+    "runs/old/log": "",
+}
+SENT = {
+    *(".gitignore", "sub/.gitignore", "train.py", "keep.ckpt", "sub/special.ckpt", "build/keep.txt", "log 2.txt"),
+    *("line\nbreak.py", " blank first.py", "sub/deeper/only_top"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with nested rules, and a repository around it that excludes one more file."""
+    home = tmp_path / "code"
+    for path, text in FILES.items():
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(text)
+    repository(home)
+    (home / ".git/info/exclude").write_text("excluded.txt\n")
+    return home
+
+
+def repository(folder):
+    subprocess.run(["git", "init", "--quiet", str(folder)], check=True)
+
+
+def commit(folder, *paths):
+    subprocess.run(["git", "-C", str(folder), "add", "--force", "--", *paths], check=True)
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *who, "commit", "--quiet", "--message", "x"], check=True)
+
+
+def without_git(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
+def files(folder, include=()):
+    return {path for path in select(folder, include).paths if not (folder / path).is_dir()}
+
+
+def test_the_rules_of_nested_gitignore_files_hold_with_git_and_without(folder, monkeypatch):
+    assert files(folder) == SENT
+    without_git(monkeypatch)
+    assert files(folder) == SENT
+
+
+def test_a_folder_inside_a_repository_obeys_the_rules_above_it(folder, monkeypatch):
+    below = {".gitignore", "special.ckpt", "deeper/only_top"}
+    assert files(folder / "sub") == below
+    without_git(monkeypatch)
+    assert files(folder / "sub") == below
+
+
+def test_rules_hold_in_a_folder_that_is_no_repository(folder):
+    (folder / ".git").rename(folder.parent / "elsewhere")
+    assert files(folder) == {*SENT, "excluded.txt"}
+
+
+def test_what_git_has_under_control_is_sent_though_a_rule_or_habit_names_it_unless_it_is_gone(folder):
+    commit(folder, "a.ckpt", "runs/old/log", "train.py", "keep.ckpt")
+    (folder / "keep.ckpt").unlink()
+    assert {"a.ckpt", "runs/old/log"} <= files(folder)
+    assert "keep.ckpt" not in sent_paths(folder)
+
+
+def test_dockerignore_alone_decides_where_there_is_one(folder):
+    (folder / ".dockerignore").write_text("*\n!train.py\n!data\n")
+    assert {"train.py", "data/one.bin"} <= files(folder) <= {"train.py", "data/one.bin", ".dockerignore"}
+
+
+def test_what_a_rule_keeps_here_is_named_once_and_can_be_included(folder):
+    note = select(folder).notes[0]
+    assert ".gitignore" in note
+    assert "data/" in note or "data" in note
+    assert "__pycache__" not in note
+    assert {"data/one.bin", "a.ckpt"} <= files(folder, ["data", "a.ckpt"])
+    assert "data" in "".join(select(folder, ["a.ckpt"]).notes)
+    assert "data" not in "".join(select(folder, ["a.ckpt", "data/one.bin"]).notes)
+    (folder / "sets").mkdir()
+    (folder / "sets/read.py").write_text("pass")
+    (folder / "sets/train.npy").write_bytes(b"1")
+    (folder / ".gitignore").write_text((folder / ".gitignore").read_text() + "*.npy\n")
+    assert "sets/train.npy" in select(folder, ["a.ckpt"]).ignored
+    for asked in ("sets", "sets/"):
+        assert "sets/train.npy" not in select(folder, [asked]).ignored, "its folder was asked for, and is sent"
+    assert "a.ckpt" in sent_paths(folder, Choice(frozenset({"a.ckpt"})))
+
+
+def test_a_script_that_a_rule_keeps_here_is_refused_with_the_option_that_sends_it(folder):
+    (folder / ".gitignore").write_text("train.py\n")
+    with pytest.raises(UsageError, match=r"train\.py.*\.gitignore") as refused:
+        folder_look.refuse_unsent(folder_look.look_at(folder), folder, "train.py")
+    assert refused.value.hint == "--include train.py"
+
+
+def test_a_folder_that_a_repository_around_it_ignores_is_sent_by_its_own_rules(tmp_path):
+    repository(tmp_path)
+    (tmp_path / ".gitignore").write_text("*\n")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("")
+    assert "train.py" in files(tmp_path / "code")
+
+
+def test_submodules_are_sent_with_their_own_rules_and_an_empty_one_is_named(folder, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    repository(other)
+    (other / "lib.py").write_text("")
+    commit(other, "lib.py")
+    for name in ("third", "hollow"):
+        add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), name]
+        subprocess.run(["git", "-C", str(folder), *add], check=True)
+    commit(folder, ".gitmodules", "third", "hollow")
+    subprocess.run(["git", "-C", str(folder), "submodule", "--quiet", "deinit", "--force", "hollow"], check=True)
+    (folder / "third/.gitignore").write_text("*.tmp\n")
+    (folder / "third/x.tmp").write_text("")
+    chosen = select(folder)
+    assert {"third/lib.py", "third/.gitignore"} <= set(chosen.paths)
+    assert "third/x.tmp" not in chosen.paths
+    assert any("submodule update --init hollow" in note for note in chosen.notes)
+
+
+def test_a_shallow_clone_is_sent_as_a_whole_one(folder, tmp_path):
+    commit(folder, "train.py", ".gitignore")
+    clone = tmp_path / "clone"
+    command = ["git", "clone", "--quiet", "--depth", "1", f"file://{folder}", str(clone)]
+    subprocess.run(command, check=True)
+    (clone / "new.py").write_text("")
+    (clone / "x.ckpt").write_text("")
+    assert files(clone) == {"train.py", ".gitignore", "new.py"}
+
+
+def test_loops_of_links_end_and_a_pipe_is_named(folder, monkeypatch):
+    (folder / "loop").symlink_to(".")
+    (folder / "sub/up").symlink_to("..")
+    (folder / "self").symlink_to("self")
+    os.mkfifo(folder / "queue")
+    for look in (None, without_git):
+        if look:
+            look(monkeypatch)
+        assert {"loop", "sub/up", "self"} <= sent_paths(folder)
+        assert not {path for path in sent_paths(folder) if path.startswith(("loop/", "sub/up/"))}
+        odd = [note for note in folder_look.look_at(folder).notes if "pipe" in note]
+        assert len(odd) <= 1
+    assert any("queue" in note for note in folder_look.look_at(folder).notes)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A home of its own, with git's settings in it."""
+    home = tmp_path / "home"
+    (home / "config/git").mkdir(parents=True)
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    return home
+
+
+def test_the_users_own_rules_count_in_each_repository(folder, own):
+    assert "log 2.txt" in files(folder)
+    (own / "config/git/ignore").write_text("log*\n")
+    assert "log 2.txt" not in files(folder)
+    (own / "rules").write_text("train.py\n")
+    (own / "link").symlink_to(own / "rules")
+    (own / ".gitconfig").write_text("[core]\n\texcludesFile = ~/link\n")
+    assert "train.py" not in files(folder)
+    assert "log 2.txt" in files(folder)
+
+
+def test_rules_that_the_repositorys_own_settings_name_do_not_count(folder, own):
+    (own / "rules").write_text("train.py\n")
+    subprocess.run(["git", "-C", str(folder), "config", "core.excludesFile", str(own / "rules")], check=True)
+    assert "train.py" in files(folder)
+
+
+def test_a_work_tree_of_a_repository_elsewhere_is_one_of_its_own(folder, tmp_path):
+    commit(folder, "train.py", "a.ckpt")
+    subprocess.run(["git", "-C", str(folder), "worktree", "add", "-q", str(tmp_path / "tree")], check=True)
+    assert files(tmp_path / "tree") == {"train.py", "a.ckpt"}
+    assert not select(tmp_path / "tree").notes
+
+
+def test_what_leads_through_a_link_is_not_included(folder, tmp_path):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/id").write_text("secret")
+    (folder / "data/link").symlink_to(tmp_path / "private")
+    (folder / "here").symlink_to("sub")
+    for asked, told in (("data/link/id", "through a link"), ("here/local.txt", "--include sub/local.txt")):
+        with pytest.raises(UsageError) as refused:
+            files(folder, [asked])
+        assert told in f"{refused.value.message} {refused.value.hint}"
+    for asked in ("../private/id", str(tmp_path / "private/id"), "sub/../../private/id"):
+        with pytest.raises(UsageError, match="outside"):
+            files(folder, [asked])
+    assert "data/link" in select(folder, ["data"]).paths, "a link itself is sent, without what it leads to"
+    assert "data/link/id" not in select(folder, ["data"]).paths
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
+def test_a_repository_of_another_user_is_not_read_and_that_is_said(folder, own):
+    commit(folder, "a.ckpt")
+    subprocess.run(["chown", "-R", "4711", str(folder)], check=True)
+    chosen = select(folder)
+    assert "a.ckpt" not in chosen.paths
+    assert any("another user owns it" in note for note in chosen.notes)
+    (own / ".gitconfig").write_text(f"[safe]\n\tdirectory = {folder}\n")
+    assert "a.ckpt" in select(folder).paths
+
+
+@pytest.mark.parametrize("version", ["2", "3", "4"])
+def test_an_index_of_each_version_is_read(folder, version):
+    commit(folder, "runs/old/log", "a.ckpt", "sub/b.ckpt")
+    subprocess.run(["git", "-C", str(folder), "update-index", f"--index-version={version}"], check=True)
+    subprocess.run(["git", "-C", str(folder), "add", "-fN", "data/one.bin"], check=True)
+    assert {"runs/old/log", "a.ckpt", "sub/b.ckpt", "data/one.bin"} <= files(folder)

@@ -1,0 +1,73 @@
+"""The user's settings of pip and uv reach uv on a host; what works only here, and passwords, do not leak."""
+
+import os
+
+import pytest
+
+from deploy.send.packages import settings
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / ".config/pip").mkdir(parents=True)
+    (tmp_path / ".config/uv").mkdir()
+    return tmp_path
+
+
+def of(home, **variables):
+    return settings.of_user({"PIP_CONFIG_FILE": str(home / ".config/pip/pip.conf"), **variables}, home)
+
+
+def test_pips_index_becomes_uvs(home):
+    (home / ".config/pip/pip.conf").write_text(
+        "[global]\nindex-url = https://me:sesame-1@index.example/simple\nproxy = http://proxy.example:8\n"
+        "[install]\nextra-index-url =\n    https://one.example/simple\n    https://two.example/simple\n"
+    )
+    got = of(home).variables
+    assert got["UV_DEFAULT_INDEX"] == got["PIP_INDEX_URL"] == "https://me:sesame-1@index.example/simple"
+    assert got["UV_INDEX"] == "https://one.example/simple https://two.example/simple"
+    assert got["HTTPS_PROXY"] == "http://proxy.example:8"
+
+
+def test_uvs_own_settings_come_before_pips_and_variables_before_files(home):
+    (home / ".config/pip/pip.conf").write_text("[global]\nindex-url = https://pip.example/simple\n")
+    (home / ".config/uv/uv.toml").write_text('[[index]]\nurl = "https://uv.example/simple"\ndefault = true\n')
+    assert of(home).variables["UV_DEFAULT_INDEX"] == "https://uv.example/simple"
+    assert of(home, UV_DEFAULT_INDEX="https://shell.example/").variables["UV_DEFAULT_INDEX"] == "https://shell.example/"
+
+
+def test_an_index_of_this_machine_alone_is_named_and_not_sent(home):
+    got = of(home, PIP_EXTRA_INDEX_URL="file:///srv/simple https://far.example/simple http://localhost:8/simple")
+    assert got.variables["UV_INDEX"] == "https://far.example/simple"
+    assert got.left == ("file:///srv/simple", "http://localhost:8/simple")
+
+
+def test_for_this_machine_itself_all_of_it_counts(home):
+    more = {"PIP_CONFIG_FILE": os.devnull, "PIP_EXTRA_INDEX_URL": "file:///srv/simple", "PIP_FIND_LINKS": "/srv/wheels"}
+    got = settings.of_user(more, home, far=False)
+    assert (got.variables["UV_INDEX"], got.variables["UV_FIND_LINKS"], got.left) == (
+        "file:///srv/simple",
+        "/srv/wheels",
+        (),
+    )
+
+
+def test_a_password_is_nowhere_to_be_seen(home):
+    got = of(home, UV_DEFAULT_INDEX="https://me:sesame-1@index.example/simple", UV_INDEX_MINE_PASSWORD="sesame-2")
+    assert "sesame" not in repr(got)
+    assert "sesame" not in str(got.public)
+    shown = got.hidden("cannot reach https://me:sesame-1@index.example/simple with sesame-2")
+    assert "sesame" not in shown
+    assert "index.example/simple" in shown
+
+
+def test_a_companys_certificates_go_along(home):
+    (home / "ca.pem").write_bytes(b"authority")
+    assert of(home, PIP_CERT=str(home / "ca.pem")).certificates == b"authority"
+    assert of(home, PIP_CERT="", SSL_CERT_FILE=str(home / "ca.pem")).certificates == b"authority"
+
+
+def test_a_damaged_settings_file_is_no_end(home):
+    (home / ".config/pip/pip.conf").write_text("no section\n")
+    (home / ".config/uv/uv.toml").write_text("[[")
+    assert "UV_DEFAULT_INDEX" not in of(home).variables

@@ -1,0 +1,97 @@
+"""A lock is kept with its git sources; what a disk, an older Muster or another user made of it is no lock."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.send.packages import store, uv
+from deploy.send.packages.store import Lock, Source
+
+TAR = b"a source"
+LINES = (f"other==1.0 --hash=sha256:{'c' * 64}", f"six==1.16.0 --hash=sha256:{'a' * 64} --hash=sha256:{'b' * 64}")
+SOURCE = Source("a" * 32, "git", "git-0.tar", "mine", "1.0", ("six ; python_version > '3'",), ("x",), described=True)
+KEPT = Lock(LINES, (SOURCE,), ("nvidia-nccl-cu12",), "2.13.0+cpu", "c" * 64, {"git-0.tar": TAR})
+
+
+def changed(folder, **values):
+    path = folder / "key" / "lock.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_a_lock_comes_back_as_it_was(tmp_path):
+    store.keep("key", KEPT, tmp_path)
+    assert store.find("key", tmp_path) == KEPT
+    assert store.find("other", tmp_path) is None
+
+
+def test_a_damaged_or_a_missing_source_makes_it_none(tmp_path):
+    for damage in (lambda path: path.write_bytes(b"another"), lambda path: path.unlink()):
+        store.keep("key", KEPT, tmp_path)
+        damage(tmp_path / "key" / "git-0.tar")
+        assert store.find("key", tmp_path) is None
+
+
+def test_a_torn_lock_is_none(tmp_path):
+    store.keep("key", KEPT, tmp_path)
+    path = tmp_path / "key" / "lock.json"
+    path.write_text(path.read_text()[:100])
+    assert store.find("key", tmp_path) is None
+
+
+@pytest.mark.holds("lock-lines")
+@pytest.mark.parametrize("older", [1, 2, 4, "2", None])
+def test_a_lock_of_another_format_is_never_believed(tmp_path, older):
+    store.keep("key", KEPT, tmp_path)
+    changed(tmp_path, format=older)
+    assert store.find("key", tmp_path) is None
+
+
+@pytest.mark.holds("lock-lines")
+@pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user")
+@pytest.mark.parametrize("plant", [lambda path: os.chown(path, 12345, 12345), lambda path: path.chmod(0o666)])
+def test_a_lock_that_another_user_could_write_is_never_believed(tmp_path, plant):
+    store.keep("key", KEPT, tmp_path)
+    plant(tmp_path / "key" / "lock.json")
+    assert store.find("key", tmp_path) is None
+
+
+@pytest.mark.holds("lock-lines")
+def test_a_lock_that_is_a_link_is_never_believed(tmp_path):
+    store.keep("key", KEPT, tmp_path)
+    path = tmp_path / "key" / "lock.json"
+    path.rename(tmp_path / "elsewhere.json")
+    path.symlink_to(tmp_path / "elsewhere.json")
+    assert store.find("key", tmp_path) is None
+
+
+@pytest.mark.holds("lock-lines")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--index-url https://evil.example",
+        "-e /",
+        "six==1.16.0",
+        f"six==1.16.0 --hash=sha256:{'a' * 64}\n--index-url https://evil.example",
+        f"six @ file:///etc/passwd --hash=sha256:{'a' * 64}",
+        f"six==1.16.0 --hash=sha256:{'a' * 64} --find-links /",
+        f"six==1.16.0 ; x --hash=sha256:{'a' * 64}",
+    ],
+)
+def test_a_lock_has_names_versions_and_hashes_alone(tmp_path, line):
+    store.keep("key", replace(KEPT, lines=(line,)), tmp_path)
+    assert store.find("key", tmp_path) is None
+
+
+def test_the_same_lines_on_another_base_are_other_packages():
+    assert KEPT.digest("a") == replace(KEPT, lines=tuple(reversed(LINES))).digest("a")
+    assert KEPT.digest("a") != KEPT.digest("b")
+    assert KEPT.digest("a") != replace(KEPT, sources=()).digest("a")
+
+
+def test_there_is_one_uv_for_hosts_and_for_this_machine():
+    locked = Path(__file__).resolve().parents[3] / "requirements/uv.txt"
+    assert locked.read_text() == uv.PINS
+    assert f"uv=={uv.VERSION} " in uv.PINS
