@@ -94,8 +94,8 @@ def agent(options: Options, console: Console) -> int:
     It reads SLURM_* where there is no PET_*. It needs torch in the
     Python that Muster is installed in, and no Docker.
     """
-    from ..send.image import commands
     from ..run import folders
+    from ..send.image import commands
     from .planned import planned
 
     words, own = planned(options)
