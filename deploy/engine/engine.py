@@ -31,24 +31,24 @@ _MOUNTS = optional(array(record({"Destination": text(4096)}, {"Source": text(409
 _TABLE = optional(table(fields.words(1000), fields.words(), 10_000))
 
 
-def _labels(value: object, what: str) -> dict[str, str]:
+def read_labels(value: object, what: str) -> dict[str, str]:
     """A container's labels. Other users may label theirs as they like: one with odd ones has none."""
     return _TABLE(value, what) or {}
 
 
 _LISTED = array(
     record(
-        {"Id": text(64, "[0-9a-f]+"), "Names": array(text(300), 100), "State": text(20, "[a-z]*")},
-        {"Labels": _labels, "Mounts": _MOUNTS, "Status": fields.words(200), "Created": whole()},
+        {"Id": text(64, "[0-9a-f]+"), "Names": array(fields.words(300), 100), "State": text(20, "[a-z]*")},
+        {"Labels": read_labels, "Mounts": _MOUNTS, "Status": fields.words(200), "Created": whole()},
     ),
     _MOST_CONTAINERS,
 )
 _INSPECTED = record(
     {
         "Id": text(64, "[0-9a-f]+"),
-        "Name": text(300),
+        "Name": fields.words(300),
         "State": _STATE,
-        "Config": record({}, {"Labels": _labels, "Env": fields.default(array(fields.words(1 << 17), 10_000), []),
+        "Config": record({}, {"Labels": read_labels, "Env": fields.default(array(fields.words(1 << 17), 10_000), []),
                               "Hostname": text(300)}),
     },
     {"Mounts": _MOUNTS, "RestartCount": whole(0, 1 << 32)},
@@ -79,6 +79,11 @@ class Container(NamedTuple):
     hostname: str = ""
     restarts: int = 0
     oom_killed: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process runs, or its engine is about to start it again."""
+        return self.status in ("running", "paused", "restarting")
 
 
 class Reach(Protocol):

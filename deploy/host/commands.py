@@ -221,16 +221,6 @@ def follow(
     return _SCRIPT("follow", name, folder, mark, since, str(PIECE), f"{every_s:g}", *known)
 
 
-def containers(run: str = "") -> tuple[str, ...]:
-    """The containers of one run, or of all."""
-    return _SCRIPT("containers", _label(run))
-
-
-def signal(name: str, run: str) -> tuple[str, ...]:
-    """Send a signal to the running containers of a run."""
-    return _SCRIPT("signal", name, run)
-
-
 def checkpoints() -> tuple[str, ...]:
     """The checkpoints of all runs, one line each: `unix-time run step-00000100`."""
     return _SCRIPT("checkpoints")
@@ -277,13 +267,13 @@ def take_home(run: str) -> tuple[str, ...]:
     return _SCRIPT("take-home", run)
 
 
-def status() -> tuple[str, ...]:
-    """For status.parse: each run's container, last steps, verdicts and last lines, and the GPUs."""
-    return _SCRIPT("status", str(GPU_PATIENCE_S), GPU_COLUMNS)
+def status(runs: Sequence[str]) -> tuple[str, ...]:
+    """For status.parse: last steps and verdicts of these runs of ours, and the GPUs."""
+    return _SCRIPT("status", str(GPU_PATIENCE_S), GPU_COLUMNS, *runs)
 
 
 def runs() -> tuple[str, ...]:
-    """For status.parse_runs: each run's folder, and the remaining containers."""
+    """For status.parse_runs: each run's folder."""
     return _SCRIPT("runs")
 
 
@@ -295,16 +285,6 @@ def gpus() -> tuple[str, ...]:
 def claims() -> tuple[str, ...]:
     """For gpus.parse: the claims that live on the machine."""
     return _SCRIPT("claims")
-
-
-def members() -> tuple[str, ...]:
-    """For logs.parse: each run's container with its place and its ranks, and the ranks' own logs."""
-    return _SCRIPT("members")
-
-
-def state(container: str) -> tuple[str, ...]:
-    """Whether a container runs, and its exit code: `true 0`."""
-    return ("docker", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
 
 
 def console(container: str, since: str, mark: str = "", pattern: str = "") -> tuple[str, ...]:
@@ -324,13 +304,14 @@ def _after_time(pattern: str) -> str:
     return f"^[^ ]+ ({pattern[1:]})" if pattern.startswith("^") else f"^[^ ]+ .*({pattern})"
 
 
+def rank_logs() -> tuple[str, ...]:
+    """For logs.parse: the ranks' own logs of all runs."""
+    return _SCRIPT("rank-logs")
+
+
 def rank_log(run: RunId, rank: int, container: str, mark: str, pattern: str = "") -> tuple[str, ...]:
     """A rank's own log; with a pattern, those of its lines that it finds.
 
     With a container: follow it until the container ends, and send the mark at times.
     """
     return _SCRIPT("rank-log", run, f"rank-{rank}.log", container, mark, pattern)
-
-
-def _label(run: str) -> str:
-    return f"muster.run={run}" if run else "muster.run"

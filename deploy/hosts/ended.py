@@ -12,12 +12,10 @@ from ..core.program import FAB
 from ..core.text import duration
 from ..door.session import Session, on_all
 from ..host import commands
-from ..host import status as host_status
 from ..host.status import HostRun
 from ..report.console import Console
 from ..run import events, folders, outcome, record
-
-_PATIENCE_S = 30.0
+from . import observe
 
 
 class Ended(DeployError):
@@ -31,9 +29,7 @@ class Ended(DeployError):
 def refuse(run: str, sessions: Sequence[Session]) -> None:
     """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left."""
     if run:
-        answers = on_all(
-            sessions, lambda each: host_status.parse_runs(each.run(commands.runs(), timeout_s=_PATIENCE_S).out)
-        )
+        answers = on_all(sessions, observe.runs)
         if fault := end_of(run, answers.values, time.time()):
             raise fault
 

@@ -21,6 +21,7 @@ from ..core.errors import DONE, DeployError, UsageError
 from ..core.fields import array, document, flag, record, text
 from ..core.program import FAB
 from ..door.session import Session
+from ..engine import reach
 from ..host import commands
 from ..job.cluster import Cluster
 from ..report.console import Console
@@ -155,7 +156,8 @@ def _serve(place: Place, here: int, remote: int, path: str, console: Console) ->
                 work = (place.session, connection, remote, tell, open_now.release)
                 threading.Thread(target=_carry, args=work, daemon=True).start()
             elif due <= 0:
-                if not place.session.run(commands.state(place.container), check=False).out.startswith("true"):
+                seen = reach.on_host(place.session).inspect(place.container)
+                if not (seen and seen.runs):
                     console.note("the run's container has ended")
                     break
                 looked = time.monotonic()

@@ -21,7 +21,7 @@ from ..host import logs as host_logs
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report.console import Console
-from . import ended, recorded
+from . import ended, observe, recorded
 
 # The engine's own words for these codes name no host.
 _NOT_STARTED = (NOT_EXECUTABLE, NOT_FOUND)
@@ -80,7 +80,7 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     wanted = read_run(run)
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = opened.all()
-        hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()
+        hosts = on_all(sessions.values(), observe.logs).all()
         if wanted and not any(member.run == wanted for on_host in hosts.values() for member in on_host.members):
             ended.refuse(wanted, list(sessions.values()))
         chosen = host_logs.choose_run(hosts, wanted, recorded.without_end())
