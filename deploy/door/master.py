@@ -109,10 +109,10 @@ class Master:
         """A connection to a port of the host's loopback. Raises as `start` does."""
         return mux.Tunnel(self.path, "127.0.0.1", port, _FIRST_S)
 
-    def forward(self, here: str, there: str) -> None:
+    def forward(self, here: str, remote: str) -> None:
         """Let connections to a path here go to a socket of the host, until this ends. Raises as `start` does."""
-        self._control.forward(here, there)
-        self._forwards.append((here, there))
+        self._control.forward(here, remote)
+        self._forwards.append((here, remote))
 
     def why_gone(self) -> str:
         """Why a command ended without its code."""
@@ -149,8 +149,8 @@ class Master:
         if self._words and self._control.stands():
             self.end()
         with suppress(OSError, EOFError, mux.Refused):
-            for here, there in () if self._words else self._forwards:  # the user's own connection goes on
-                self._control.forward(here, there, end=True)
+            for here, remote in () if self._words else self._forwards:  # the user's own connection goes on
+                self._control.forward(here, remote, end=True)
         self._control.close()
 
 

@@ -64,12 +64,12 @@ class Control:
         """Connect two descriptors, one for each direction, with a port as the host reaches it. Raises Refused."""
         self._open(_DIAL, _string("") + _string(host) + struct.pack(">I", port), streams)
 
-    def forward(self, here: str, there: str, end: bool = False) -> None:
+    def forward(self, here: str, remote: str, end: bool = False) -> None:
         """Let the master listen at a path here, for connections to a socket on the host; `end`: no longer.
 
         Raises Refused if it cannot listen. Whether the host lets it connect shows each connection.
         """
-        ends = b"".join(_string(path) + struct.pack(">I", _A_PATH) for path in (here, there))
+        ends = b"".join(_string(path) + struct.pack(">I", _A_PATH) for path in (here, remote))
         answer, words = self._ask(_UNFORWARD if end else _FORWARD, struct.pack(">I", _LOCAL) + ends)
         if answer != _DONE:
             raise Refused(_words(words))

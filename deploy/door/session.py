@@ -86,7 +86,7 @@ class Session:
         self._masters, self._another, self._opening = [master], another, threading.Lock()
         self._where, self._sockets = where, sockets
         self._front: tuple[str, ...] = ()
-        self._kept, self._making = dict[str, Any](), threading.Lock()
+        self._made, self._making = dict[str, Any](), threading.Lock()
 
     @cached_property
     def home(self) -> str:
@@ -245,10 +245,10 @@ class Session:
     def keep(self, name: str, make: Callable[[], T]) -> T:
         """What a package above has made of this connection; made at the first call."""
         with self._making:
-            if name not in self._kept:
-                self._kept[name] = make()
-            kept: T = self._kept[name]
-            return kept
+            if name not in self._made:
+                self._made[name] = make()
+            made: T = self._made[name]
+            return made
 
     def close(self) -> None:
         """End the connection and everything that waits on it. A second call does nothing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
@@ -104,9 +104,10 @@ class Engine:
     def __init__(self, reach: Reach) -> None:
         self._reach, self._lock, self._idle = reach, threading.Lock(), list[Wire]()
 
-    def version(self) -> str:
+    def version(self, seconds: float = CALL_S) -> str:
         """The engine's version. Raises BadAnswer too, as all that follow."""
-        about = record({"Version": text(100)})(self._json("GET", "/version"), "the engine's version")
+        answer = self._ask("GET", "/version", None, seconds)
+        about = record({"Version": text(100)})(fields.document(answer.body, "docker version"), "docker version")
         return str(about["Version"])
 
     def memory(self) -> int:
@@ -122,40 +123,12 @@ class Engine:
     def containers(self, *labels: str) -> list[Container]:
         """The containers that have all these labels (`name` or `name=value`), running or not: the newest first."""
         query = urlencode({"all": 1, "filters": json.dumps({"label": labels})})
-        listed = _LISTED(self._json("GET", f"/containers/json?{query}"), "the containers")
-        return [
-            Container(
-                each["Id"],
-                (each["Names"] or ["?"])[0].removeprefix("/"),
-                each.get("Labels", {}),
-                _mounts(each),
-                each["State"],
-                each.get("Status", ""),
-                each.get("Created", 0),
-            )
-            for each in listed
-        ]
+        return read_containers(self._json("GET", f"/containers/json?{query}"))
 
     def inspect(self, name: str) -> Container | None:
         """A container, with its code and its start; None if there is none of that name or id."""
-        about = self._json("GET", f"/containers/{quote(name)}/json", none=True)
-        if about is None:
-            return None
-        seen = _INSPECTED(about, "a container")
-        state, config = seen["State"], seen["Config"]
-        return Container(
-            id=seen["Id"],
-            name=seen["Name"].removeprefix("/"),
-            labels=config.get("Labels", {}),
-            mounts=_mounts(seen),
-            status=state["Status"],
-            code=None if state["Status"] in _RUNS else state.get("ExitCode", 0),
-            started=state.get("StartedAt", ""),
-            variables=tuple(config.get("Env", ())),
-            hostname=config.get("Hostname", ""),
-            restarts=seen.get("RestartCount", 0),
-            oom_killed=state.get("OOMKilled", False),
-        )
+        about = self._json("GET", f"/containers/{quote(name, safe='')}/json", none=True)
+        return None if about is None else read_container(about)
 
     def inspected(self, *labels: str) -> list[Container]:
         """The same as `containers`, each looked at. One that goes meanwhile is left out."""
@@ -165,17 +138,17 @@ class Engine:
     def logs(self, name: str, tail: int | None = None, times: bool = False) -> Iterator[bytes]:
         """What a container has written so far, both streams together, in pieces."""
         words = {"stdout": 1, "stderr": 1, "timestamps": int(times), "tail": "all" if tail is None else tail}
-        with self._stream("GET", f"/containers/{quote(name)}/logs?{urlencode(words)}") as stream:
-            for _, piece in stream.frames():
+        with self._stream("GET", f"/containers/{quote(name, safe='')}/logs?{urlencode(words)}") as (wire, stream):
+            for _, piece in self._frames(wire, stream):
                 yield piece
 
     def signal(self, name: str, signal: str) -> None:
         """Send a signal to a container. One that does not run gets none."""
-        self._act("POST", f"/containers/{quote(name)}/kill?{urlencode({'signal': signal})}")
+        self._act("POST", f"/containers/{quote(name, safe='')}/kill?{urlencode({'signal': signal})}")
 
     def remove(self, name: str) -> None:
         """End a container, and remove it with its own volumes."""
-        self._act("DELETE", f"/containers/{quote(name)}?force=1&v=1", seconds=90.0)
+        self._act("DELETE", f"/containers/{quote(name, safe='')}?force=1&v=1", seconds=90.0)
 
     def remove_networks(self, label: str) -> int:
         """Remove the networks that have this label; how many there were."""
@@ -189,13 +162,15 @@ class Engine:
     def run_inside(self, name: str, words: Sequence[str], reads: bool = False) -> Iterator[Inside]:
         """Run a command in a container that runs. `reads`: it has an input; else it is at its end."""
         asked = {"Cmd": list(words), "AttachStdin": reads, "AttachStdout": True, "AttachStderr": True}
-        path = f"/containers/{quote(name)}/exec"
+        path = f"/containers/{quote(name, safe='')}/exec"
         made = _MADE(self._json("POST", path, asked), "a command in a container")["Id"]
-        with self._stream("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, follow=True) as stream:
-            yield Inside(self, made, stream)
+        with self._stream("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, follow=True) as (
+            wire,
+            stream,
+        ):
+            yield Inside(stream, self._frames(wire, stream), lambda: self._ended_with(made))
 
-    def ended_with(self, command: str) -> int | None:
-        """The code with which a command of `run_inside` ended; None if it has not."""
+    def _ended_with(self, command: str) -> int | None:
         about = _ENDED(self._json("GET", f"/exec/{command}/json"), "the end of a command")
         return None if about["Running"] else int(about["ExitCode"])
 
@@ -238,11 +213,11 @@ class Engine:
                     raise
                 wire = Wire(self._connect())
                 answer = wire.ask(method, path, body, seconds)
-        except _LOST as failed:
+        except BaseException as failed:
+            fault = self._reach.explain(failed, wire.connection) if isinstance(failed, _LOST) else None
             wire.close()
-            raise self._reach.explain(failed, wire.connection) from failed
-        except BaseException:
-            wire.close()
+            if fault:
+                raise fault from failed
             raise
         with self._lock:
             if len(self._idle) < _MOST_KEPT:
@@ -252,17 +227,25 @@ class Engine:
         return answer
 
     @contextmanager
-    def _stream(self, method: str, path: str, body: Any = None, follow: bool = False) -> Iterator[Stream]:
+    def _stream(self, method: str, path: str, body: Any = None, follow: bool = False) -> Iterator[tuple[Wire, Stream]]:
         wire = Wire(self._connect())
         try:
-            stream = wire.open(method, path, None if body is None else json.dumps(body).encode(), follow)
-            if stream.status >= 300:
-                raise self._refusal(Answer(stream.status, stream.read(1 << 16)))
-            yield stream
-        except _LOST as failed:
-            raise self._reach.explain(failed, wire.connection) from failed
+            try:
+                stream = wire.open(method, path, None if body is None else json.dumps(body).encode(), follow)
+                refused = None if stream.status < 300 else Answer(stream.status, stream.read(1 << 16))
+            except _LOST as failed:
+                raise self._reach.explain(failed, wire.connection) from failed
+            if refused:
+                raise self._refusal(refused)
+            yield wire, stream
         finally:
             wire.close()
+
+    def _frames(self, wire: Wire, stream: Stream) -> Iterator[tuple[int, bytes]]:
+        try:
+            yield from stream.frames()
+        except _LOST as failed:
+            raise self._reach.explain(failed, wire.connection) from failed
 
     def _wire(self) -> Wire:
         with self._lock:
@@ -278,30 +261,47 @@ class Engine:
 
 
 class Inside:
-    """A command in a container. Its end may be that of the connection: `code` asks."""
+    """A command in a container, and the `frames` of its output. Their end may be the connection's: `code` asks."""
 
-    def __init__(self, engine: Engine, command: str, stream: Stream) -> None:
-        self._engine, self._command, self._stream = engine, command, stream
+    def __init__(self, stream: Stream, frames: Iterator[tuple[int, bytes]], code: Callable[[], int | None]) -> None:
+        """`code`: that with which it ended; None: it has not, so the connection has."""
+        self.frames, self.code = frames, code
+        self.write, self.end_input, self.set_wait = stream.write, stream.end_input, stream.set_wait
 
-    def frames(self) -> Iterator[tuple[int, bytes]]:
-        """Pieces of its output."""
-        return self._stream.frames()
 
-    def write(self, data: bytes) -> None:
-        """Give it input."""
-        self._stream.write(data)
+def read_containers(value: object) -> list[Container]:
+    """The containers that an engine lists. Raises BadAnswer."""
+    return [
+        Container(
+            each["Id"],
+            (each["Names"] or ["?"])[0].removeprefix("/"),
+            each.get("Labels", {}),
+            _mounts(each),
+            each["State"],
+            each.get("Status", ""),
+            each.get("Created", 0),
+        )
+        for each in _LISTED(value, "the containers")
+    ]
 
-    def end_input(self) -> None:
-        """Tell it that no more input comes."""
-        self._stream.end_input()
 
-    def set_wait(self, seconds: float) -> None:
-        """How long its output may take from now on."""
-        self._stream.set_wait(seconds)
-
-    def code(self) -> int | None:
-        """The code with which it ended; None: it has not, so the connection has."""
-        return self._engine.ended_with(self._command)
+def read_container(value: object) -> Container:
+    """A container as an engine describes it alone. Raises BadAnswer."""
+    seen = _INSPECTED(value, "a container")
+    state, config = seen["State"], seen["Config"]
+    return Container(
+        id=seen["Id"],
+        name=seen["Name"].removeprefix("/"),
+        labels=config.get("Labels", {}),
+        mounts=_mounts(seen),
+        status=state["Status"],
+        code=None if state["Status"] in _RUNS else state.get("ExitCode", 0),
+        started=state.get("StartedAt", ""),
+        variables=tuple(config.get("Env", ())),
+        hostname=config.get("Hostname", ""),
+        restarts=seen.get("RestartCount", 0),
+        oom_killed=state.get("OOMKilled", False),
+    )
 
 
 def _mounts(about: Mapping[str, Any]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from .wire import CALL_S, Connection, Excess, Wire
 LOOK_S = 1.0  # an engine of this machine that takes longer to report its version is useless
 _LAST_WORDS_S, _UNIX = 1.0, "unix://"
 _DIAL = ("docker", "system", "dial-stdio")
-_GO_ON = f"{{}}; then `{MAKE} up {option('RESUME', 'latest')}`"
+GO_ON = f"{{}}; then `{MAKE} up {option('RESUME', 'latest')}`"
 _SCRIPT = Scripts(__file__)
 _PATH = fields.text(4096, r"(/[^\x00-\x1f\x7f]*)?")
 
@@ -100,6 +100,9 @@ class Here:
 
     host = ""
 
+    def __init__(self, call_s: float = CALL_S) -> None:
+        self._call_s = call_s
+
     def connect(self) -> Connection:
         """A connection to its socket, or to the client's program that leads to it. Raises OSError."""
         place = os.environ.get("DOCKER_HOST", "") or _place_of_context()
@@ -107,7 +110,7 @@ class Here:
             return _dial()
         connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.settimeout(CALL_S)
+            connection.settimeout(self._call_s)
             connection.connect(place.removeprefix(_UNIX))
         except BaseException:
             connection.close()
@@ -116,11 +119,11 @@ class Here:
 
     def explain(self, failed: BaseException, _: Connection | None) -> DeployError:
         """Why it does not answer."""
-        hint = _GO_ON.format(docker_faults.named("docker-down").hint_here())
-        return EngineLost(why_silent(failed, CALL_S), hint)
+        hint = GO_ON.format(docker_faults.named("docker-down").hint_here())
+        return EngineLost(_why_silent(failed, self._call_s), hint)
 
 
-def why_silent(failed: BaseException, waited_s: float) -> str:
+def _why_silent(failed: BaseException, waited_s: float) -> str:
     """Why this machine's engine does not answer, in words."""
     if isinstance(failed, PermissionError):
         cause = docker_faults.named("docker-permission")
