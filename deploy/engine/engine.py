@@ -9,8 +9,10 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
@@ -18,11 +20,14 @@ from ..core import docker_faults, fields
 from ..core.docker_faults import DockerFault
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import array, flag, optional, record, table, text, whole
-from .wire import CALL_S, Answer, Connection, Excess, Stream, Wire
+from ..core.text import amount
+from .wire import CALL_S, ERR, MOST_ANSWER, OUT, Answer, Connection, Excess, Stream, Wire
 
 _MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
 # A thing that is gone already, or has ended already, is none that could not be ended.
 _DONE_ALREADY = (304, 404, 409)
+# An engine knows the code of a command somewhat later than the end of its output.
+_CODE_S = 5.0
 _LOST = (OSError, EOFError, http.client.HTTPException, Excess)
 _STATE = record(
     {"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64), "OOMKilled": flag}
@@ -164,11 +169,25 @@ class Engine:
         asked = {"Cmd": list(words), "AttachStdin": reads, "AttachStdout": True, "AttachStderr": True}
         path = f"/containers/{quote(name, safe='')}/exec"
         made = _MADE(self._json("POST", path, asked), "a command in a container")["Id"]
-        with self._stream("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, follow=True) as (
-            wire,
-            stream,
-        ):
-            yield Inside(stream, self._frames(wire, stream), lambda: self._ended_with(made))
+        begun = self._stream("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, follow=True)
+        with begun as (wire, stream):
+            explain = partial(self._reach.explain, connection=wire.connection)
+            yield Inside(stream, self._frames(wire, stream), lambda: self._ended_with(made), explain)
+
+    def ask_inside(self, name: str, words: Sequence[str], seconds: float, data: bytes | None = None) -> Ended:
+        """Run a command in a container to its end, within limits. `data`: its input."""
+        with self.run_inside(name, words, reads=data is not None) as inside:
+            inside.set_wait(seconds)
+            if data is not None:
+                inside.write(data)
+                inside.end_input()
+            texts = {OUT: bytearray(), ERR: bytearray()}
+            for kind, piece in inside.frames:
+                texts[kind] += piece
+                if len(texts[kind]) > MOST_ANSWER:
+                    raise inside.explain(Excess(f"more than {amount(MOST_ANSWER)}"))
+            out, err = (text.decode(errors="replace") for text in texts.values())
+            return Ended(inside.code(), out, err)
 
     def _ended_with(self, command: str) -> int | None:
         about = _ENDED(self._json("GET", f"/exec/{command}/json"), "the end of a command")
@@ -260,13 +279,47 @@ class Engine:
             raise self._reach.explain(failed, None) from failed
 
 
-class Inside:
-    """A command in a container, and the `frames` of its output. Their end may be the connection's: `code` asks."""
+class Ended(NamedTuple):
+    """How a command in a container ended: exit code, and what it printed."""
 
-    def __init__(self, stream: Stream, frames: Iterator[tuple[int, bytes]], code: Callable[[], int | None]) -> None:
-        """`code`: that with which it ended; None: it has not, so the connection has."""
-        self.frames, self.code = frames, code
-        self.write, self.end_input, self.set_wait = stream.write, stream.end_input, stream.set_wait
+    code: int
+    out: str
+    err: str
+
+
+class Inside:
+    """A command in a container, and the `frames` of its output."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        frames: Iterator[tuple[int, bytes]],
+        code: Callable[[], int | None],
+        explain: Callable[[BaseException], DeployError],
+    ) -> None:
+        self._stream, self._code, self.frames, self.explain = stream, code, frames, explain
+        self.set_wait = stream.set_wait
+
+    def write(self, data: bytes) -> None:
+        """Give it input. Raises what the engine's reach explains."""
+        try:
+            self._stream.write(data)
+        except _LOST as failed:
+            raise self.explain(failed) from failed
+
+    def end_input(self) -> None:
+        """Tell it that no more input comes. It may have ended already."""
+        with suppress(*_LOST):
+            self._stream.end_input()
+
+    def code(self) -> int:
+        """The code with which it ended, once its output has. Raises DeployError if it goes on: the connection ended."""
+        end = time.monotonic() + _CODE_S
+        while (code := self._code()) is None:
+            if time.monotonic() > end:
+                raise self.explain(EOFError())
+            time.sleep(0.05)
+        return code
 
 
 def read_containers(value: object) -> list[Container]:

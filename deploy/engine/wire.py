@@ -10,7 +10,7 @@ import http.client
 import io
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from ..core.text import amount, in_seconds
@@ -151,6 +151,20 @@ class Stream:
         return data
 
 
+def read_lines(frames: Iterable[tuple[int, bytes]]) -> Iterator[str]:
+    """The lines of both streams as they come; a longer one than LONGEST_LINE comes in pieces."""
+    rests = {OUT: bytearray(), ERR: bytearray()}
+    for kind, piece in frames:
+        rest = rests[kind]
+        rest += piece
+        *lines, last = rest.split(b"\n")
+        rests[kind] = last
+        if len(last) > framing.LONGEST_LINE:
+            lines, rests[kind] = [*lines, last], bytearray()
+        yield from (line.decode(errors="replace").removesuffix("\r") for line in lines)
+    yield from (rest.decode(errors="replace") for rest in rests.values() if rest)
+
+
 class _Source(io.RawIOBase):
     """The bytes of a connection, within limits; `input` is what reads them."""
 
@@ -158,6 +172,7 @@ class _Source(io.RawIOBase):
         self.connection = connection
         self._left: int | None = None
         self._until: float | None = None
+        self._seconds = 0.0
         self._paced, self._moved, self._waited = False, 0, 0.0
         # One for all answers: what it has read ahead must not be lost.
         self.input = _Input(self, _PIECE)
@@ -165,6 +180,7 @@ class _Source(io.RawIOBase):
     def allow(self, most: int | None, until: float | None, paced: bool = False) -> None:
         """So many bytes from now on, and until that time; `paced`: as many as a steady transfer has (framing.py)."""
         self._left, self._until, self._paced = most, until, paced
+        self._seconds = 0.0 if until is None else until - time.monotonic()
         self._moved, self._waited = 0, 0.0
 
     def readable(self) -> bool:
@@ -177,10 +193,14 @@ class _Source(io.RawIOBase):
         wait = None if self._until is None else self._until - began
         if self._paced:
             wait = framing.SLOWEST_OVER_S - self._waited
-        if wait is not None and wait <= 0:
-            raise TimeoutError
-        self.connection.settimeout(wait)
-        data = self.connection.recv(min(len(buffer), _PIECE))
+        try:
+            if wait is not None and wait <= 0:
+                raise TimeoutError
+            self.connection.settimeout(wait)
+            data = self.connection.recv(min(len(buffer), _PIECE))
+        except TimeoutError:
+            seconds = framing.SLOWEST_OVER_S if self._paced else self._seconds
+            raise TimeoutError(f"no answer within {in_seconds(seconds)}") from None
         self._count(len(data), time.monotonic() - began)
         buffer[: len(data)] = data
         return len(data)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..core.errors import NOBODY_WAITS
 from ..core.names import RunId
 from ..core.scripts import Scripts
 
@@ -65,11 +64,6 @@ def look() -> tuple[str, ...]:
 def look_overlay() -> tuple[str, ...]:
     """What a network of a run's own has to keep clear of, for networks.parse. Changes nothing."""
     return _SCRIPT("look-overlay")
-
-
-def talk_overlay(container: str, socket: str) -> tuple[str, ...]:
-    """Talk with the end of a run's network in that container, a JSON line each way, until the input ends."""
-    return _SCRIPT("talk-overlay", container, PYTHON, socket)
 
 
 def routes(peers: Sequence[str]) -> tuple[str, ...]:
@@ -125,24 +119,19 @@ def start(
     return _SCRIPT("start", *words, *command)
 
 
-def why(container: str) -> tuple[str, ...]:
-    """What each rank of a node does at this moment: a JSON object a line."""
-    return _SCRIPT("why", container, PYTHON)
+def image_python(*words: str) -> tuple[str, ...]:
+    """The command of a container that runs its image's Python with these words."""
+    return "sh", "-c", PYTHON, "sh", *words
 
 
-def within(container: str, words: Sequence[str], terminal: bool = False) -> tuple[str, ...]:
-    """A command beside the ranks of a node, which ends when its input ends; no words: a shell."""
-    return _SCRIPT("within", container, PYTHON, *(["--terminal"] * terminal), "--", *words)
+def node_program(name: str, *words: str) -> tuple[str, ...]:
+    """The command of a run's container that runs one of the programs beside its agent (trainer/node/)."""
+    return image_python("-P", "-m", f"trainer.node.{name}", *words)
 
 
-def python_within(container: str, *words: str) -> tuple[str, ...]:
-    """The image's Python beside the ranks of a node, which ends when its input ends."""
-    return _SCRIPT("within-python", container, PYTHON, *words)
-
-
-def leave(container: str) -> tuple[str, ...]:
-    """Ask a node to leave its run to the others. Answers a JSON object, `why` it must stay and the `members`."""
-    return _SCRIPT("leave", container, PYTHON)
+def within(container: str, words: Sequence[str]) -> tuple[str, ...]:
+    """A command beside the ranks of a node, or a shell, with a terminal: it ends when its input ends."""
+    return "docker", "exec", "-i", container, *node_program("within", "--terminal", "--", *words)
 
 
 def join(container: str) -> tuple[str, ...]:
@@ -158,14 +147,6 @@ def clear(run: str) -> tuple[str, ...]:
 def undo(label: str, folder: str, fresh: bool) -> tuple[str, ...]:
     """Remove what the start with that label made, and only that: its container, and its folder if it is `fresh`."""
     return _SCRIPT("undo", label, folder, "fresh" * fresh)
-
-
-def hand_in(container: str) -> tuple[str, ...]:
-    """Give the secrets, a `line` on standard input, to a waiting node; an empty line only asks whether it waits.
-
-    Ends with TAKEN, with NOBODY_WAITS, or with another code if a node waits but did not take them.
-    """
-    return _SCRIPT("hand-in", container, PYTHON, str(NOBODY_WAITS))
 
 
 def with_variables(command: Sequence[str]) -> tuple[str, ...]:
