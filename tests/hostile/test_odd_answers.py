@@ -6,7 +6,10 @@ import json
 
 import pytest
 
-from tests.hostile.engine import FakeEngine, answered
+from deploy.config.inventory import Host
+from deploy.door import session
+from deploy.hosts import nodes
+from tests.hostile.engine import FakeEngine, answered, number_as_id
 from tests.hostile.fuzz import samples
 from tests.hostile.server import Answer
 
@@ -138,3 +141,20 @@ def test_preflight_names_the_host_whose_probe_answers_oddly(hostile, answer) -> 
     (first, *_) = json.loads(done.out.splitlines()[-1])["findings"]
     assert first["hosts"] == ["evil"]
     assert "expected" in first["text"]
+
+
+@pytest.mark.holds("own-start-only")
+@pytest.mark.parametrize(
+    "folder", ["/home/bob/.muster/runs/r1", "{home}/.muster/runs/r2", "{home}/.muster/runs/r1/x", ""]
+)
+def test_a_signal_is_for_containers_whose_folder_is_in_our_home(hostile, folder) -> None:
+    """Another user's run may have the same id, and an image any label."""
+    rig = hostile({})
+    server = rig.servers["evil"]
+    own = json.loads(at_home(samples.container(), server))
+    theirs = {**own, "name": "/theirs", "folder": [folder.replace("{home}", str(server.home))] if folder else []}
+    server.engine = FakeEngine([theirs, own])
+    with session.open_all([Host("evil", "127.0.0.1", server.port)]) as opened:
+        nodes.signal(list(opened.all().values()), "r1", "SIGKILL").all()
+    killed = [asked for asked in server.engine.asked if asked.startswith("POST")]
+    assert killed == [f"POST /containers/{number_as_id(1)}/kill?signal=SIGKILL"]
