@@ -68,7 +68,7 @@ def memory() -> int:
 
 def image_exists(tag: str) -> bool:
     """Whether this engine has an image of that name."""
-    return bool(on_this_machine().image_id(tag))
+    return on_this_machine().image(tag) is not None
 
 
 def project_name(run_id: str) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from ..core import docker_faults, fields
@@ -23,6 +23,7 @@ from ..core.fields import array, flag, optional, record, table, text, whole
 from ..core.text import amount
 from .wire import CALL_S, ERR, MOST_ANSWER, OUT, Answer, Connection, Excess, Stream, Wire
 
+T = TypeVar("T")
 _MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
 # A thing that is gone already, or has ended already, is none that could not be ended.
 _DONE_ALREADY = (304, 404, 409)
@@ -120,10 +121,22 @@ class Engine:
         about = record({"MemTotal": whole(1)})(self._json("GET", "/info"), "docker info")
         return int(about["MemTotal"])
 
-    def image_id(self, name: str) -> str:
-        """The id of an image (`sha256:...`); empty if there is none of that name."""
+    def platform(self) -> str:
+        """The platform of its machine, as `linux/arm64`."""
+        about = record({"Os": text(50), "Arch": text(50)})(self._json("GET", "/version"), "docker version")
+        return f"{about['Os']}/{about['Arch']}"
+
+    def image(self, name: str) -> dict[str, Any] | None:
+        """What it says of an image, for image/model.py to check; None if there is none of that name."""
         about = self._json("GET", f"/images/{quote(name, safe='/:@')}/json", none=True)
-        return "" if about is None else str(record({"Id": text(100)})(about, "an image")["Id"])
+        if not isinstance(about, dict | None):
+            raise BadAnswer("an image", "an object", about)
+        return about
+
+    def save(self, name: str) -> Iterator[bytes]:
+        """An image as an archive, in pieces."""
+        with self._stream("GET", f"/images/{quote(name, safe='/:@')}/get") as (wire, stream):
+            yield from self._explained(wire, stream.pieces())
 
     def containers(self, *labels: str) -> list[Container]:
         """The containers that have all these labels (`name` or `name=value`), running or not: the newest first."""
@@ -144,7 +157,7 @@ class Engine:
         """What a container has written so far, both streams together, in pieces."""
         words = {"stdout": 1, "stderr": 1, "timestamps": int(times), "tail": "all" if tail is None else tail}
         with self._stream("GET", f"/containers/{quote(name, safe='')}/logs?{urlencode(words)}") as (wire, stream):
-            for _, piece in self._frames(wire, stream):
+            for _, piece in self._explained(wire, stream.frames()):
                 yield piece
 
     def signal(self, name: str, signal: str) -> None:
@@ -172,7 +185,7 @@ class Engine:
         begun = self._stream("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, follow=True)
         with begun as (wire, stream):
             explain = partial(self._reach.explain, connection=wire.connection)
-            yield Inside(stream, self._frames(wire, stream), lambda: self._ended_with(made), explain)
+            yield Inside(stream, self._explained(wire, stream.frames()), lambda: self._ended_with(made), explain)
 
     def ask_inside(self, name: str, words: Sequence[str], seconds: float, data: bytes | None = None) -> Ended:
         """Run a command in a container to its end, within limits. `data`: its input."""
@@ -260,9 +273,9 @@ class Engine:
         finally:
             wire.close()
 
-    def _frames(self, wire: Wire, stream: Stream) -> Iterator[tuple[int, bytes]]:
+    def _explained(self, wire: Wire, pieces: Iterator[T]) -> Iterator[T]:
         try:
-            yield from stream.frames()
+            yield from pieces
         except _LOST as failed:
             raise self._reach.explain(failed, wire.connection) from failed
 

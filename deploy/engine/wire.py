@@ -111,6 +111,11 @@ class Stream:
         """What comes next; nothing at the end. A chunked body that is cut raises http.client.IncompleteRead."""
         return self._source.input.read1(most) if self.is_open_both_ways else self._answer.read1(most)
 
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, as it comes."""
+        while piece := self.read(_PIECE):
+            yield piece
+
     def frames(self) -> Iterator[tuple[int, bytes]]:
         """Pieces of output, each with OUT or ERR: as an engine frames what a container without a terminal writes."""
         while head := self._exactly(_HEAD):

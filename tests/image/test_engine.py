@@ -70,7 +70,7 @@ def test_an_engine_that_goes_away_is_a_fault_of_its_own(docker, tmp_path, monkey
 
 def test_an_image_is_there_or_not(image):
     assert client.image_exists(image)
-    assert reach.on_this_machine().image_id(image).startswith("sha256:")
+    assert reach.on_this_machine().image(image)["Id"].startswith("sha256:")
     assert not client.image_exists("muster-trainer:none-of-that-name")
 
 
