@@ -60,7 +60,7 @@ _INSPECTED = record(
     {"Mounts": _MOUNTS, "RestartCount": whole(0, 1 << 32)},
 )  # fmt: skip
 _MADE = record({"Id": text(64, "[0-9a-f]+")})
-_ENDED = record({"Running": flag, "ExitCode": fields.default(whole(-(1 << 32), 1 << 32), -1)})
+_ENDED = record({"Running": flag}, {"ExitCode": fields.default(whole(-(1 << 32), 1 << 32), -1)})
 _REFUSAL = record({"message": fields.words(2000)})
 _RUNS = ("created", "running", "paused")
 
@@ -204,7 +204,7 @@ class Engine:
 
     def _ended_with(self, command: str) -> int | None:
         about = _ENDED(self._json("GET", f"/exec/{command}/json"), "the end of a command")
-        return None if about["Running"] else int(about["ExitCode"])
+        return None if about["Running"] else int(about.get("ExitCode", -1))
 
     def close(self) -> None:
         """End its connections."""
@@ -227,11 +227,14 @@ class Engine:
             raise self._refusal(answer)
         return fields.document(answer.body, "the engine's answer", most=len(answer.body))
 
-    def _refusal(self, answer: Answer) -> DockerFault:
-        words = f"status {answer.status}"
+    def _refusal(self, answer: Answer, upgrade: bool = False) -> DockerFault:
+        words = f"Error response from daemon: status {answer.status}"
+        if upgrade:  # as Docker's own client says it: something before the engine passes on no such connection
+            words = f"unable to upgrade to tcp, received {answer.status}"
         with suppress(BadAnswer):
-            words = _REFUSAL(fields.document(answer.body, "a refusal"), "a refusal")["message"]
-        return docker_faults.fault(f"Error response from daemon: {words}", host=self._reach.host)
+            message = _REFUSAL(fields.document(answer.body, "a refusal"), "a refusal")["message"]
+            words = f"Error response from daemon: {message}"
+        return docker_faults.fault(words, host=self._reach.host)
 
     def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> Answer:
         wire = self._wire()
@@ -264,11 +267,12 @@ class Engine:
         try:
             try:
                 stream = wire.open(method, path, None if body is None else json.dumps(body).encode(), follow)
-                refused = None if stream.status < 300 else Answer(stream.status, stream.read(1 << 16))
+                good = stream.is_open_both_ways if method == "POST" else stream.status < 300
+                refused = None if good else Answer(stream.status, stream.read(1 << 16))
             except _LOST as failed:
                 raise self._reach.explain(failed, wire.connection) from failed
             if refused:
-                raise self._refusal(refused)
+                raise self._refusal(refused, upgrade=method == "POST")
             yield wire, stream
         finally:
             wire.close()

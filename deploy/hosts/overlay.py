@@ -28,7 +28,7 @@ from ..report.console import Console
 from . import overlay_plan
 from .overlay_plan import Overlay, Pair
 
-_START_S, _ANSWER_S, _MEET_S, _NODES_S, _REMOVE_S, _BEAT_S = 180.0, 40.0, 3.0, 60.0, 60.0, 10.0
+_START_S, _ANSWER_S, _MEET_S, _NODES_S, _BEAT_S = 180.0, 40.0, 3.0, 60.0, 10.0
 _KEY = text(44, r"[A-Za-z0-9+/]{43}=")
 _ANSWER = record(
     {},
@@ -114,7 +114,7 @@ class Ends:
             host = session.host.name
             with self._starts[host]:
                 if host in self._started:
-                    session.run(("docker", "rm", "--force", self._names[host]), timeout_s=_REMOVE_S, check=False)
+                    reach.on_host(session).remove(self._names[host])
 
         with suppress(DeployError):
             on_all(self._sessions, remove).all()

@@ -30,6 +30,7 @@ class FakeEngine:
         self._documents = documents if callable(documents) else lambda: documents
         self.odd, self.console = dict(odd or {}), b""
         self.after_odd: Callable[[], object] = lambda: None
+        self.ends_after = "no path has this"
         self.asked: list[str] = []
 
     def serve(self, recv: Callable[[int], bytes], send: Callable[[bytes], object]) -> None:
@@ -56,6 +57,8 @@ class FakeEngine:
             send(answer)
             if any(part in path for part in self.odd):
                 self.after_odd()
+            if self.ends_after in path:
+                return
 
     def listen(self, path: Path) -> None:
         """Serve a local socket, each connection in a thread of its own."""

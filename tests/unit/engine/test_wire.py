@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from deploy.core.docker_faults import DockerFault
 from deploy.core.errors import BadAnswer, DeployError
 from deploy.door import framing
 from deploy.engine import wire
@@ -232,3 +233,23 @@ def test_a_name_is_one_part_of_a_path(name):
     (asked,) = reach.fake.asked
     assert asked.count("/") == 3
     assert " " not in asked.removeprefix("GET ")
+
+
+@pytest.mark.parametrize(("status", "code"), [("400 Bad Request", 400), ("200 OK", 200)])
+def test_what_stands_before_an_engine_and_passes_on_no_upgrade_is_named(status, code):
+    reach = Near(**{"/exec/": answered(b"<html>", status)})
+    reach.fake.odd["/containers/x/exec"] = answered({"Id": "a1"}, "201 Created")
+    with pytest.raises(DockerFault, match=f"unable to upgrade to tcp, received {code}"):
+        Engine(reach).ask_inside("x", ("true",), 5.0)
+
+
+def test_a_command_whose_connection_ended_before_it_has_no_code(monkeypatch):
+    monkeypatch.setattr("deploy.engine.engine._CODE_S", 0.2)
+    upgraded = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+    reach = Near(**{"/exec/a1/start": upgraded + frame(1, b"begun\n"), "/exec/a1/json": answered({"Running": True})})
+    reach.fake.odd["/containers/x/exec"] = answered({"Id": "a1"}, "201 Created")
+    reach.fake.ends_after = "/start"
+    with pytest.raises(DeployError, match="EOFError"):
+        Engine(reach).ask_inside("x", ("true",), 5.0)
+    reach.fake.odd["/exec/a1/json"] = answered({"Running": False, "ExitCode": 7})
+    assert Engine(reach).ask_inside("x", ("true",), 5.0) == (7, "begun\n", "")
