@@ -1,4 +1,4 @@
-"""`fab --list` shows what there is to do. deploy/cli/main.py lists the tasks, and makes them `muster`."""
+"""`fab --list` shows what there is to do. deploy/cli/main.py lists the commands, and makes them `muster`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,13 @@ import sys
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 from fabric.main import program  # noqa: E402
+from invoke.collection import Collection  # noqa: E402
 
-from deploy.cli.main import (  # noqa: E402
-    commands,
-    end_quietly_when_nobody_reads,
-    refusing,
-    take_no_program_from_here,
-    words_of,
-)
+from deploy.cli.fab import tasks_of  # noqa: E402
+from deploy.cli.main import end_quietly_when_nobody_reads, take_no_program_from_here  # noqa: E402
 
 end_quietly_when_nobody_reads()
 take_no_program_from_here()
-refusing(program)
-# fab itself would run the words after `--` on its own hosts. It has read the command line, and not yet the tasks.
-if "--" in sys.argv and getattr(program, "core", None) and program.core.unparsed:
-    program.core.unparsed[:] = words_of([*program.core.unparsed, *sys.argv[sys.argv.index("--") :]])
-    program.core.remainder = ""
 
-namespace = commands(sys.argv)
+namespace = Collection(*tasks_of(program, sys.argv[1:]))
 __all__ = ["namespace"]

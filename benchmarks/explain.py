@@ -30,10 +30,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from deploy.explain import read as reader
-from deploy.explain import signs_general
 from deploy.explain.cause import explain, judge
 from deploy.explain.read import CHUNK, read
-from deploy.explain.signs import SIGNS
+from deploy.explain.signs import general as signs_general
+from deploy.explain.signs.table import SIGNS
 from lab import threads
 
 SIZE, MOST_S, MOST_MB = 500 << 20, 10, 100

@@ -24,13 +24,13 @@ from typing import Any
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result
-from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
 from deploy.host import commands, gpu_choice, gpus
 from deploy.host.facts import Gpu
 from deploy.host.gpu_choice import Choice
 from deploy.hosts import places
 from deploy.hosts.places import Places
+from deploy.job.inventory import Host
 from lab import fake_gpus
 from tests.hosts import FACTS
 from trainer.node import place as node_place

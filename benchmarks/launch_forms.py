@@ -21,9 +21,9 @@ from typing import Any
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say
 from benchmarks.venv import HOME
-from deploy.config.script import read
 from deploy.core.errors import FAILED, USAGE, DeployError
 from deploy.image.model import tag_of
+from deploy.job.script import read
 
 FAB, IMAGE, PORT = HOME / ".venv" / "bin" / "fab", "muster-examples:cpu", 29655
 # What a push calls it on the hosts.

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import racks
-from deploy.preflight.findings import FAULT
+from deploy.causes.finding import FAULT
 from lab import gpu_hosts, rack_faults
 from lab.rack import Rack
 

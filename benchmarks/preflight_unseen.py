@@ -33,7 +33,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from deploy.preflight.findings import FAULT, UNKNOWN
+from deploy.causes.finding import FAULT, UNKNOWN
 from lab.drawn import score
 from lab.rack import HOME, Rack
 from lab.unseen import (

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from benchmarks.venv import HOME
-from deploy.config.inventory import Host
 from deploy.job.cluster import from_flag
+from deploy.job.inventory import Host
 
 _NAME = "bench"
 _CONFIG = HOME / "rack" / f".state-{_NAME}" / "ssh_config"

@@ -19,14 +19,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .config import consent
-from .config.inventory import hosts_of_flag
 from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
 from .core.names import RunId, asked_run
 from .core.text import in_seconds
 from .hosts import attach, delete, deploy, fetch, logs, preflight, status, stop
 from .hosts.logs import Choice
-from .job import cluster
+from .job import cluster, consent
+from .job.inventory import hosts_of_flag
 from .job.load import environment_of
 from .job.options import Options, options_of, row_of
 from .preflight.request import PreflightRequest
@@ -139,7 +138,7 @@ class Cluster:
         self._recorded(lambda console: attach.down(self._options(run), console))
 
     def _submitted(self, options: Options, show: bool) -> str:
-        # Imported here: the command line's modules load fabric, which nothing else of this API needs.
+        # Imported here: nothing else of this API needs it.
         from .cli import slurm
 
         events = self._recorded(lambda console: slurm.deploy(replace(options, slurm=self._slurm), console), show)

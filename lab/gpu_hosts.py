@@ -23,8 +23,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from deploy.causes.finding import FAULT, WARNING
 from deploy.preflight import PreflightRequest, judge
-from deploy.preflight.findings import FAULT, WARNING
 from deploy.preflight.probe import facts as probe_facts
 from lab.answers import HOSTS, answers
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from deploy.config import consent
 from deploy.engine import client
+from deploy.job import consent
 from deploy.report.console import Console
 from tests import tiers
 

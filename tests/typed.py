@@ -94,7 +94,7 @@ def serve() -> None:
     sys.argv = ["muster", "--"]  # a script stands behind `--`: hints name it so from here on
     from deploy.cli import main
 
-    main.version, _ = lambda _: "1", main.commands()
+    main.every_command()
     with tempfile.NamedTemporaryFile() as settings:
         for line in sys.stdin:
             folder, words, variables = json.loads(line)

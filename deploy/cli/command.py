@@ -1,6 +1,6 @@
-"""`@command`: a fab task whose --help shows an example, the defaults and the exit codes, in one form for all.
+"""`@command`: a command of the tree, made of a function, the rows that the table of options has for it, and its help.
 
-invoke prints a task's docstring above its options: `command` writes the example and the codes into it.
+The help has one form for all: what it does, an example, the exit codes, the options with their defaults.
 """
 
 from __future__ import annotations
@@ -8,21 +8,17 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields
-from functools import wraps
+from itertools import pairwise
 from typing import Any
 
-from fabric import task
-from fabric.tasks import Task
-from invoke.exceptions import Exit
-from invoke.parser.argument import Argument
+import click
 
-from ..config import consent
-from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError
+from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError
 from ..core.program import FAB
+from ..job import consent
 from ..job import options as table
 from ..job.options import Options
 from ..report.console import Console
@@ -34,94 +30,110 @@ MEANINGS = {
     USAGE: "an option or a file was refused: nothing was changed",
     STOPPED: "stopped by Ctrl-C",
 }
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
-_WIDTH = 76  # of 80 columns, less invoke's own indent
+_WIDEST, _INDENT, _NAMES_MOST = 120, 2, 24
 
 
-class Command(Task):  # type: ignore[misc]
-    """A task that opens the door to what a folder asks for (config/consent.py)."""
+class HelpFormatter(click.HelpFormatter):
+    """Breaks no line at a hyphen: `"--partition=a100"` can be copied from the screen."""
 
-    help: dict[str, Any]
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = _NAMES_MOST, col_spacing: int = 2) -> None:
+        """Names, and what each means beside it, or below it where the name is long."""
+        rows = list(rows)
+        column = min(max(len(name) for name, _ in rows), col_max)
+        indent = " " * self.current_indent
+        for name, text in rows:
+            below = len(name) > column
+            hang = " " * (len(indent) + column + col_spacing)
+            first = hang if below else f"{indent}{name:{column + col_spacing}}"
+            wrapped = textwrap.fill(text, self.width - 1, initial_indent=first, subsequent_indent=hang,
+                                    break_on_hyphens=False)  # fmt: skip
+            self.write(f"{indent}{name}\n{wrapped}\n" if below else f"{wrapped}\n")
 
-    def __call__(self, *args: Any, allow_folder: bool = False, **given: Any) -> Any:
-        """Do the task's work."""
-        typed = sys.argv[2:] if sys.argv[1:2] == [self.name] else []
-        how = shlex.join([*FAB.split(), self.name, table.flag_of("allow_folder"), *typed])
-        with consent.asking(consent.Door(lambda: self.asker(bool(given.get("json"))), allow_folder, how)):
-            return super().__call__(*args, **given)
+
+class Context(click.Context):
+    """A command line that is read; its `obj` is what was typed, with the words behind `--`."""
+
+    formatter_class = HelpFormatter
+
+
+class Command(click.Command):
+    """A command that opens the door to what a folder asks for (job/consent.py), and returns its exit code."""
+
+    context_class = Context
+
+    def __init__(
+        self, name: str, work: Callable[..., int], doc: str, words: Mapping[str, str], takes_more: bool
+    ) -> None:
+        own = [_argument(word, text) for word, text in words.items()]
+        # An unknown word is refused before what follows it: `deploy train.py --lr 3` is about the script.
+        reads = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST, "allow_extra_args": True,
+                 "allow_interspersed_args": bool(own)}  # fmt: skip
+        rows = [_option(each, name) for each in table.options_of(name)]
+        first = doc.partition("\n")[0]
+        super().__init__(name, context_settings=reads, params=[*own, *rows], help=doc, short_help=first)
+        self.work, self._takes_more = work, takes_more
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words. Raises click.UsageError, also for an option in the place of another one's value."""
+        flags = {flag: each for each in self.get_params(ctx) for flag in each.opts}
+        for flag, value in pairwise(args):
+            each = flags.get(flag)
+            if value in flags and isinstance(each, click.Option) and not each.is_flag:
+                raise click.BadOptionUsage(flag, f"Option {flag!r} requires an argument.", ctx)
+        try:
+            left = super().parse_args(ctx, args)
+        except click.UsageError as fault:
+            fault.ctx = ctx  # its parser does not say whose option it is
+            raise
+        if left:
+            raise click.NoSuchOption(left[0], ctx=ctx)
+        return left
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Do its work."""
+        given, typed = dict(ctx.params), list(ctx.find_root().obj or ())
+        allow = given.pop("allow_folder", False)
+        names = {each.name for each in table.options_of(self.name or "")}
+        options = read_options({name: given.pop(name) for name in names & given.keys()})
+        if self._takes_more:
+            given["words"] = typed[typed.index("--") + 1 :] if "--" in typed else []
+        how = shlex.join([*FAB.split(), *typed[:1], table.flag_of("allow_folder"), *typed[1:]])
+        console = Console(options.json)
+        with consent.asking(consent.Door(lambda: self.asker(options.json), allow, how)):
+            return code_of(console, lambda: self.work(options, console, **given))
 
     def asker(self, as_json: bool) -> Console:
         """Where the door shows and asks."""
         return Console(as_json)
 
-    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """The options of the command line."""
-        help = dict(self.help)
-        arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
-        self.help = help  # invoke removes an option from this list once it has shown it
-        if {"--help", "-h"} & set(sys.argv[1:]):
-            for argument in arguments:
-                if argument.positional:
-                    argument.default = ""  # else invoke asks for the word before it shows the help
-        return arguments
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What it does, the example and the exit codes, as they are written."""
+        formatter.write(f"\n{textwrap.indent(self.help or '', ' ' * _INDENT)}\n")
 
 
 def command(
     example: str | Sequence[str],
     codes: Mapping[int, str],
-    help: Mapping[str, str] | None = None,
+    words: Mapping[str, str] | None = None,
     klass: type[Command] = Command,
-    **more: Any,
+    name: str = "",
+    takes_more: bool = False,
 ) -> Callable[[Callable[..., int]], Command]:
-    """Make a function a task, which ends with the exit code that it returns.
+    """Make a function a command, which ends with the exit code that it returns.
 
     The function gets the options which the table has for this command, a console, and the words of its own, which are
-    no options (`help`). `codes`: what its exit codes mean, if MEANINGS does not say it.
+    no options. `words`: what each of these means; one whose name ends with `...` is several. `takes_more`: it gets what
+    stands behind `--`, too. `codes`: what its exit codes mean, if MEANINGS does not say it.
 
-    Options have no one-letter forms: invoke would assign letters by the order of the parameters, so a new option would
-    change the meaning of an old letter.
+    Options have no one-letter forms: a new option would change the meaning of an old letter.
     """
     examples = [example] if isinstance(example, str) else example
 
     def made(work: Callable[..., int]) -> Command:
-        name = str(more.get("name", work.__name__))
-        body = _body_of(work, name)
-        body.__doc__ = _doc(work.__doc__ or "", examples, {**MEANINGS, **codes})
-        made_task: Command = task(
-            klass=klass,
-            help={**table.help_of(name), **(help or {})},
-            auto_shortflags=False,
-            iterable=[each.name for each in table.options_of(name) if _start(each, name) is None],
-            **more,
-        )(body)
-        return made_task
+        doc = _doc(work.__doc__ or "", examples, {**MEANINGS, **codes})
+        return klass(name or work.__name__, work, doc, words or {}, takes_more)
 
     return made
-
-
-def _body_of(work: Callable[..., int], name: str) -> Callable[..., None]:
-    """What invoke calls: its parameters are the words of a command's own, and the options that the table has for it."""
-    options = table.options_of(name)
-
-    @wraps(work)
-    def body(context: Any, **given: Any) -> None:
-        asked = _read({each.name: given.pop(each.name) for each in options if each.name in given})
-        console = Console(asked.json)
-
-        def once() -> int:
-            # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
-            if getattr(context, "host", None):
-                raise UsageError("--hosts must follow the task's name", f"for example: {FAB} {name} --hosts a,b")
-            return work(asked, console, **given)
-
-        raise Exit(code=code_of(console, once))
-
-    _, _, *own = inspect.signature(work).parameters.values()
-    words = [each.replace(kind=_KEYWORD) for each in own if each.kind != inspect.Parameter.VAR_KEYWORD]
-    more = [inspect.Parameter(each.name, _KEYWORD, default=_start(each, name)) for each in options]
-    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    body.__signature__ = inspect.Signature([context, *words, *more])  # type: ignore[attr-defined]
-    return body
 
 
 def code_of(console: Console, work: Callable[[], int]) -> int:
@@ -138,15 +150,8 @@ def code_of(console: Console, work: Callable[[], int]) -> int:
         return STOPPED
 
 
-def _start(each: Field[Any], takes: str) -> Any:
-    """What an option of a command holds before anything is typed, for invoke: None where it is several texts."""
-    if each.default == ():
-        return "" if table.row_of(each).single == takes else None
-    return each.default
-
-
-def _read(given: Mapping[str, Any]) -> Options:
-    """The options of a command line, as invoke gives them: lists, or None where nothing was typed."""
+def read_options(given: Mapping[str, Any]) -> Options:
+    """The options of a command line, as click gives them: a text, several, or a switch."""
     values = dict(given)
     for each in fields(Options):
         if each.default == () and each.name in values:
@@ -159,13 +164,24 @@ def _read(given: Mapping[str, Any]) -> Options:
     return Options(**values)
 
 
+def _option(each: Field[Any], takes: str) -> click.Option:
+    row, switch = table.row_of(each), each.default is False
+    several = each.default == () and row.single != takes
+    start = () if several else False if switch else ""
+    return click.Option(
+        [table.flag_of(each.name)], is_flag=switch, multiple=several, default=start, help=row.helps[takes]
+    )
+
+
+def _argument(word: str, text: str) -> click.Argument:
+    return click.Argument([word.removesuffix("...")], nargs=-1 if word.endswith("...") else 1, required=True, help=text)
+
+
 def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:
     """The docstring with the example and the exit codes below it."""
     shown = [f"  {example}" for example in examples]
     ends = [
-        textwrap.fill(
-            meaning, _WIDTH, initial_indent=f"  {code:>2}  ", subsequent_indent=" " * 6, break_on_hyphens=False
-        )
+        textwrap.fill(meaning, 76, initial_indent=f"  {code:>2}  ", subsequent_indent=" " * 6, break_on_hyphens=False)
         for code, meaning in sorted(codes.items())
     ]
     doc = re.sub(r"\bfab (?=[a-z])", f"{FAB} ", inspect.cleandoc(doc))

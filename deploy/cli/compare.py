@@ -10,7 +10,6 @@ from ..core.program import FAB
 from ..job.options import Options
 from ..report import compare as report
 from ..report.console import Console
-from ..report.page import comparison as page
 from ..run import folders, record
 from .command import command
 
@@ -18,8 +17,7 @@ from .command import command
 @command(
     example=(f"{FAB} compare first latest", f"{FAB} compare runs/a runs/b --html a-and-b.html"),
     codes={DONE: "the comparison is printed, or its page is written"},
-    positional=["first", "second"],
-    help={
+    words={
         "first": "a run: latest, an id or a path (required)",
         "second": "the run to compare it with (required)",
     },
@@ -28,7 +26,7 @@ def compare(options: Options, console: Console, first: str, second: str) -> int:
     """Compare two runs: what differs, their curves, their numbers."""
     comparison = report.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
     if path := options.html:
-        _write(Path(path), page.build(comparison))
+        _write(Path(path), report.page(comparison))
         console.line(path, {"kind": "page", "path": path})
     else:
         console.line("\n".join(report.lines(comparison)), {"kind": "comparison", **asdict(comparison)})

@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from fabric.tasks import Task
+import click
 
 from ..core.errors import DONE, UsageError
 from ..core.program import FAB
 from ..job.options import Options
 from ..report.console import Console
-from .command import command
+from .command import Command, command
 
 _COMMANDS = " ".join(("fab", "muster"))
 # How each shell calls `_muster_words`. bash takes `=` for a word of its own.
@@ -64,19 +64,19 @@ def completion(options: Options, console: Console) -> int:
 
     The Tab key then asks no host. Print it again after an update.
     """
-    from .main import commands
+    from .main import every_command
 
     name = options.shell or Path(os.environ.get("SHELL", "")).name
     if name not in _SHELLS:
         raise UsageError(f"no completion for the shell {name or '(none: SHELL is not set)'}", "--shell bash, or zsh")
-    console.block(script(name, commands().tasks.values()).splitlines())
+    console.block(script(name, every_command()).splitlines())
     if console.asks:
         console.hint(_INSTALL[name].format(fab=FAB))
     return DONE
 
 
-def script(shell: str, tasks: Iterable[Task]) -> str:
-    """The text for a shell that completes these tasks."""
+def script(shell: str, tasks: Iterable[Command]) -> str:
+    """The text for a shell that completes these commands."""
     options = {str(task.name): _options(task) for task in tasks}
     return "\n".join(
         (
@@ -90,13 +90,9 @@ def script(shell: str, tasks: Iterable[Task]) -> str:
     )
 
 
-def _options(task: Task) -> dict[str, bool]:
-    """The options of a task, and whether each takes a value."""
-    named = {
-        f"--{argument.name.replace('_', '-')}": argument.takes_value
-        for argument in task.get_arguments()
-        if not argument.positional
-    }
+def _options(task: Command) -> dict[str, bool]:
+    """The options of a command, and whether each takes a value."""
+    named = {each.opts[0]: not each.is_flag for each in task.params if isinstance(each, click.Option)}
     return {**named, "--help": False}
 
 

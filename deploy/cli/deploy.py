@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..config import secrets
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE
 from ..core.program import FAB
 from ..hosts import deploy as hosts_deploy
+from ..job import secrets
 from ..job.load import load_cluster, refuse_open_secrets, refuse_without_slurm
 from ..job.options import Options
 from ..job.secrets import secrets_of

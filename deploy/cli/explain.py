@@ -1,4 +1,4 @@
-"""`fab explain FILE...|FOLDER|-|RUN`: read the output of a failed run, name its cause."""
+"""`fab explain FILE...|FOLDER|-|RUN|CAUSE`: read the output of a failed run, name its cause; or say what one is."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from invoke.parser.argument import Argument
-
+from ..causes.row import Row
+from ..causes.table import DOCS, ROWS
+from ..causes.table import lines_of as lines_of_row
 from ..core.budget import Budget
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.printable import visible
 from ..core.program import FAB
 from ..core.text import amount, several
 from ..explain import sources
-from ..explain.cause import DOCS, Explanation, judge
-from ..explain.own_run import OwnRun, of_run
+from ..explain.cause import Explanation, judge
 from ..explain.read import read
 from ..explain.reading import Reading
 from ..job.options import Options
 from ..report.console import Console
 from ..run import folders, record
-from .command import Command, command
+from ..run.own_run import OwnRun, of_run
+from .command import command
 
 SHOWN, _MOST_NAMED = 240, 20
 _SILENT = ": no error and no end in it, and nothing later than what the others say"
@@ -39,43 +40,30 @@ _HOST = re.compile(
     r"connect to host ([A-Za-z0-9][\w.-]{0,80}) port|hostname ([A-Za-z0-9][\w.-]{0,80}):|"
     r"@([A-Za-z0-9][\w.-]{0,80}): Perm"
 )
-_STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), or - for standard input"
-
-
-class _AnyNumber(Command):
-    """Takes any number of files: it declares as many words as were typed, since invoke takes only declared words."""
-
-    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """The arguments of the command line; for --help only the options."""
-        first, *options = list[Argument](super().get_arguments(ignore_unknown_help))
-        after = sys.argv[sys.argv.index("explain") + 1 :] if "explain" in sys.argv[1:] else []
-        if any(word in ("--help", "-h") for word in after):
-            return [first, *options]
-        words = [word for word in after if word == _STDIN or not word.startswith("-")]
-        return [first, *(Argument(name=f"file-{n}", positional=True) for n in range(2, len(words) + 1)), *options]
+_STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), a cause, or - for standard input"
 
 
 @command(
     example=(f"{FAB} explain slurm-4711.out", f"{FAB} explain latest", f"torchrun train.py 2>&1 | {FAB} explain -"),
     codes={DONE: "it names a cause", FAILED: "it names no cause: none of its rules fits, or the run did not fail"},
-    klass=_AnyNumber,
-    positional=["what"],
-    help={
-        "what": "files, a folder of logs, - for standard input, or a run: its id or latest (required)",
+    words={
+        "what...": "files, a folder of logs, - for standard input, or a run: its id or latest (required)",
     },
     name="explain",
 )
-def explain_task(options: Options, console: Console, what: str, **more: str) -> int:
+def explain_task(options: Options, console: Console, what: tuple[str, ...]) -> int:
     """Name the cause of a failed run, from its output, or what to check.
 
     WHAT is one or more files, a folder of logs, a run, or - for standard
     input. The output may come from Muster or from any torchrun.
     """
-    return tell([what, *more.values()], console)
+    return tell(what, console)
 
 
 def tell(whats: Sequence[str], console: Console) -> int:
-    """Explain files, folders, runs or standard input. Raises UsageError if there is nothing to read."""
+    """Explain files, folders, runs, standard input, or a cause. Raises UsageError if there is nothing to read."""
+    if len(whats) == 1 and whats[0] in ROWS and not os.path.lexists(whats[0]):
+        return tell_cause(ROWS[whats[0]], console)
     places, left_out = places_of(whats)
     files = {name: str(place) for name, place in zip(sources.names_of(places), places, strict=True) if place}
     budget = Budget()
@@ -88,6 +76,26 @@ def tell(whats: Sequence[str], console: Console) -> int:
     console.data({"kind": "explanation", **explanation.json(), "next": next_of(explanation, script, files)})
     console.text("\n".join(lines_of(explanation, script, files)))
     return DONE if explanation.cause else FAILED
+
+
+def tell_cause(row: Row, console: Console) -> int:
+    """Print what the table of causes says of one: no page and no network is needed for it."""
+    console.data(
+        {
+            "kind": "cause",
+            "cause": row.slug,
+            "meaning": row.meaning,
+            "by_hand": row.by_hand,
+            "fix": row.fix,
+            "others": list(row.others),
+            "explains": row.explains.split(),
+            "source": row.source,
+            "group": row.ends,
+            "docs": f"{DOCS}#{row.slug}",
+        }
+    )
+    console.text("\n".join(lines_of_row(row)))
+    return DONE
 
 
 def places_of(whats: Sequence[str]) -> tuple[list[Path | None], list[str]]:
@@ -246,7 +254,7 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     try:
         folder = record.find(folders.RUNS, what)
     except UsageError:
-        raise UsageError(f"{what}: no such file, folder or run", _HINT) from None
+        raise UsageError(f"{what}: no such file, folder, run or cause", _HINT) from None
     return _in_folder(folder, what)
 
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..config.script import PER_NODE
-from ..config.script_file import file_of, refuse_missing
 from ..core.errors import DONE, USAGE, UsageError
 from ..core.program import FAB
 from ..image.model import slug
 from ..job.load import environment_of, gpus_of_each_node, read_run, read_text
 from ..job.options import Options, flag_of
+from ..job.script import PER_NODE
+from ..job.script_file import file_of, refuse_missing
 from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.compose_file import compose_file

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..config.script import once_a_node
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
 from ..core.program import FAB
 from ..hosts import recorded
 from ..job.load import read_run
 from ..job.options import Options
+from ..job.script import once_a_node
 from ..local import delete as local_delete
 from ..local import up as launch
 from ..report.console import Console

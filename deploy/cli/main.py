@@ -1,4 +1,4 @@
-"""The list of commands, under two names: `fab` in the checkout, `muster` where it is installed (`pip install .`).
+"""The tree of commands, under two names: `fab` in the checkout, `muster` where it is installed (`pip install .`).
 
 Each command is a function in another module of this package; add a new one to `_MODULES`.
 """
@@ -8,24 +8,18 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import textwrap
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 from types import TracebackType
 
-from invoke.collection import Collection
-from invoke.exceptions import Exit, ParseError
-from invoke.program import Program
-from invoke.terminals import pty_size
+import click
 
 from ..core.errors import UsageError
 from ..core.program import FAB
 from ..job.options import flag_of
 from ..report.console import Console
 from . import typos
-from .command import Command
+from .command import Command, Context
 
 # The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
@@ -65,42 +59,73 @@ _MODULES = {
 }
 
 
-def commands(typed: Sequence[str] = ()) -> Collection:
-    """The commands whose names are among the typed words; all commands if there is none, as for `--list`."""
-    names = _MODULES.keys() & set(typed) or _MODULES.keys()
-    modules = [import_module(f".{name}", __package__) for name in sorted({_MODULES[name] for name in names})]
-    tasks = [task for module in modules for task in vars(module).values() if isinstance(task, Command)]
-    return Collection(*tasks)
+class Tree(click.Group):
+    """All commands. A command's module is imported where it is typed: all of them take half a second."""
+
+    context_class = Context
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands."""
+        return sorted(_MODULES)
+
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> Command | None:
+        """The command of that name; None if there is none."""
+        if cmd_name not in _MODULES:
+            return None
+        module = import_module(f".{_MODULES[cmd_name]}", __package__)
+        return next(each for each in vars(module).values() if isinstance(each, Command) and each.name == cmd_name)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands, and the options that stand before them."""
+        formatter.write(f"Usage: {FAB} COMMAND [--options]\n\n  {_EXAMPLE}\n\n")
+        formatter.indent()
+        formatter.write_dl([(each.name or "", each.short_help or "") for each in every_command()])
+        formatter.write(f"\n`{FAB} COMMAND --help` shows its options; `{FAB} --version` shows the version.\n")
 
 
-class _Program(Program):
-    def parse_core_args(self) -> None:
-        """Parse the options before the task's name. Wrong usage ends with 2; invoke's own code would be 1."""
-        _refusing(super().parse_core_args)
+def _show_list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(ctx.get_help())
+        ctx.exit()
 
-    def parse_tasks(self) -> None:
-        """Parse the task and its options."""
-        _refusing(super().parse_tasks)
 
-    def parse_cleanup(self) -> None:
-        """Show the help or the list, if asked to."""
-        _refusing(super().parse_cleanup)
+TREE = click.version_option(package_name=DISTRIBUTION, prog_name="muster", message="%(prog)s %(version)s")(
+    Tree(
+        "muster",
+        params=[click.Option(["--list", "-l"], is_flag=True, is_eager=True, expose_value=False, callback=_show_list)],
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    )
+)
 
-    def print_columns(self, tuples: Sequence[tuple[str, str | None]]) -> None:
-        """Print the options, or the commands, with their help."""
-        _print_columns(self, tuples)
 
-    def print_help(self) -> None:
-        """The commands, and the two options that stand before them."""
-        print(f"Usage: {self.binary} COMMAND [--options]\n\n  {_EXAMPLE}\n")
-        self.list_tasks()
-        print(f"`{self.binary} COMMAND --help` shows its options; `{self.binary} --version` shows the version.")
+def every_command() -> list[Command]:
+    """Each command of the tree."""
+    return [each for name in sorted(_MODULES) if (each := TREE.get_command(None, name))]
+
+
+def run(typed: Sequence[str]) -> int:
+    """Do what these words say, as they were typed behind the program's name. Returns the exit code."""
+    words = list(typed) or ["--list"]
+    if words[1:] and words[0] in ("--help", "-h"):
+        words = [words[1], words[0], *words[2:]]
+    try:
+        with TREE.make_context(FAB, with_script(words), obj=words) as context:
+            code: int = TREE.invoke(context) or 0
+            return code
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.UsageError as fault:
+        refused = _refused(fault, words)
+    except UsageError as fault:
+        refused = fault
+    Console().error(refused)
+    return refused.code
 
 
 def end_quietly_when_nobody_reads() -> None:
     """Let `fab --list | head` end without a traceback: the reader closed the pipe on purpose.
 
-    This is for what invoke itself prints. In a run, Console notices the closed pipe and continues silently.
+    This is for what click prints. In a run, Console notices the closed pipe and continues silently.
     """
     before = sys.excepthook
 
@@ -121,28 +146,17 @@ def take_no_program_from_here() -> None:
 
 
 def main() -> None:
-    """The console command `muster`; ends the process with the task's exit code."""
+    """The console command `muster`; ends the process with the command's exit code."""
     end_quietly_when_nobody_reads()
     take_no_program_from_here()
-    words = words_of(sys.argv[1:])
-    program = _Program(version=version(DISTRIBUTION), namespace=commands(words), name="muster", binary="muster")
-    program.run(["muster", *words])
-
-
-def words_of(typed: Sequence[str]) -> list[str]:
-    """The words for invoke, which takes none after `--`. Ends the process where they cannot be understood."""
-    try:
-        return with_script(typed)
-    except UsageError as fault:
-        Console().error(fault)
-        sys.exit(fault.code)
+    sys.exit(run(sys.argv[1:]))
 
 
 def with_script(words: Sequence[str]) -> list[str]:
     """Turn the words after `--`, a script and its arguments, into the option --script of deploy or up.
 
-    exec and shell read theirs themselves. Raises UsageError for another task, for --script beside it, and if nothing
-    follows.
+    exec and shell get theirs as they are (`takes_more`). Raises UsageError for another task, for --script beside it,
+    and if nothing follows.
     """
     if "--" not in words:
         return list(words)
@@ -162,33 +176,13 @@ def with_script(words: Sequence[str]) -> list[str]:
     return [*options, f"{script_option}={shlex.join(script)}"]
 
 
-def refusing(program: Program) -> None:
-    """Let fab's own program refuse unknown words, and print its help, as `muster` does."""
-    for name in ("parse_tasks", "parse_cleanup"):
-        setattr(program, name, partial(_refusing, getattr(program, name)))
-    setattr(program, "print_columns", partial(_print_columns, program))  # noqa: B010
-
-
-def _print_columns(program: Program, tuples: Sequence[tuple[str, str | None]]) -> None:
-    """Print names and their help as invoke does, without line breaks at hyphens: `"--partition=a100"` can be copied."""
-    indent, padding = program.leading_indent, " " * program.col_padding
-    wide = max(len(name) for name, _ in tuples)
-    width = pty_size()[0] - len(indent) - wide - len(padding) - 1
-    for name, text in tuples:
-        first, *more = textwrap.wrap(text or "", width, break_on_hyphens=False) or [""]
-        print(f"{indent}{name:{wide}}{padding}{first}".rstrip())
-        for line in more:
-            print(f"{indent}{'':{wide}}{padding}{line}")
-    print()
-
-
-def _refusing(parse: Callable[[], None]) -> None:
-    try:
-        parse()
-    except ParseError as fault:
-        context = fault.context
-        task = (context.name if context else "") or ""
-        options = [flag for flag in (context.flags if context else ()) if flag.startswith("--")]
-        typed = sys.argv[1:]
-        refused = typos.refusal(str(fault), task, options, _MODULES.keys(), typed)
-        raise Exit(f"error: {refused.message}\nhint: {refused.hint}", refused.code) from fault
+def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
+    """What click refuses, in our words, with what its user may have meant."""
+    command = fault.ctx.command if fault.ctx else TREE
+    task = "" if command is TREE else command.name or ""
+    if isinstance(fault, click.NoSuchOption):
+        options = [flag for each in command.params for flag in each.opts if flag.startswith("--")]
+        return typos.refusal(fault.option_name, task, options, _MODULES, typed)
+    if isinstance(fault, click.exceptions.NoSuchCommand):
+        return typos.no_command(fault.command_name, _MODULES, typed)
+    return UsageError(fault.format_message(), f"{FAB} --help {task}" if task else f"{FAB} --list")

@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..config.script import once_a_node, read
-from ..config.script_file import refuse_no_script
 from ..core.errors import UsageError
 from ..core.names import RunId
 from ..job.again import pairs_of
 from ..job.load import read_run, read_text, value_of
 from ..job.options import Options
+from ..job.script import once_a_node, read
+from ..job.script_file import refuse_no_script
 from ..run import environment, record
 
 # Each of them says what runs.

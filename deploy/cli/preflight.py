@@ -19,9 +19,9 @@ from ..job.load import value_of
 from ..job.options import Options, flag_of
 from ..preflight import PreflightRequest
 from ..preflight.answers import Answers
-from ..preflight.findings import Verdict
 from ..preflight.probe.rehearsal import LONG
 from ..preflight.request import MUSTER, STYLES
+from ..preflight.verdict import Verdict
 from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts

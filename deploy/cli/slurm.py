@@ -6,7 +6,6 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from ..config.script import once_a_node, read
 from ..core.errors import UsageError
 from ..hosts import push as deploy_push
 from ..image.credentials import choice_of
@@ -25,6 +24,7 @@ from ..job.load import (
     value_of,
 )
 from ..job.options import Job, Options, flag_of
+from ..job.script import once_a_node, read
 from ..report.console import Console
 from ..run import environment, resumable, sbatch_options
 from ..run.resumable import Asked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from collections.abc import Collection, Sequence
@@ -12,7 +11,6 @@ from ..core.near import near
 from ..core.program import FAB
 from ..job.options import flag_of
 
-_UNKNOWN = re.compile(r"No idea what (?P<word>.+) is!", re.DOTALL)
 _SCRIPT = re.compile(r".*\.(?:py|sh)|python3?|torchrun|accelerate|deepspeed")
 _WITH_SCRIPT = ("deploy", "up")
 _ENV, _RUN, _HOSTS = flag_of("env"), flag_of("run"), flag_of("hosts")
@@ -39,16 +37,13 @@ _RUN_ID = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
 
 
 def refusal(
-    message: str, task: str, options: Collection[str], tasks: Collection[str], typed: Sequence[str]
+    unknown: str, task: str, options: Collection[str], tasks: Collection[str], typed: Sequence[str]
 ) -> UsageError:
-    """The error for invoke's `message` about one of the words `typed`, behind `task` if that is not empty.
+    """The error for one of the words `typed` that nobody knows, behind `task` if that is not empty.
 
-    `options`: those of the task, with their dashes.
+    `unknown`: the word, or its option alone. `options`: those of the task, with their dashes.
     """
-    match = _UNKNOWN.fullmatch(message)
-    if not match:
-        return UsageError(message, f"{FAB} --help {task}" if task else f"{FAB} --list")
-    word = _bare(match["word"])
+    word = next((word for word in typed if _is_of(unknown, word)), unknown)
     before = typed[typed.index(word) - 1] if word in typed[1:] else ""
     name, equals, value = word.partition("=")
     if (task, name) == ("up", _ENV):
@@ -146,9 +141,8 @@ def _behind(name: str, typed: Sequence[str]) -> str:
     return shlex.join([FAB, *before, *after, name, *([value] if value else [])])
 
 
-def _bare(shown: str) -> str:
-    """A word without the quotes that invoke shows it in."""
-    try:
-        return str(ast.literal_eval(shown))
-    except (ValueError, SyntaxError):
-        return shown.strip("'\"")
+def _is_of(unknown: str, word: str) -> bool:
+    """Whether a typed word is the unknown one, with or without its value: `--lr` of `--lr=3`, `-n` of `-n2`."""
+    return unknown in (word, word.partition("=")[0]) or (
+        unknown[:1] == "-" != unknown[1:2] and word.startswith(unknown)
+    )

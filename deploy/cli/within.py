@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from ..core.errors import DONE, FAILED, STOPPED
 from ..core.program import FAB
 from ..hosts import port as deploy_port
@@ -18,6 +16,7 @@ from .command import command
 
 @command(
     name="exec",
+    takes_more=True,
     example=(f"{FAB} exec --hosts gpu-a,gpu-b -- nvidia-smi", f"{FAB} exec --hosts gpu-a --rank 0 -- ls -la outputs"),
     codes={
         DONE: "the command ended with 0 on every host; else its largest code",
@@ -25,7 +24,7 @@ from .command import command
         STOPPED: "Ctrl-C: the command was ended on every host",
     },
 )
-def exec_task(options: Options, console: Console) -> int:
+def exec_task(options: Options, console: Console, words: list[str]) -> int:
     """Run the command after -- in a run's container on every host.
 
     It runs as the run's user, in the folder where the script works.
@@ -33,15 +32,16 @@ def exec_task(options: Options, console: Console) -> int:
     """
     asked = recorded.or_here(options, console)
     if recorded.names_hosts(asked):
-        return within.exec_on_hosts(load_cluster(asked), asked.run, options.rank, _words(), console)
-    return local_within.exec_here(options.run, options.rank, _words(), console)
+        return within.exec_on_hosts(load_cluster(asked), asked.run, options.rank, words, console)
+    return local_within.exec_here(options.run, options.rank, words, console)
 
 
 @command(
     example=f"{FAB} shell --hosts gpu-a,gpu-b --rank 3",
+    takes_more=True,
     codes={DONE: "the shell has ended, with this code or another one of its own"},
 )
-def shell(options: Options, console: Console) -> int:
+def shell(options: Options, console: Console, words: list[str]) -> int:
     """Open a shell in a run's container. The run is not disturbed.
 
     It runs as the run's user, in the folder where the script works.
@@ -49,8 +49,8 @@ def shell(options: Options, console: Console) -> int:
     """
     asked = recorded.or_here(options, console)
     if recorded.names_hosts(asked):
-        return within.shell(load_cluster(asked), asked.run, options.rank, _words())
-    return local_within.shell_here(options.run, options.rank, _words())
+        return within.shell(load_cluster(asked), asked.run, options.rank, words)
+    return local_within.shell_here(options.run, options.rank, words)
 
 
 @command(
@@ -59,8 +59,7 @@ def shell(options: Options, console: Console) -> int:
         DONE: "you ended the command by Ctrl-C, or the run's container has ended",
         STOPPED: "Ctrl-C before the port was open",
     },
-    positional=["number"],
-    help={"number": "the port in the container, or HERE:THERE if it should be another one here (required)"},
+    words={"number": "the port in the container, or HERE:THERE if it should be another one here (required)"},
 )
 def port(options: Options, console: Console, number: str) -> int:
     """Make a port of a run's container a port of this machine.
@@ -91,9 +90,3 @@ def tensorboard(options: Options, console: Console) -> int:
         return deploy_port.tensorboard(load_cluster(asked), asked.run, options.rank, options.port, console)
     folder = record.find(folders.RUNS, options.run or "latest")
     return deploy_port.tensorboard_here(str(folder), options.port)
-
-
-def _words() -> list[str]:
-    """The words after `--`, as they were typed."""
-    typed = sys.argv[1:]
-    return typed[typed.index("--") + 1 :] if "--" in typed else []

@@ -145,6 +145,11 @@ def ranks_in_words(numbers: Iterable[int]) -> str:
     return f"{noun} {shown}{', ...' if len(spans) > 8 else ''}"
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, or its first letters and `…`."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def listed(names: Iterable[str], most: int = 4) -> str:
     """`a, b and c`; beyond `most` the rest is counted."""
     every = list(names)

@@ -9,9 +9,9 @@ import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..job.inventory import Host
 from . import master
 from .faults import typed_ssh
 from .master import Opener, join, login_socket

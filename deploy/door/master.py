@@ -20,10 +20,10 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.scripts import Scripts
 from ..core.text import in_seconds
+from ..job.inventory import Host
 from . import framing, mux, reasons, settings
 from .faults import SshFault, Where, fault
 from .settings import Client, Place, Route

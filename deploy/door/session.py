@@ -19,12 +19,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from ..config import inventory
-from ..config.inventory import Host
 from ..core import fields
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.scripts import Scripts
+from ..job import inventory
+from ..job.inventory import Host
 from . import command, framing, hung, mux, terminal
 from .faults import SshFault, Where, fault
 from .framing import Terms

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config import values as values
-from ..config.inventory import Host
 from ..core.errors import UsageError
 from ..core.near import near
+from ..job import values as values
+from ..job.inventory import Host
 from . import framing
 from .faults import VARIABLE, Where, typed_ssh
 

@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..job.inventory import Host
 from .faults import SshFault, fault
 from .master import Opener
 from .settings import Client, Route, path, run_limited

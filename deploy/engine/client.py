@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core import docker_faults
+from ..causes import docker_faults
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import EngineFacts, NodeState
 from ..core.program import MAKE
@@ -185,9 +185,9 @@ def _compose_fault(stderr: str) -> DeployError:
     last = lines[-1] if lines else "no output"
     cause = docker_faults.read(stderr)
     if cause and cause.name == "docker-down":
-        return EngineLost("the Docker engine stopped answering", GO_ON.format(cause.hint_here()))
+        return EngineLost("the Docker engine stopped answering", GO_ON.format(cause.row.hint_here()))
     if cause and cause.name != "docker-refused":
-        return DeployError(f"{cause.what}: {last}", cause.hint_here())
+        return DeployError(f"{cause.what}: {last}", cause.row.hint_here())
     return DeployError(f"docker compose could not start the nodes: {last}", f"clean up and try again: {MAKE} down")
 
 

@@ -16,8 +16,9 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
-from ..core import docker_faults, fields
-from ..core.docker_faults import DockerFault
+from ..causes import docker_faults
+from ..causes.docker_faults import DockerFault
+from ..core import fields
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import array, flag, optional, record, table, text, whole
 from ..core.text import amount

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.docker_faults import DockerFault
+from ..causes.docker_faults import DockerFault
 from ..core.errors import DeployError, EngineLost
 from .reach import on_this_machine
 

@@ -15,7 +15,8 @@ import threading
 from contextlib import suppress
 from functools import cache
 
-from ..core import docker_faults, fields
+from ..causes import docker_faults
+from ..core import fields
 from ..core.errors import NOT_FOUND, DeployError, EngineLost
 from ..core.program import MAKE, option
 from ..core.scripts import Scripts
@@ -119,7 +120,7 @@ class Here:
 
     def explain(self, failed: BaseException, _: Connection | None) -> DeployError:
         """Why it does not answer."""
-        hint = GO_ON.format(docker_faults.named("docker-down").hint_here())
+        hint = GO_ON.format(docker_faults.named("docker-down").row.hint_here())
         return EngineLost(_why_silent(failed, self._call_s), hint)
 
 
@@ -127,7 +128,7 @@ def _why_silent(failed: BaseException, waited_s: float) -> str:
     """Why this machine's engine does not answer, in words."""
     if isinstance(failed, PermissionError):
         cause = docker_faults.named("docker-permission")
-        return f"{cause.what}: {cause.hint_here()}"
+        return f"{cause.what}: {cause.row.hint_here()}"
     if isinstance(failed, TimeoutError):
         return f"the Docker engine did not answer within {in_seconds(waited_s)}"
     return "no Docker engine answers"

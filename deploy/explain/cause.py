@@ -10,23 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
+from ..causes.table import DOCS, end_of
 from ..core.program import FAB
-from ..run.story import Happening
-from . import collectives
 from . import store as explain_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
-from .kinds import kind_of
-from .patterns import compiled
 from .read import read
 from .reading import Hit, Line, Reading, Root
-from .signs import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
-from .signs_general import kind_by
-from .victims import is_victim, mute_ranks, same_rank
-from .words import BADLY, WRONG
+from .signs.general import kind_by
+from .signs.table import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
+from .victims import is_victim, mute_ranks, odd_ones, same_rank
+from .words import BADLY, WRONG, compiled
 
-DOCS = "docs/troubleshooting.md"
 # A wrapper's words come before or after the words it wraps, within some lines.
 _NEAR = 120
 # Ranks on one host: torchrun gives each a GPU.
@@ -41,6 +37,22 @@ _SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -4: "architecture-dif
 _NO_CUDA = compiled(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
 # A message that names the rank it is about, or whose it is.
 _NAMED_RANK = compiled(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
+
+
+class Moment(Protocol):
+    """A line of a run's story."""
+
+    @property
+    def t(self) -> float:
+        """When."""
+
+    @property
+    def text(self) -> str:
+        """What."""
+
+    @property
+    def grave(self) -> bool:
+        """Whether a reader must not miss it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,7 @@ class Explanation:
     silent: tuple[str, ...] = ()
     ended_well: bool = False
     hosts: tuple[str, ...] = ()
-    story: tuple[Happening, ...] = ()
+    story: tuple[Moment, ...] = ()
     contradicted: str = ""
     quoted: tuple[str, ...] = ()
     unread: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -77,7 +89,7 @@ class Explanation:
 
     def json(self) -> dict[str, Any]:
         """For `--json`. group: the cause of the closed list that `cause` belongs to."""
-        return {**asdict(self), "group": kind_of(self.cause), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
+        return {**asdict(self), "group": end_of(self.cause), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
 
 
 def explain(texts: Mapping[str, str]) -> Explanation:
@@ -107,7 +119,7 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
         return Explanation("", "it ended well: nothing in it failed", ended_well=True, next=f"{FAB} fetch --hosts ...")
     store = explain_store.explained(readings)
     hit = _chosen(fatal, root)
-    odd = collectives.odd_ones([wait for reading in readings for wait in reading.waits])
+    odd = odd_ones([wait for reading in readings for wait in reading.waits])
     if store and (hit is None or hit.weight < Weight.CAUSE or hit.sign is None):
         cause, what, maybe, lines, then = store
         explanation = Explanation(cause, what, maybe, lines, then)

@@ -10,8 +10,8 @@ import signal
 
 from ..core.errors import SIGNALLED
 from .lines import time_of
-from .patterns import compiled
 from .reading import Line, Root
+from .words import compiled
 
 _NODE = r"(?P<host>[\w.-]{1,80})"
 _END_LINES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .patterns import compiled
+from .words import compiled
 
 # What torch and CUDA bring: no package of the system has them, and a missing one is another version of theirs.
 _OF_TORCH = r"(?:torch|c10|caffe2|gloo|cuda|cudnn|cublas|cusparse|cusolver|cufft|curand|cupti|nccl|nv|mkl_|iomp)"

@@ -13,15 +13,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ..core.budget import Budget
-from .blame import sign_by_words
-from .collectives import wait_of
+from .blame import refined, sign_by_words
 from .launchers import Report, ended
-from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, without
-from .patterns import LONGEST, compiled
+from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, unfold, without
 from .reading import Hit, Line, Reading
-from .refine import refined
-from .rich_tracebacks import unfold
-from .signs import (
+from .signs.table import (
     LAST_ERROR,
     NO_FAMILY,
     NO_PROGRAM,
@@ -34,6 +30,7 @@ from .signs import (
     Sign,
     Weight,
 )
+from .victims import wait_of
 from .words import (
     ANY_CLASS,
     BADLY,
@@ -44,6 +41,7 @@ from .words import (
     FRAME,
     IN_A_THREAD,
     INNER,
+    LONGEST,
     LOUD,
     NOT,
     QUIET,
@@ -53,6 +51,7 @@ from .words import (
     WORD,
     WORDS,
     WRAPPERS,
+    compiled,
     facts,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .signs_kinds import Sign, Weight
+from .signs.kinds import Sign, Weight
 
 # Other ranks still print some lines after one has failed.
 _SHORT_WHILE = 40

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..core.budget import Budget
-from .patterns import compiled
 from .read import CHUNK
+from .words import compiled
 
 # What a small file takes on a disk, and of the time.
 _BLOCK = 4096

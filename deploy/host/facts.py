@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..config.values import SECRET_FILE
-from ..core import docker_faults, fields, formats
-from ..core.docker_faults import DockerFault
+from ..causes import docker_faults
+from ..causes.docker_faults import DockerFault
+from ..core import fields, formats
 from ..core.errors import BadAnswer
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
 from ..engine.engine import Container as Seen
 from ..engine.engine import read_labels
+from ..job.values import SECRET_FILE
 from .commands import RUN_IN_CONTAINER
 from .gpus import UUID
 

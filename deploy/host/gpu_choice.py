@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..config.values import Gpus as Asked
 from ..core.errors import DeployError, UsageError
 from ..core.program import FAB
 from ..core.text import several
+from ..job.values import Gpus as Asked
 from .gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
 
 # It serves the processes of others, and is on every GPU itself.

@@ -32,12 +32,12 @@ from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
-from ..run import environment, folders, follow, record, span
-from ..run.catching_up import CatchingUp
+from ..run import environment, folders, follow, record
 from ..run.events import Event
 from ..run.outcome import Result, may_have_written
 from ..run.progress import WAIT_LOST_S, State
-from ..run.story import Happening
+from ..run.state import times
+from ..run.state.story import CatchingUp, Happening
 from . import ended, observe, plan, recorded, resume
 from . import nodes as host_nodes
 from .backend import HostsBackend, RunHandle
@@ -69,7 +69,7 @@ def attach(options: Options, console: Console) -> int:
             names = {host.name: node_of(host.name) for host in cluster.hosts if host.name in {*names, *away}}
         due = frozenset(name for node in nodes.values() for name in node.secrets)
         secrets = partial(secrets_of, cluster, due) if due else None
-        run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=span.started(known))
+        run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=times.started(known))
         recorded = None if options.wait_lost else known.get("wait_lost_s")
         run_handle = replace(run_handle, wait_lost_s=recorded or cluster.job.wait_lost or WAIT_LOST_S)
         lacking = [host for host in cluster.hosts if host.name in away]
@@ -125,8 +125,8 @@ def follow_until_done(
     Ctrl-C or a closed terminal end only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
-    run_dir, state = run.run_dir, State(tuple(run.nodes.values()), run.wait_lost_s, script=run.script)
-    state.least, state.span.since = run.least, run.since
+    names = tuple(run.nodes.values())
+    run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since)
     if story is not None:
         state.story.recall(story)
     here = CatchingUp(state.story, f"{FAB} attach follows the run from here on", time.time())
@@ -135,7 +135,8 @@ def follow_until_done(
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
 
     def left() -> str:
-        return f"the run waits on its hosts ({state.waiting}) and starts there" if state.waiting else CONTINUES
+        why = state.ranks.waiting
+        return f"the run waits on its hosts ({why}) and starts there" if why else CONTINUES
 
     interrupts.leave_by_ctrl_c(f"{FAB} attach {hosts}", f"{FAB} stop {hosts}", left)
     try:
@@ -156,15 +157,15 @@ def follow_until_done(
         return DETACHED
     finally:
         backend.close()
-    copied = next((host for host, node in run.nodes.items() if node == state.copied), "")
+    copied = next((host for host, node in run.nodes.items() if node == state.nodes.copied), "")
     result = resume.with_resume_hint(
         _with_host_paths(result, run),
         run_dir,
-        bool(state.checkpoint or may_have_written(state)),
+        bool(state.training.checkpoint or may_have_written(state)),
         lost,
         copied not in ("", *lost),
     )
-    seconds = max(time.monotonic() - began, state.span.seconds)  # it may have run long before we followed it
+    seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run long before we followed it
     code = ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent, node_paths)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config.inventory import Host
 from ..core.facts import NodeState
 from ..core.names import NodeName
 from ..core.program import FAB
 from ..door.session import Session
+from ..job.inventory import Host
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.progress import WAIT_LOST_S, State
@@ -73,7 +73,7 @@ class HostsBackend(Backend):
 
     def output(self, state: State) -> list[Event]:
         """The lines of the nodes' consoles."""
-        return self._watch.lines.take(state.began) if self._watch else []
+        return self._watch.lines.take(state.ranks.began) if self._watch else []
 
     def stop(self) -> None:
         """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (docs/contract.md)."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 
-from ..config.inventory import Host
 from ..core.errors import DONE, FAILED, STOPPED, DeployError
 from ..core.results import Results
 from ..core.text import several
 from ..door.session import CommandFailed, Session, on_all, open_all
 from ..host import audit
+from ..job.inventory import Host
 from ..report.console import Console
 from . import bootstrap
 from .bootstrap import Machine, Plan

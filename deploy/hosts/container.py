@@ -13,9 +13,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..config.inventory import Host
-from ..config.script import PER_NODE
-from ..config.values import Mount
 from ..core.errors import UsageError
 from ..core.formats import LABELS
 from ..core.names import NodeName, node_of
@@ -24,7 +21,10 @@ from ..host import commands
 from ..host.facts import Gpu, HostFacts, Route
 from ..image.model import TRAINER_HOME, WORKSPACE
 from ..job.again import command_of, words_of
+from ..job.inventory import Host
 from ..job.options import Job, Options
+from ..job.script import PER_NODE
+from ..job.values import Mount
 from ..run import environment
 from .docker_run import DockerRun
 

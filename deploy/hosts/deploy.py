@@ -13,9 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..config import script_file
-from ..config import secrets as secret_settings
-from ..config.script import ScriptCommand, once_a_node
 from ..core.errors import DONE, UsageError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
@@ -29,6 +26,8 @@ from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
 from ..image.model import tag_of
 from ..image.push import Pushed
+from ..job import script_file
+from ..job import secrets as secret_settings
 from ..job.cluster import Cluster
 from ..job.load import (
     environment_of,
@@ -42,6 +41,7 @@ from ..job.load import (
     trainer_words,
 )
 from ..job.options import Options
+from ..job.script import ScriptCommand, once_a_node
 from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -49,7 +49,7 @@ from ..report.script_lines import shown_ranks
 from ..run import alone, code, environment, folders, record, resumable
 from ..run.launch import launch
 from ..run.progress import WAIT_LOST_S
-from ..run.span import CLOCKS_DIFFER_S
+from ..run.state.times import CLOCKS_DIFFER_S
 from . import attach, container, group, large_folder, meeting, observe, overlay, overlay_plan, packages, plan, resume
 from . import push as deploy_push
 from .backend import RunHandle

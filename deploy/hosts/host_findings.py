@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
-from ..config.values import Mount
-from ..core.docker_faults import DockerFault
+from ..causes.docker_faults import DockerFault
+from ..causes.finding import FAULT, WARNING, find
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.text import binary, in_seconds, listed
 from ..door.session import SshFault
 from ..host.facts import HostFacts
 from ..image.push_plan import HostImage
+from ..job.values import Mount
 from ..preflight import Answers, Finding, refusals
 from ..preflight.checks import resources
-from ..preflight.findings import FAULT, WARNING, odd_ones
 from ..preflight.remedies import on
+from ..preflight.verdict import odd_ones
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100
@@ -32,7 +33,7 @@ def engine(host: str, fault: DeployError) -> Finding:
     text, hint = fault.message.removeprefix(f"{host}: "), fault.hint
     if isinstance(fault, DockerFault):
         if not fault.words or fault.cause.name == "docker-missing":
-            return refusals.of_fault(host, fault.cause.name, text, fault.cause.hint(host))
+            return refusals.of_fault(host, fault.cause.name, text, fault.cause.row.hint(host))
         if fault.at:
             return refusals.elsewhere(host, fault.cause.name, fault.words, fault.at)
         return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)
@@ -47,9 +48,12 @@ def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
     machines = {host: entry.architecture for host, entry in facts.items()}
     if len(set(machines.values())) > 1:
         odd = tuple(host for host, name in machines.items() if name != next(iter(machines.values())))
-        text = f"the hosts have different architectures: {', '.join(f'{h} {m}' for h, m in machines.items())}"
-        fix = "use hosts of one architecture: one image cannot run on both"
-        yield Finding("architecture-differs", "software", odd, text, (), "`exec format error`", fix)
+        yield find(
+            "architecture-differs",
+            odd,
+            f"the hosts have different architectures: {', '.join(f'{h} {m}' for h, m in machines.items())}",
+            "use hosts of one architecture: one image cannot run on both",
+        )
 
 
 def odd_images(by_host: Mapping[str, HostImage]) -> tuple[str, ...]:
@@ -70,14 +74,24 @@ def differing(
         text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
         text += "".join(f"; `import torch` fails in that of {host}: {words}" for host, words in without.items())
         text += f"; `{FAB} deploy` does not train in it, and sends another" if without else ""
-        fix = f"`{FAB} deploy` sends one image to all, and so does {FAB} push --hosts {','.join(hosts)}"
-        yield Finding("image-differs", "software", odd, text, (), "odd errors later", fix, WARNING)
+        yield find(
+            "image-differs",
+            odd,
+            text,
+            f"`{FAB} deploy` sends one image to all, and so does {FAB} push --hosts {','.join(hosts)}",
+            WARNING,
+        )
 
 
 def other_base(image: str, hosts: Sequence[str]) -> Finding:
     """A warning that what was tried is the hosts' image, which is not this machine's any more."""
-    text = f"{image}: all hosts have it, and this machine has another under that name, which a deploy sends"
-    return Finding("image-differs", "software", tuple(hosts), text, (), "", "", WARNING)
+    return find(
+        "image-differs",
+        tuple(hosts),
+        f"{image}: all hosts have it, and this machine has another under that name, which a deploy sends",
+        level=WARNING,
+        symptom="",
+    )
 
 
 def broken_image(host: str, words: str) -> Finding:
@@ -96,18 +110,24 @@ def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Findi
                 continue
             text = f"{host}: its engine has a network of its own: with --network host a container sees {listed(cards)}"
             text += f", and not the host's {listed(sorted({entry.interface for entry in facts.addresses}))}"
-            fix = f"on {host}: sudo systemctl restart docker; docker context ls (a rootless engine has such a network)"
-            symptom = "the container has addresses that no other host can reach"
-            yield Finding("bridge-network", "interfaces", (host,), text, (), symptom, fix)
+            yield find(
+                "bridge-network",
+                (host,),
+                text,
+                f"on {host}: sudo systemctl restart docker; docker context ls (a rootless engine has such a network)",
+            )
 
 
 def _jail(host: str, cards: Sequence[str]) -> Finding:
     """The finding of a host whose logins have no network, and whose engine has one."""
     text = f"{host}: a login there is in a network namespace without any network: it sees no card, its engine "
     text += f"sees {listed(cards)}"
-    fix = f"on {host}: look for ForceCommand in sshd's configuration, and for firejail or unshare in the login shell"
-    symptom = "`ip route get` shows no way: the run does not start there"
-    return Finding("ssh-shell", "hosts", (host,), text, (), symptom, fix)
+    return find(
+        "ssh-shell",
+        (host,),
+        text,
+        f"on {host}: look for ForceCommand in sshd's configuration, and for firejail or unshare in the login shell",
+    )
 
 
 def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
@@ -116,47 +136,51 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
         if not facts.home_writable:
             place = facts.closed or facts.home
             why = f": {facts.closed_why}" if facts.closed_why else ""
-            text = f"{host}: {place} cannot be written to, or is not a folder{why}"
             fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
             if "read-only file system" in facts.closed_why.lower():
                 fix = (
                     f"on {host}: findmnt -T {quote(place)}; sudo dmesg | tail   (the kernel closes a disk with errors)"
                 )
-            symptom = "`mkdir: cannot create directory`: the run does not start there"
-            yield Finding("home-readonly", "resources", (host,), text, (), symptom, fix)
+            yield find("home-readonly", host, f"{place} cannot be written to, or is not a folder{why}", fix)
         if facts.claims_closed:
-            text = f"{host}: a run cannot say there which GPUs it has: {facts.claims_closed}"
             fix = f"on {host}: sudo chown root /var/tmp; sudo chmod 1777 /var/tmp"
             if "read-only file system" in facts.claims_closed.lower():
                 fix = f"on {host}: {_writable('/var/tmp')}   (sudo dmesg | tail: the kernel closes a disk with errors)"
-            symptom = "`/var/tmp is not root's, or not sticky`: the run does not start there"
-            yield Finding("folder-readonly", "resources", (host,), text, (), symptom, fix)
+            yield find("folder-readonly", host, f"a run cannot say there which GPUs it has: {facts.claims_closed}", fix)
         if facts.claims_full:
-            text = f"{host}: /var/tmp is full: a run cannot say there which GPUs it has"
-            fix = f"on {host}: df -h /var/tmp; sudo du -xh /var/tmp | sort -h | tail"
-            yield Finding("disk-full", "resources", (host,), text, (), "`No space left on device`: no start", fix)
+            yield find(
+                "disk-full",
+                host,
+                "/var/tmp is full: a run cannot say there which GPUs it has",
+                f"on {host}: df -h /var/tmp; sudo du -xh /var/tmp | sort -h | tail",
+                symptom="`No space left on device`: no start",
+            )
         if facts.no_timer:
-            text = f"{host}: a login there cannot wait for a lock: {facts.no_timer}"
-            fix = f"on {host}: ulimit -i must not be 0: look for it in ~/.bashrc, and for sigpending in /etc/security"
-            yield Finding("process-limits", "resources", (host,), text, (), "`cannot set up timer`: no start", fix)
+            yield find(
+                "process-limits",
+                host,
+                f"a login there cannot wait for a lock: {facts.no_timer}",
+                f"on {host}: ulimit -i must not be 0: look for it in ~/.bashrc, and for sigpending in /etc/security",
+            )
         if facts.home_writable and facts.inodes is not None and facts.inodes < _INODES_LEAST:
-            text = f"{host}: only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left"
-            fix = f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go"
-            yield Finding("inodes-full", "resources", (host,), text, (), "`No space left on device`", fix)
+            yield find(
+                "inodes-full",
+                host,
+                f"only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left",
+                f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go",
+            )
         if facts.lacks:
-            text = f"{host}: it has no {listed(facts.lacks)}, which Muster's scripts call there"
-            fix = f"on {host}: sudo apt-get install --reinstall coreutils findutils grep sed gawk"
-            symptom = "a run that lacks its variables or files, or does not start there"
-            yield Finding("command-missing", "hosts", (host,), text, (), symptom, fix)
+            yield find("command-missing", host, f"it has no {listed(facts.lacks)}, which Muster's scripts call there")
         if not facts.iproute:
             yield _no_ip(host, facts)
         if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:
-            text = f"{host}: only {binary(facts.room)} free in {facts.home}/.muster"
-            symptom, fix = (
-                "`No space left on device`",
+            yield find(
+                "disk-full",
+                host,
+                f"only {binary(facts.room)} free in {facts.home}/.muster",
                 f"on {host}: df -h {facts.home}/.muster; {FAB} clean --hosts {host} shows what takes room",
+                symptom="`No space left on device`",
             )
-            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix)
 
 
 def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
@@ -175,21 +199,24 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
             text += "its DHCP client (or a router, for IPv6) renews it"
             fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
             fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
-            symptom = "all nodes hang when the address is gone"
-            yield Finding("interface-no-address", "interfaces", (host,), text, (), symptom, fix, WARNING)
+            yield find("interface-no-address", (host,), text, fix, WARNING)
 
 
 def _no_ip(host: str, facts: HostFacts) -> Finding:
     """The finding of a host whose `ip` lists no addresses. One outside of the system's folders is somebody's own."""
     at = facts.iproute_at if facts.iproute_at.startswith("/") else ""
     which = f" ({at})" if at else ""
-    text = f"{host}: its `ip` command{which} lists no addresses: {facts.iproute_words or 'it said nothing'}"
     fix = f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute)"
     if at and not at.startswith(_SYSTEM):
         fix = (
             f"on {host}: type -a ip; mv {quote(at)} {quote(f'{at}.other')}   (iproute2's own has to come first in PATH)"
         )
-    return Finding("no-iproute2", "hosts", (host,), text, (), "the run does not start there", fix)
+    return find(
+        "no-iproute2",
+        host,
+        f"its `ip` command{which} lists no addresses: {facts.iproute_words or 'it said nothing'}",
+        fix,
+    )
 
 
 def _writable(source: str) -> str:
@@ -205,12 +232,15 @@ def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[
         for mount in mounts.get(host, ()):
             may, source = tried.get(mount.target, "rw"), quote(mount.source)
             if "r" not in may:
-                text = f"{host}: uid {number}, which the run has there, cannot read {mount.source}"
                 opened = f"sudo chmod -R o+rX {source}"
                 first = f"{_writable(source)} && " if "o" in may and not mount.read_only else ""
                 closed = f", and on a disk that is read-only, after {_writable(source)}" if mount.read_only else ""
-                fix = f"on {host}: {first}{opened}   (its parent folders must be open as well{closed})"
-                yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix)
+                yield find(
+                    "mount-closed",
+                    host,
+                    f"uid {number}, which the run has there, cannot read {mount.source}",
+                    f"on {host}: {first}{opened}   (its parent folders must be open as well{closed})",
+                )
             elif "w" not in may and not mount.read_only:
                 text = f"{host}: uid {number}, which the run has there, cannot write to {mount.source}"
                 owned = f"sudo chown -R {number} {source}; if the run only reads it, mount it with :ro"
@@ -218,7 +248,7 @@ def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[
                 if "o" in may:
                     text = f"{host}: the file system of {mount.source} is mounted read-only"
                     fix = f"on {host}: {_writable(source)}; if the run only reads it, mount it with :ro"
-                yield Finding("mount-closed", "resources", (host,), text, (), "`Permission denied`", fix, WARNING)
+                yield find("mount-closed", (host,), text, fix, WARNING)
 
 
 def _odd_holders(kinds: Mapping[str, str]) -> tuple[str, ...]:
@@ -246,10 +276,14 @@ def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> It
         odd = _odd_holders(kinds)
         other = next(host for host in kinds if host not in odd)
         theirs = listed(f"{host} has {kinds[host]}" for host in odd)
-        text = f"{target} is not the same on all hosts: {theirs}, {other} has {kinds[other]}"
         grave = FAULT if "a file" in kinds.values() else WARNING
         shown = tuple(f"{host}: {sources[host, target]}: {kind}" for host, kind in kinds.items())
         look = {host: f"ls -ld {quote(sources[host, target])}" for host in odd}
-        fix = f"{on(odd, look.__getitem__)}   (copy there what {other} has in {sources[other, target]}, or mount that)"
-        symptom = "`No such file or directory` or `Not a directory` on that host alone, or a rank without data"
-        yield Finding("mount-differs", "resources", tuple(odd), text, shown, symptom, fix, grave)
+        yield find(
+            "mount-differs",
+            tuple(odd),
+            f"{target} is not the same on all hosts: {theirs}, {other} has {kinds[other]}",
+            f"{on(odd, look.__getitem__)}   (copy there what {other} has in {sources[other, target]}, or mount that)",
+            grave,
+            evidence=shown,
+        )

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from ..config.values import Mount
 from ..image.model import WORKSPACE
+from ..job.values import Mount
 from ..run import environment
 from . import container
 from .container import NodeContainer

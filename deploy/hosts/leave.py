@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.docker_faults import DockerFault
+from ..causes.docker_faults import DockerFault
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.facts import ended_how
 from ..core.fields import array, document, record, words

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from ..config.values import is_text
-from ..core import docker_faults
-from ..core.docker_faults import DockerFault
+from ..causes import docker_faults
+from ..causes.docker_faults import DockerFault
 from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ..core.merge import Line, Merge
 from ..core.names import RunId
@@ -29,6 +28,7 @@ from ..host import logs as host_logs
 from ..host.logs import ConsoleCount, HostLogs
 from ..job.cluster import Cluster
 from ..job.load import read_run
+from ..job.values import is_text
 from ..report.console import Console
 from . import observe, recorded
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..config.inventory import Host
 from ..door.session import Session
 from ..host.facts import HostFacts, Route
+from ..job.inventory import Host
 from . import container, observe, plan
 from .container import Meeting
 

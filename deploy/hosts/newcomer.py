@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..config.inventory import Host
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
@@ -25,6 +24,7 @@ from ..image.credentials import choice_of
 from ..image.folder_look import FolderLook
 from ..image.model import tag_of
 from ..job.cluster import Cluster
+from ..job.inventory import Host
 from ..job.load import environment_of, folder_to_send, load_cluster, script_words
 from ..job.options import Options
 from ..report.console import Console

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..core import docker_faults, fields
+from ..causes import docker_faults
+from ..core import fields
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import default, digits, text
 from ..core.results import Results

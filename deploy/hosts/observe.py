@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from ..core.docker_faults import DockerFault
+from ..causes.docker_faults import DockerFault
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, SshFault, on_all

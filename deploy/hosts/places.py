@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..config.values import Gpus as Asked
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.results import HostsFailed
@@ -22,6 +21,7 @@ from ..host.claims import BEAT_S, Claim
 from ..host.facts import Gpu, HostFacts
 from ..host.gpu_choice import Choice
 from ..host.gpus import Gpus
+from ..job.values import Gpus as Asked
 
 # Two deploys that begin at once may each keep the other from some hosts: then both try again.
 _TRIES, _PAUSE_S = 5, 0.4

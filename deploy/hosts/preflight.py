@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..config.values import Mount
-from ..core import docker_faults, fields, printable
+from ..causes import docker_faults
+from ..causes.finding import UNKNOWN, WARNING
+from ..core import fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
 from ..core.results import HostsFailed
@@ -20,9 +21,9 @@ from ..host import run_user
 from ..host.facts import HostFacts
 from ..image.model import tag_of
 from ..job.cluster import Cluster
-from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, doubts, judge, refusals
+from ..job.values import Mount
+from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, confidence, judge, refusals
 from ..preflight.checks import software
-from ..preflight.findings import UNKNOWN, WARNING
 from ..preflight.probe import rehearsal as talk
 from ..preflight.probe.conversation import FACTS_S, examine
 from ..preflight.request import MUSTER
@@ -178,9 +179,9 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     held = (*host_findings.mounts(answers, mounts), *host_findings.unlike_mounts(answers, mounts))
     findings = [*hosts.findings, *of_hosts, *leases, *held, *outdated]
     verdict = judge(answers, findings)
-    if options.proof and (doubted := doubts.doubts(verdict, answers)):
+    if options.proof and (doubted := confidence.doubts(verdict, answers)):
         tried = _rehearsed(hosts, presence, options, answers, findings, verdict)
-        verdict = doubts.after_rehearsal(tried, doubted)
+        verdict = confidence.after_rehearsal(tried, doubted)
     elif verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         verdict = _rehearsed(hosts, presence, options, answers, findings, verdict)
         if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
@@ -355,7 +356,7 @@ def gate(
     problems = [*verdict.faults, *verdict.unknown]
     # After the push, the deploy's own rehearsal decides about calls that were answered at times.
     obstacles = verdict.obstacles({"no-python", *overlooked})
-    faults = [finding for finding in obstacles if not doubts.is_left_to_rehearsal(finding, answers)]
+    faults = [finding for finding in obstacles if not confidence.is_left_to_rehearsal(finding, answers)]
     if not faults:
         for text in (*filter(None, [verdict.network]), *(finding.text for finding in verdict.findings)):
             console.note(f"preflight: {text}")

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..core import docker_faults, fields, printable
+from ..causes import docker_faults
+from ..core import fields, printable
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.text import last_line

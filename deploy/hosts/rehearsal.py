@@ -13,16 +13,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ..config.values import Mount
-from ..core import docker_faults
+from ..causes import docker_faults
+from ..causes.finding import UNKNOWN, find
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.options import Job
+from ..job.values import Mount
 from ..preflight import Answers, Finding, prediction
-from ..preflight.findings import UNKNOWN
 from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary
 from . import container, probes, unattached
@@ -171,5 +171,10 @@ def _gpus(facts: Mapping[str, Any]) -> int:
 
 def unstarted(host: str, fault: DeployError) -> Finding:
     """The finding of a host where the rehearsal did not even begin: the words of what failed."""
-    text = f"{host}: the rehearsal did not start: {fault.message.removeprefix(f'{host}: ')}"
-    return Finding("proof-failed", "proof", (host,), text, (), "the run does not start there", fault.hint, UNKNOWN)
+    return find(
+        "proof-failed",
+        host,
+        f"the rehearsal did not start: {fault.message.removeprefix(f'{host}: ')}",
+        fault.hint,
+        UNKNOWN,
+    )

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..config import script as typed
-from ..config.inventory import hosts_of_flag
+from ..causes.ends import Cause
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.fields import document, either, nothing, scalar, table, text
 from ..core.names import RunId, asked, run_id, run_ids
@@ -23,12 +22,13 @@ from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
 from ..image.credentials import Choice
+from ..job import script as typed
 from ..job.again import command_of, read_again, words_again, words_of
 from ..job.cluster import Cluster, find_cluster
+from ..job.inventory import hosts_of_flag
 from ..job.load import read_run
 from ..job.options import Job, Options, flag_of
 from ..run import folders, onward, record, resumable
-from ..run.causes import Cause
 from ..run.outcome import Result
 from . import plan
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from ..core.docker_faults import DockerFault
+from ..causes.docker_faults import DockerFault
 from ..core.errors import NOBODY_WAITS, TAKEN, DeployError, UsageError
 from ..door.session import Session
 from ..engine import reach

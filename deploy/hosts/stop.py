@@ -26,11 +26,12 @@ from ..job.options import Options
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.page import run as page
-from ..run import events, folders, outcome, record, span
+from ..run import events, folders, outcome, record
 from ..run.events import Event
 from ..run.follow import Follower
 from ..run.outcome import Result
 from ..run.progress import State
+from ..run.state import times
 from . import ended as known_end
 from . import nodes as host_nodes
 from . import observe, plan, recorded, resume
@@ -73,7 +74,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
         ended = _end(run, members, now, console, interrupts)
         if ended is None:
             return DONE
-        since = span.started(record.facts(record.path_of(run)))
+        since = times.started(record.facts(record.path_of(run)))
         state = _state(
             nodes, [event for event in ended if event["t"] >= since]
         )  # earlier starts may have had more ranks
@@ -160,7 +161,7 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
         first = result.node if least and result.node else facts["hosts"][0]
         message, hint = (resume.with_host_paths(text, run, first) for text in (result.message, result.hint))
         result = replace(result, message=message, hint=hint)
-    saved = bool(state.checkpoint) or state.script
+    saved = bool(state.training.checkpoint) or state.script
     result = resume.with_resume_hint(result, run_dir, saved, lost if least else (), bool(least))
     if not (run_dir / "outcome.json").exists():
         record.close(run_dir, result, state, _seconds(run_dir, facts, state))
@@ -170,8 +171,8 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
 
 def _seconds(run_dir: Path, facts: Mapping[str, Any], state: State) -> float:
     """How long the run lasted, by the words of its ranks that are known here; else from the start of the deploy."""
-    here = span.of(Follower(run_dir, from_start=True).read(), span.started(facts))
-    seconds = max(here.last, state.span.last) - here.first
+    here = times.span_of(Follower(run_dir, from_start=True).read(), times.started(facts))
+    seconds = max(here.last, state.ranks.span.last) - here.first
     return seconds if here.began else time.time() - float(facts.get("starts", [{}])[-1].get("t", time.time()))
 
 

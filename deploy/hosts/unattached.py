@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from ..core import docker_faults
+from ..causes import docker_faults
+from ..causes.finding import WARNING, find
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.scripts import Scripts
@@ -17,7 +18,6 @@ from ..core.text import subject
 from ..door.session import Session, on_all
 from ..host.facts import HostFacts
 from ..preflight import Answers, Finding, refusals
-from ..preflight.findings import WARNING
 from .probes import LABEL
 
 _REMOVE_S, _SCRIPT = 20.0, Scripts(__file__)
@@ -36,7 +36,7 @@ def finding(host: str, words: str, facts: HostFacts) -> Finding:
     text += "passes on no upgrade of a connection. A run starts there, without a rehearsal; "
     text += f"`{FAB} exec`, `{FAB} shell`, `{FAB} why`, secrets, packages and --overlay do not work"
     fix = docker_faults.hint(words, host)
-    return Finding("docker-refused", "hosts", (host,), text, (), "`unable to upgrade to tcp`", fix, WARNING)
+    return find("docker-refused", (host,), text, fix, WARNING)
 
 
 def why(hosts: Mapping[str, str]) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..config.inventory import Host
-from ..config.values import Gpus as Asked
 from ..host import gpus
 from ..host.commands import OwnClaim
 from ..host.facts import HostFacts
+from ..job.inventory import Host
+from ..job.values import Gpus as Asked
 from ..run import environment
 from .container import NodeContainer, Work, restarts
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..config.inventory import Host
+from ..causes.ends import Cause
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
@@ -22,10 +22,10 @@ from ..core.program import FAB
 from ..core.text import in_seconds
 from ..door.session import Session, open_all
 from ..host import commands
-from ..run.causes import Cause
+from ..job.inventory import Host
 from ..run.output import ConsoleLines
 from ..run.progress import State
-from ..run.story import Happening
+from ..run.state.story import Happening
 from . import secrets as deploy_secrets
 from .container import container_name
 from .final_codes import FinalCodes
@@ -85,8 +85,8 @@ class HostsWatch:
         Raises DeployError if no host answers for too long. The run continues then.
         """
         mirrors = list(self._mirrors.values())
-        ranks_of = state.evidence.ranks_of
-        signs = {host: mirror.signs(ranks_of(mirror.state.node)) for host, mirror in self._mirrors.items()}
+        ranks_on = state.ranks.ranks_on
+        signs = {host: mirror.signs(ranks_on(mirror.state.node)) for host, mirror in self._mirrors.items()}
         self._tell_silent(state, signs)
         self._tell_full(state)
         cut_off_s = min(of_host.silent_s for of_host in signs.values())
@@ -96,15 +96,16 @@ class HostsWatch:
                 f"try again: {FAB} attach --hosts {','.join(self._mirrors)} --run {self._run}",
             )
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
-        if self._script or self.out_of_sight or waits or state.waiting:
+        if self._script or self.out_of_sight or waits or state.ranks.waiting:
             # A script reports no steps, and a run that waits for a host, or its GPUs, must not count as silent.
-            state.last_sign = time.time()
-        step = max((view.step for view in state.ranks.values()), default=0)
+            state.ranks.last_sign = time.time()
+        step = max((view.step for view in state.ranks.views.values()), default=0)
         if step != self._step:
             self._step, self._moved = step, time.monotonic()
-        if state.waiting and not state.verdicts:
+        if state.ranks.waiting and not state.verdicts:
             return [mirror.state for mirror in mirrors]  # the nodes wait for a host that is away, and so do we
-        lost = state.finding.node if state.finding and state.finding.cause == Cause.NODE_LOST else ""
+        finding = state.case.finding
+        lost = finding.node if finding and finding.cause == Cause.NODE_LOST else ""
         return [self._judged(host, signs, state, lost) for host in self._mirrors]
 
     def _hear(self, host: str, node: str, words: str, t: float) -> None:
@@ -117,8 +118,8 @@ class HostsWatch:
         # A host that was silent itself says so of its engine at first, too: it waited for that answer.
         silent = {host for host, mirror in self._mirrors.items() if mirror.away_s() > UNSEEN_S}
         for host in sorted(silent - self._silent):
-            rank = state.evidence.only_rank(self._mirrors[host].state.node)
-            trains = rank in state.ranks and state.ranks[rank].training and rank not in state.evidence.still
+            rank = state.ranks.only_rank(self._mirrors[host].state.node)
+            trains = rank in state.ranks.views and state.ranks.views[rank].training and rank not in state.ranks.still
             text = f"{host}: {engine_words(signs[host], rank if trains else None)}"
             state.story.tell(Happening(time.time(), text, grave=True))
         for host in sorted(self._silent - silent):
@@ -151,7 +152,7 @@ class HostsWatch:
         awaited = node.node == lost if self._script else stood_s > state.wait_lost_s
         # A node that has left the run misses nobody.
         ended = any(
-            other.over and other.state.node in (state.members or state.names)
+            other.over and other.state.node in (state.nodes.members or state.names)
             for name, other in self._mirrors.items()
             if name != host
         )

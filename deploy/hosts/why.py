@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.docker_faults import DockerFault
+from ..causes.docker_faults import DockerFault
 from ..core.errors import DONE, FAILED, DeployError
 from ..core.facts import ended_how
 from ..core.fields import document
@@ -25,9 +25,11 @@ from ..host.facts import Container
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report.console import Console
-from ..run import folders, follow, hang, record, slow
-from ..run.evidence import Evidence
-from ..run.hang import RankDoing
+from ..run import folders, follow, record
+from ..run.inquest import hang, lasting
+from ..run.inquest.hang import RankDoing
+from ..run.state.evidence import Evidence
+from ..run.state.ranks import Ranks
 from . import ended, observe, plan, recorded
 from .container import container_name
 
@@ -104,11 +106,11 @@ def _slow(run_dir: Path, ranks: Sequence[RankDoing]) -> str:
 
     The steps of a run on hosts are here while somebody follows it.
     """
-    evidence = Evidence(began={rank.rank: rank.node for rank in ranks})
+    evidence = Evidence(Ranks(began={rank.rank: rank.node for rank in ranks}))
     for event in follow.Follower(run_dir, tail=_LAST_BYTES).read():
         if event["kind"] in ("step", "telemetry", "throttled") and time.time() - event["t"] <= _LAST_S:
-            evidence.take(event, event["t"])
-    return next((finding.message for finding in slow.slow(evidence) or slow.throttled(evidence)), "")
+            evidence.record(event, event["t"])
+    return next((finding.message for finding in lasting.slow(evidence) or lasting.throttled(evidence)), "")
 
 
 def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console, holds_up: str = "") -> None:

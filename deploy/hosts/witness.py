@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.formats import LABELS
 from ..host import commands
 from ..host.facts import HostFacts
+from ..job.inventory import Host
 from ..job.options import Job
 from ..run import environment, witness
 from . import container

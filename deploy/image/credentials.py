@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
-from ..config import secrets
 from ..core.errors import UsageError
+from ..job import secrets
 from ..job.cluster import Cluster
 from ..job.secrets import secrets_of
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from ..core import docker_faults, fields
+from ..causes import docker_faults
+from ..core import fields
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import digits
 from ..core.program import FAB

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ..config.owner import own_users
 from ..core import plain_file
+from ..job.allowed import own_users
 
 _MOST_REF, _MOST_REFS, _MOST_SETTINGS = 4096, 16 << 20, 1 << 20
 _MOST_WITHIN = 20  # submodules within each other

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from ..config import env_file
 from ..core.errors import DeployError, UsageError
 from ..core.near import near_file
+from ..job.secrets import read_env_file
 from . import code_layer, credentials, folder_walk, left_out, named_paths, path_entry, selection
 from .credentials import Choice
 
@@ -171,7 +171,7 @@ def _of_variable(words: str, folder: Path, choice: Choice) -> str:
     if not wanted or ".env" in choice.include or wanted[0] in choice.values or path.is_symlink() or not path.is_file():
         return ""
     try:
-        has = wanted[0] in env_file.read(path)
+        has = wanted[0] in read_env_file(path)
     except UsageError:
         return ""
     return f"{wanted[0]} is in .env, which stayed here: --env-file .env gives its variables to the ranks" if has else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from ..core import docker_faults
+from ..causes import docker_faults
 from ..core.ahead import Ahead
 from ..core.errors import DeployError
 from ..core.results import Results

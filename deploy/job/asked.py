@@ -13,14 +13,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..config import env_file, script_file
-from ..config.inventory import Host
-from ..config.owner import stranger
-from ..config.values import Mount, Secret
-from ..config.wishes import Wish
 from ..core.errors import UsageError
+from . import script_file
+from .allowed import stranger
+from .consent import Wish
+from .inventory import Host
 from .options import KEYS, Job
 from .rows import AS_IT_STANDS, FREE
+from .secrets import names_of_shell
+from .values import Mount, Secret
 
 _BY_KEY = {key.name: key for key in KEYS.values()}
 # Names, numbers and limits of what runs in the run's containers. A file may also name a script, arguments, a folder and
@@ -151,7 +152,7 @@ def _mount(mount: Mount) -> str:
 
 
 def _variables(path: Path) -> Wish:
-    names = env_file.of_shell(path)
+    names = names_of_shell(path)
     return Wish("variables", f"of {path}" + f", with {', '.join(names)} of this shell" * bool(names))
 
 

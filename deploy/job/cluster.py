@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..config import consent, toml, values
-from ..config.inventory import Host, hosts_of_flag
-from ..config.toml import Table
 from ..core.errors import UsageError
 from ..core.formats import CLUSTER_FILE, refuse_newer
-from . import asked
+from . import asked, consent, toml, values
+from .inventory import Host, hosts_of_flag
 from .options import KEYS, Job
 from .rows import Key
+from .toml import Table
 
 # The options whose keys a host may have, too.
 _OF_A_HOST = ("gpus", "image", "env", "mount")

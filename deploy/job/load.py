@@ -13,18 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..config import script, script_file, secrets
-from ..config import values as values
-from ..config.inventory import Host, hosts_of_flag
-from ..config.script import ScriptCommand
-from ..config.values import Mount
 from ..core.errors import UsageError
 from ..core.names import asked_run
 from ..core.near import near_file, near_path
 from ..core.program import COMMAND, FAB
+from . import script, script_file, secrets
+from . import values as values
 from .cluster import Cluster, find_cluster
+from .inventory import Host, hosts_of_flag
 from .options import KEYS, ROWS, Job, Options, flag_of
+from .script import ScriptCommand
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
+from .values import Mount
 
 # What is typed of these is not simply added to what the file says: see `_job_of` and `load_cluster`.
 _OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})

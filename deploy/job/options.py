@@ -12,10 +12,10 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from ..config import values
-from ..config.values import Gpus, Mount, Secret
 from ..core.program import FAB
+from . import values
 from .rows import FREE, Key, Row, option
+from .values import Gpus, Mount, Secret
 
 _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
 _SECRET_FILE = (

@@ -1,14 +1,234 @@
-"""The values of a job's secrets, which are never shown; names of variables that a job may not set."""
+"""The secrets that a user names: variables of this shell, files, and files such as .env, whose every value counts.
+
+Never their values in an error, and never in the text of an option. Also the names of variables that a job may not set.
+"""
 
 from __future__ import annotations
 
+import io
+import os
 import re
-from collections.abc import Mapping, Set
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..config import secrets
 from ..core.errors import UsageError
+from ..core.near import near_path
 from ..core.program import FAB
-from .cluster import Cluster
+from . import consent, values
+from .values import Secret
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+
+# A name that sounds like a secret's, and a value with a password in it.
+SOUNDS = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
+# One that can be nothing else: TOKENIZER and MAX_TOKENS are none.
+NAMES = re.compile(r"(^|_)(TOKEN|SECRET|SECRET_KEY|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_KEY|CREDENTIALS?)$", re.I)
+_PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
+_MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
+_FILE_MOST = 512 << 10  # bytes of a secret that is a file; all of them go through one pipe
+
+
+def asked(
+    variables: Iterable[str], lists: Iterable[str], files: Iterable[str]
+) -> tuple[tuple[Secret, ...], tuple[Path, ...]]:
+    """The options --secret and --secret-file as secrets, and those of --env-file as paths. Raises UsageError."""
+    return (*map(_secret, variables), *map(_secret_file, files)), tuple(map(_env_file, lists))
+
+
+def combined(
+    lists: Iterable[Path],
+    weaker: Sequence[Secret],
+    stronger: Sequence[Secret],
+    taken: Set[str],
+    refuse: Callable[[str, str], None],
+) -> tuple[Secret, ...]:
+    """Merge the secrets, so that each name occurs once.
+
+    `stronger` secrets win over `weaker` ones, and both over those of `lists`, where the last file wins. A name of
+    `lists` is left out if it is in `taken`: a plain variable has it. `refuse(name, where)` raises for a reserved name.
+    """
+    listed = {name: path for path in lists for name in read_env_file(path)}
+    for name, path in listed.items():
+        refuse(name, f"{path}:")
+    from_lists = [Secret(name, path, in_list=True) for name, path in listed.items() if name not in taken]
+    return tuple({secret.name: secret for secret in (*from_lists, *weaker, *stronger)}.values())
+
+
+def read_values(secrets: Iterable[Secret]) -> dict[str, str]:
+    """Their values by name. Raises UsageError, which names the secret and never its value, for one without a value."""
+    known = {}
+    for secret in secrets:
+        try:
+            value = _value(secret)
+        except (OSError, KeyError, UnicodeDecodeError) as fault:
+            where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
+            how = f"export {secret.name}=..., or --secret {secret.name}=FILE"
+            hint = f"{how}; if you did not ask for it, `secrets` in cluster.toml does"
+            raise UsageError(f"secret {secret.name}: {where}", hint) from fault
+        most = _FILE_MOST if secret.as_file else _MOST
+        if (not value and not secret.in_list) or not values.is_text(value) or len(value.encode()) > most:
+            what = "is not text, or is longer than a variable can be" if value else "is empty"
+            raise UsageError(f"secret {secret.name}: {what}", "mount a file that large")
+        known[secret.name] = value
+    return known
+
+
+def is_likely(name: str, value: str) -> bool:
+    """Whether a variable's name sounds like a secret's, or its value has a password in it."""
+    return bool(SOUNDS.search(name) or _PASSWORD.search(value))
+
+
+def telling(secrets: Iterable[Secret], known: Mapping[str, str]) -> dict[str, str]:
+    """The values that may stand nowhere else: a setting of .env, such as a model's name, may be in the code too."""
+    open_ones = {
+        secret.name for secret in secrets if secret.in_list and not is_likely(secret.name, known.get(secret.name, ""))
+    }
+    return {name: value for name, value in known.items() if name not in open_ones}
+
+
+def _value(secret: Secret) -> str:
+    if not secret.file:
+        return os.environ[secret.name]
+    if secret.in_list:
+        return read_env_file(secret.file)[secret.name]
+    text = secret.file.read_text()
+    if secret.shown and os.path.realpath(secret.file) != str(secret.file):
+        raise OSError(f"{secret.file} is a link by now")
+    return text if secret.as_file else text.strip()
+
+
+def _secret(text: str) -> Secret:
+    name, equals, file = text.partition("=")
+    if not values.VARIABLE.fullmatch(name):
+        raise UsageError("--secret: not the name of a variable", "export NAME=...; then: --secret NAME")
+    # The text after = is not shown: it may be the secret itself.
+    if equals and not os.path.isfile(os.path.expanduser(file)):
+        raise UsageError(
+            f"--secret {name}=...: the text after = is not a file; never put a value there",
+            f"export {name}=...; then: --secret {name}",
+        )
+    return Secret(name, Path(os.path.expanduser(file)) if equals else None)
+
+
+def _secret_file(text: str) -> Secret:
+    name, equals, file = text.partition("=")
+    if not values.SECRET_FILE.fullmatch(name) or not equals or not os.path.isfile(os.path.expanduser(file)):
+        # What was typed is not shown: it may be the secret itself. A file that is there is none.
+        meant = text if os.path.isfile(os.path.expanduser(text)) else near_path(file or text)
+        pair = f"{os.path.basename(meant)}={meant}" if meant else "account.json=path/account.json"
+        raise UsageError(
+            "--secret-file: not NAME=FILE with a file of this machine", f"--secret-file {shlex.quote(pair)}"
+        )
+    return Secret(name, Path(os.path.expanduser(file)), as_file=True)
+
+
+def _env_file(text: str) -> Path:
+    path = Path(os.path.expanduser(text))
+    if not path.is_file():
+        meant = near_path(text, (".env",))
+        new = shlex.quote(str(path / ".env" if path.is_dir() else text))
+        hint = f"--env-file {shlex.quote(meant or new)}"
+        hint = hint if meant else f"write it: echo NAME=VALUE > {new}; then: {hint}"
+        raise UsageError(f"--env-file {text}: {'a folder' if path.is_dir() else 'no such file'}", hint)
+    return path
+
+
+_FILE_OF_VARIABLES_MOST = 1 << 20  # bytes of the file, and letters of all values together
+_MOST_VARIABLES = 10_000
+_MOST_NAMED = 100  # others that one value may name: dotenv looks for the end of each to the end of the value
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """The variables by name. A name without `=` takes its value from this shell; without one there, it is left out.
+
+    Raises UsageError, with the line, for a file that cannot be read and for what is not NAME=VALUE.
+    """
+    # Imported here: only a run with such a file needs it.
+    from dotenv.parser import parse_stream
+
+    text = consent.once(path, _text_of)
+    for number, binding in enumerate(parse_stream(io.StringIO(text)), 1):
+        if number > _MOST_VARIABLES:
+            raise UsageError(f"{path}: more than {_MOST_VARIABLES:,} variables", "take a part of them: --env-file FILE")
+        # A statement begins with the blank lines and comments before it.
+        line = binding.original.line + len(binding.original.string) - len(binding.original.string.lstrip("\r\n"))
+        if binding.error:
+            raise UsageError(f"{path}: line {line} is not NAME=VALUE", "quote a value that has quotes or several lines")
+        if binding.key is not None and not values.VARIABLE.fullmatch(binding.key):
+            raise UsageError(f"{path}: line {line} does not begin with the name of a variable", "letters, digits and _")
+        if (binding.value or "").count("${") > _MOST_NAMED:
+            raise UsageError(f"{path}: line {line} names more than {_MOST_NAMED} variables", "write the value out")
+    return _complete(_values(path, text), os.environ)
+
+
+def names_of_shell(path: Path) -> list[str]:
+    """The names that the file takes from this shell: those without a value, and ${NAME} of no line above.
+
+    Raises UsageError as `read_env_file` does.
+    """
+    from dotenv.parser import parse_stream
+    from dotenv.variables import Variable, parse_variables
+
+    read_env_file(path)
+    above, names = set[str](), dict[str, None]()
+    # Line by line: a name that is given twice has its first value in the lines between.
+    for line in parse_stream(io.StringIO(consent.once(path, _text_of))):
+        if line.key is None:
+            continue
+        parts = [] if line.value is None else list(parse_variables(line.value))
+        used = [line.key] if line.value is None else [part.name for part in parts if isinstance(part, Variable)]
+        names |= dict.fromkeys(name for name in used if name not in above)
+        above.add(line.key)
+    return list(names)
+
+
+def _values(path: Path, text: str) -> dict[str, str | None]:
+    """The values, as dotenv puts the variables in: lines above, then this shell. Raises UsageError for very much.
+
+    dotenv itself goes through all values for each of them, and a value may have twice another one, and so on.
+    """
+    from dotenv.parser import parse_stream
+    from dotenv.variables import parse_variables
+
+    known, values, size = dict[str, str | None](os.environ), dict[str, str | None](), 0
+    for binding in parse_stream(io.StringIO(text)):
+        if binding.key is None:
+            continue
+        value = binding.value
+        if value is not None:
+            parts = [part.resolve(known) for part in parse_variables(value)]
+            size += sum(map(len, parts))
+            if size > _FILE_OF_VARIABLES_MOST:
+                raise UsageError(
+                    f"{path}: its values have more than {_FILE_OF_VARIABLES_MOST} letters",
+                    "name fewer variables in others",
+                )
+            value = "".join(parts)
+        values[binding.key] = known[binding.key] = value
+    return values
+
+
+def _complete(read: Mapping[str, str | None], shell: Mapping[str, str]) -> dict[str, str]:
+    both = {name: shell.get(name) if value is None else value for name, value in read.items()}
+    return {name: value for name, value in both.items() if value is not None}
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_FILE_OF_VARIABLES_MOST + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as fault:
+        raise UsageError(f"{path}: cannot be read: {fault.strerror}", f"ls -l {shlex.quote(str(path))}") from fault
+    except UnicodeDecodeError as fault:
+        raise UsageError(f"{path}: not UTF-8 text", "save it as UTF-8") from fault
+    if len(data) > _FILE_OF_VARIABLES_MOST or "\0" in text:
+        raise UsageError(f"{path}: not a file of variables", "a line for each: NAME=VALUE")
+    return text
+
 
 # The variables that the plan sets for each node (docs/contract.md); a user may set any other.
 _OURS = re.compile(r"MUSTER_(?!STYLE\b)\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
@@ -29,13 +249,13 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
     wanted = [secret for secret in cluster.job.secrets if due is None or secret.name in due]
     for secret in wanted:
         refuse_ours(secret.name, "secret")
-    return secrets.read(wanted)
+    return read_values(wanted)
 
 
 def refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None:
     """Raise UsageError for a variable that is called a token, a password or a key, and has a value as long as one."""
     for name, value in variables.items():
-        if secrets.NAMES.search(name) and len(value) >= SECRET_LEAST:
+        if NAMES.search(name) and len(value) >= SECRET_LEAST:
             raise UsageError(
                 f"{where} {name}: everybody who may use a host's engine could read it",
                 f'export {name}=...; then: --secret {name} (cluster.toml: secrets = ["{name}"])',

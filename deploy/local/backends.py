@@ -172,7 +172,7 @@ class ProcessBackend(LocalBackend):
 
     def output(self, state: State) -> list[Event]:
         """The ends of the ranks' logs: the run folder is on this machine."""
-        return self._logs.take(state.began)
+        return self._logs.take(state.ranks.began)
 
     def stop(self) -> None:
         """Send SIGTERM to every agent."""
@@ -327,7 +327,7 @@ class ComposeBackend(LocalBackend):
 
     def output(self, state: State) -> list[Event]:
         """The ends of the ranks' logs: the run folder is on this machine."""
-        return self._logs.take(state.began)
+        return self._logs.take(state.ranks.began)
 
     def stop(self) -> None:
         """Send SIGTERM to every node; after that, Docker's restart policy leaves it alone."""

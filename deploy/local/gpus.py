@@ -19,13 +19,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..config.values import Gpus as Asked
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..host import audit, commands, gpu_choice
 from ..host import gpus as gpu_facts
 from ..host.gpu_choice import Choice
 from ..host.gpus import GpuUse
+from ..job.values import Gpus as Asked
 
 _LOOK_S, _LOCK_S = 60.0, 10.0
 # All users lock this folder; their claims are in it, or in one in it that root has made.

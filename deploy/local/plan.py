@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..config import values
 from ..core import text
 from ..core.errors import DeployError, UsageError
 from ..core.facts import EngineFacts, MachineFacts
 from ..core.near import near
 from ..core.program import MAKE, option
+from ..job import values
 from ..job.load import read_text
 
 PORTS_TO_TRY = 100

@@ -10,16 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..config import secrets
-from ..config import values as values
-from ..config.script_file import file_of, refuse_missing, refuse_no_folder, refuse_outside
-from ..config.values import Secret
 from ..core.errors import USAGE, DeployError, UsageError
 from ..image import code_layer, commands
 from ..image.code_layer import Look
 from ..image.credentials import Choice
 from ..image.model import WORKSPACE
+from ..job import secrets
+from ..job import values as values
 from ..job.load import read_text
+from ..job.script_file import file_of, refuse_missing, refuse_no_folder, refuse_outside
+from ..job.values import Secret
 from ..report import folder_notes
 from ..report.console import Console
 from ..run import folders, own_files

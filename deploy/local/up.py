@@ -14,11 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
 
-from ..config import consent, script_file, secrets
-from ..config import script as typed
-from ..config.owner import stranger
-from ..config.values import Gpus
-from ..config.wishes import Wish
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..core.names import RunId, run_ids
@@ -26,9 +21,14 @@ from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..image import repository
 from ..image.credentials import Choice
+from ..job import consent, script_file, secrets
+from ..job import script as typed
 from ..job.again import words_again
+from ..job.allowed import stranger
+from ..job.consent import Wish
 from ..job.load import read_run, refuse_nested_keeps, value_of
 from ..job.options import Options
+from ..job.values import Gpus
 from ..report import ending
 from ..report import packages as packages_shown
 from ..report.console import Console
@@ -131,7 +131,7 @@ def up(options: Options, console: Console) -> int:
         result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)
         backend.clean()
         _warn_full(run_dir, console)
-        if result.verdict == "refused" and not state.ranks:
+        if result.verdict == "refused" and not state.ranks.views:
             record.undo_start(run_dir, before)
             raise DeployError(result.message, result.hint, result.code)
         sent = (folder, sending) if folder else None
@@ -241,7 +241,7 @@ def _engine(wanted: str) -> EngineFacts:
 def _hidden(options: Options, has_script: bool) -> tuple[tuple[str, ...], dict[str, str], Choice]:
     """The secrets that are files, the values of all by name, and what of the folder may be sent. Raises UsageError."""
     named = script.secrets_named(options.secret, options.env_file, options.secret_file)
-    hidden = secrets.read(named)
+    hidden = secrets.read_values(named)
     if hidden and not has_script:
         raise UsageError(f"secret {next(iter(hidden))}: there is no script", "Muster's own trainer needs none")
     in_files = tuple(secret.name for secret in named if secret.as_file)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..core import docker_faults
+from ..causes import docker_faults
 from ..core.errors import DeployError
 from ..core.fields import json_object, whole
 from ..core.printable import visible

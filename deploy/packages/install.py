@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock as Mutex
 from typing import Any
 
-from ..core import docker_faults
+from ..causes import docker_faults
 from ..core.errors import DeployError
 from ..core.fields import array, default, record, text, whole
 from ..core.program import FAB

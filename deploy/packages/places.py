@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread, Timer
 from typing import Any, NamedTuple, Protocol
 
-from ..core import docker_faults
+from ..causes import docker_faults
 from ..core.errors import DeployError
 from ..core.fields import array, default, json_object, record, text
 from ..image.model import DIGEST

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from ..config.wishes import Wish
 from ..core import plain_file
 from ..core.errors import UsageError
 from ..core.near import near_path
 from ..core.text import amount
+from ..job.consent import Wish
 from . import project_file, requirement_lines
 from .origins import Origins
 from .requirement_lines import lines

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..causes.finding import Finding
 from .answers import Answers
-from .findings import Finding, Verdict
 from .judge import judge
 from .request import PreflightRequest
+from .verdict import Verdict
 
 __all__ = ["Answers", "Finding", "PreflightRequest", "Verdict", "judge"]

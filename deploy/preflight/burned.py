@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding, find
 from ..core.errors import DeployError
 from ..core.program import FAB
 from ..core.text import amount, figure, gigabytes_a_second, listed, percent
-from .checks import xid
-from .findings import FAULT, UNKNOWN, WARNING, Finding, Verdict
+from .checks import gpus
+from .verdict import Verdict
 
 # The share of what its like reach, below which a GPU is slow. Copies share switches and sockets with others.
 SLOW, SLOW_COPIES = 0.9, 0.7
@@ -84,11 +85,15 @@ def findings(outcomes: Mapping[str, Burned]) -> list[Finding]:
 def _xids(kernel: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """What the drivers reported during the burn: no load of ours causes an Xid on a sound GPU."""
     for host, new in kernel.items():
-        for line in [line for line in new if xid.LINE.search(line)][:1]:
-            where, number = xid.LINE.findall(line)[0]
-            text = f"{host}: the driver reported Xid {number} for GPU {xid.bus(where)} during the burn"
-            fix = f"on {host}: look up the number in NVIDIA's Xid catalogue; sudo nvidia-smi -r; then burn it again"
-            yield Finding("gpu-xid", "gpus", (host,), text, (line.strip()[-160:],), "a rank that dies, or a hang", fix)
+        for line in [line for line in new if gpus.XID.search(line)][:1]:
+            where, number = gpus.XID.findall(line)[0]
+            yield find(
+                "gpu-xid",
+                host,
+                f"the driver reported Xid {number} for GPU {gpus.pci_bus(where)} during the burn",
+                f"on {host}: look up the number in NVIDIA's Xid catalogue; sudo nvidia-smi -r; then burn it again",
+                evidence=(line.strip()[-160:],),
+            )
 
 
 def lines(outcomes: Mapping[str, Burned]) -> Iterator[str]:
@@ -115,13 +120,26 @@ def _reached(gpu: Gpu) -> Iterator[str]:
 
 def _of_host(host: str, outcome: Burned) -> Iterator[Finding]:
     if outcome.fault:
-        text = f"{host}: its GPUs were not burned: {outcome.fault.message.removeprefix(f'{host}: ')}"
-        yield Finding("proof-failed", "gpus", (host,), text, (), "", outcome.fault.hint, UNKNOWN)
+        yield find(
+            "proof-failed",
+            host,
+            f"its GPUs were not burned: {outcome.fault.message.removeprefix(f'{host}: ')}",
+            outcome.fault.hint,
+            UNKNOWN,
+            symptom="",
+            group="gpus",
+        )
     elif not outcome.gpus and (outcome.answer.get("error") or outcome.answer.get("signal")):
         yield _failed(host, "its GPUs", outcome.answer)
     elif not outcome.gpus:
-        text = f"{host}: nothing was burned: torch sees no GPU there"
-        yield Finding("gpu-missing", "gpus", (host,), text, (), "", f"on {host}: nvidia-smi", WARNING)
+        yield find(
+            "gpu-missing",
+            host,
+            "nothing was burned: torch sees no GPU there",
+            f"on {host}: nvidia-smi",
+            WARNING,
+            symptom="",
+        )
     for index, gpu in enumerate(outcome.gpus):
         if gpu.get("error") or gpu.get("signal"):
             yield _failed(host, f"GPU {index}", gpu)
@@ -134,11 +152,15 @@ def _failed(host: str, what: str, ended: Gpu) -> Finding:
     words = ended.get("error") or f"its process was ended by signal {ended.get('signal')}"
     text = f"{host}: {what} did not come to the end of the burn: {words}"
     if _FULL.search(words):
-        fix = f"{FAB} gpus --hosts {host} shows who has its GPUs"
-        return Finding("gpu-busy", "gpus", (host,), text, (), "`CUDA out of memory`", fix)
-    fix = f"on {host}: sudo dmesg | grep -e NVRM -e Xid; sudo nvidia-smi -r, or reboot; if it comes again: replace it"
+        return find("gpu-busy", (host,), text)
     level = FAULT if _BROKEN.search(words) else UNKNOWN
-    return Finding("gpu-faulty", "gpus", (host,), text, (), "a rank that dies in the middle of a run", fix, level)
+    return find(
+        "gpu-faulty",
+        (host,),
+        text,
+        f"on {host}: sudo dmesg | grep -e NVRM -e Xid; sudo nvidia-smi -r, or reboot; if it comes again: replace it",
+        level,
+    )
 
 
 def _wrong(host: str, index: int, gpu: Gpu) -> Iterator[Finding]:
@@ -153,17 +175,26 @@ def _wrong(host: str, index: int, gpu: Gpu) -> Iterator[Finding]:
     }
     fix = f"on {host}: leave this GPU out (gpus in cluster.toml), and replace it; sudo nvidia-smi -q -d ECC"
     if seen := [text for text, times in wrong.items() if times]:
-        text = f"{host}: GPU {index} is not to be trusted: {listed(seen)} in the burn"
-        yield Finding("gpu-faulty", "gpus", (host,), text, (), "losses that jump, or become nan", fix)
-    elif watched.get("corrected"):
-        text = f"{host}: GPU {index} corrected {watched['corrected']:.0f} memory errors in the burn"
-        yield Finding("gpu-faulty", "gpus", (host,), text, (), "a GPU that may fail soon", fix, WARNING)
-    if peers := gpu.get("wrong_peers", ()):
-        text = f"{host}: copies from GPU {index} to GPU {listed(map(str, peers))} arrive with other bytes"
-        fix = (
-            f"on {host}: iommu=pt on the kernel's command line, or no ACS on the bridges; until then NCCL_P2P_DISABLE=1"
+        yield find(
+            "gpu-faulty",
+            host,
+            f"GPU {index} is not to be trusted: {listed(seen)} in the burn",
+            fix,
+            symptom="losses that jump, or become nan",
         )
-        yield Finding("gpu-peers", "gpus", (host,), text, (), "hangs, or losses that are wrong from the start", fix)
+    elif watched.get("corrected"):
+        yield find(
+            "gpu-faulty",
+            host,
+            f"GPU {index} corrected {watched['corrected']:.0f} memory errors in the burn",
+            fix,
+            WARNING,
+            symptom="a GPU that may fail soon",
+        )
+    if peers := gpu.get("wrong_peers", ()):
+        yield find(
+            "gpu-peers", host, f"copies from GPU {index} to GPU {listed(map(str, peers))} arrive with other bytes"
+        )
 
 
 def _held_back(host: str, index: int, gpu: Gpu) -> Iterator[Finding]:
@@ -177,17 +208,32 @@ def _held_back(host: str, index: int, gpu: Gpu) -> Iterator[Finding]:
     )
     if slowed:
         why = listed(f"{why} ({percent(share)} of the time)" for why, share in slowed.items())
-        text = f"{host}: GPU {index} slowed itself down under load: {why}"
-        yield Finding("gpu-slow", "gpus", (host,), text, shown, _PACE, f"on {host}: {_PERFORMANCE}", WARNING)
+        yield find(
+            "gpu-slow",
+            host,
+            f"GPU {index} slowed itself down under load: {why}",
+            f"on {host}: {_PERFORMANCE}",
+            WARNING,
+            evidence=shown,
+        )
     limit, usual = limits.get("limit_watts", -1), limits.get("usual_limit_watts", -1)
     if 0 < limit < usual:
-        text = f"{host}: GPU {index} may take {limit:.0f} W, its usual limit is {usual:.0f} W"
-        fix = f"on {host}: sudo nvidia-smi -i {index} -pl {usual:.0f}, if its power supply and cooling are made for it"
-        yield Finding("gpu-slow", "gpus", (host,), text, shown, _PACE, fix, WARNING)
+        yield find(
+            "gpu-slow",
+            host,
+            f"GPU {index} may take {limit:.0f} W, its usual limit is {usual:.0f} W",
+            f"on {host}: sudo nvidia-smi -i {index} -pl {usual:.0f}, if its power supply and cooling are made for it",
+            WARNING,
+            evidence=shown,
+        )
     if 0 < gpu.get("gen", -1) < limits.get("most_gen", -1):
-        text = f"{host}: GPU {index} has PCIe {gpu['gen']:.0f} under load, and it could have {limits['most_gen']:.0f}"
-        fix = f"on {host}: lspci -vv (LnkSta); the slot's generation in the BIOS; reseat the card or its riser"
-        yield Finding("gpu-slow", "gpus", (host,), text, (), _PACE, fix, WARNING)
+        yield find(
+            "gpu-slow",
+            host,
+            f"GPU {index} has PCIe {gpu['gen']:.0f} under load, and it could have {limits['most_gen']:.0f}",
+            f"on {host}: lspci -vv (LnkSta); the slot's generation in the BIOS; reseat the card or its riser",
+            WARNING,
+        )
 
 
 def _slow(outcomes: Mapping[str, Burned]) -> Iterator[Finding]:
@@ -204,11 +250,10 @@ def _slow(outcomes: Mapping[str, Burned]) -> Iterator[Finding]:
             for (host, index), value in values.items():
                 if value < share * usual:
                     others = f"others of its kind {figure(usual)} ({name})"
-                    text = f"{host}: GPU {index} {does} {figure(value)} {unit}, {others}"
                     fix = (
                         f"on {host}: {_PERFORMANCE}; lspci -vv; {FAB} preflight --hosts {host} --burn 60 tries it again"
                     )
-                    yield Finding("gpu-slow", "gpus", (host,), text, (), _PACE, fix, WARNING)
+                    yield find("gpu-slow", host, f"GPU {index} {does} {figure(value)} {unit}, {others}", fix, WARNING)
 
 
 def _links(outcomes: Mapping[str, Burned]) -> Iterator[Finding]:
@@ -223,16 +268,23 @@ def _links(outcomes: Mapping[str, Burned]) -> Iterator[Finding]:
     for host, outcome in outcomes.items():
         for index, gpu in enumerate(outcome.gpus):
             if gpu.get("nvlinks", 0) < most[gpu["name"]]:
-                text = (
-                    f"{host}: GPU {index} has {gpu.get('nvlinks', 0)} NVLinks, others of its kind {most[gpu['name']]}"
-                )
                 fix = f"on {host}: nvidia-smi nvlink --status; systemctl status nvidia-fabricmanager; reseat its bridge"
-                yield Finding("gpu-slow", "gpus", (host,), text, (), _PACE, fix, WARNING)
+                yield find(
+                    "gpu-slow",
+                    host,
+                    f"GPU {index} has {gpu.get('nvlinks', 0)} NVLinks, others of its kind {most[gpu['name']]}",
+                    fix,
+                    WARNING,
+                )
     for (_, _, index, peer), rates in pairs.items():
         usual = statistics.median_high(rates.values())
         for host, rate in rates.items():
             if rate < SLOW_COPIES * usual:
                 rates_shown = f"{gigabytes_a_second(rate)}, on hosts alike at {figure(usual)}"
-                text = f"{host}: copies from GPU {index} to GPU {peer} run at {rates_shown}"
-                fix = f"on {host}: nvidia-smi topo -m; nvidia-smi nvlink --status"
-                yield Finding("gpu-slow", "gpus", (host,), text, (), _PACE, fix, WARNING)
+                yield find(
+                    "gpu-slow",
+                    host,
+                    f"copies from GPU {index} to GPU {peer} run at {rates_shown}",
+                    f"on {host}: nvidia-smi topo -m; nvidia-smi nvlink --status",
+                    WARNING,
+                )

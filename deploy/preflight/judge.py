@@ -1,151 +1,60 @@
 """From answers to a verdict: run every check, fold findings into those that explain them, put one cause first.
 
-A check is a function `answers -> findings` in checks/; to add one, write it and add it to CHECKS. Their order is the
-order of causes: a host that could not be asked is not blamed for its answers; a wrong name leads to a wrong address,
-and a wrong address looks like a firewall.
+A check is a function `answers -> findings` in checks/; to add one, write it, add it to CHECKS, and add the row of its
+cause to deploy/causes/rows/. Their order is the order of causes: a host that could not be asked is not blamed for its
+answers; a wrong name leads to a wrong address, and a wrong address looks like a firewall.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from . import differences, networks, remedies, sureness
+from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding
+from ..causes.table import EXPLAINS, ROWS
+from ..core.text import listed
+from . import confidence, networks, refusals, remedies
 from .answers import Answers
 from .checks import (
     bandwidth,
-    cards,
     clocks,
     gpus,
     interfaces,
     link_quality,
     links,
-    long_calls,
-    mtu,
     names,
+    payloads,
     ports,
     rdma,
     resources,
     software,
-    unreachable,
-    xid,
 )
-from .findings import FAULT, GROUPS, UNKNOWN, WARNING, Finding, Verdict
+from .verdict import GROUPS, Verdict, odd_ones
 
 Check = Callable[[Answers], Iterable[Finding]]
 CHECKS: tuple[Check, ...] = (
-    unreachable.check,
+    refusals.check,
     ports.check,
-    cards.check,
+    interfaces.check_cards,
     names.check,
     interfaces.check,
     networks.check,
     links.check,
-    mtu.check,
-    long_calls.check,
+    payloads.check,
+    payloads.check_long_calls,
     bandwidth.check,
     link_quality.check,
     clocks.check,
     software.check,
     gpus.check,
-    xid.check,
+    gpus.check_xids,
     rdma.check,
     resources.check,
 )
 # Findings on links that are about one host each.
 APART = ("other-network", "wrong-machine")
-# What is a consequence where the cause on the left is found at one of its hosts.
-EXPLAINS = {
-    "address-overlap": {
-        "no-route",
-        "host-unreachable",
-        "all-ports-dropped",
-        "all-ports-rejected",
-        "other-network",
-        "container-bridge",
-        "arp-unanswered",
-        "wrong-machine",
-        "interface-down",
-        "interface-no-address",
-        "data-ports-dropped",
-        "rendezvous-dropped",
-        "rendezvous-rejected",
-        "data-ports-rejected",
-        "bridge-network",
-        "duplicate-address",
-        "interface-loopback",
-        "endpoint-nobody",
-    },
-    "no-common-network": {
-        "no-route",
-        "host-unreachable",
-        "all-ports-dropped",
-        "all-ports-rejected",
-        "other-network",
-        "arp-unanswered",
-        "data-ports-dropped",
-        "data-ports-rejected",
-        "rendezvous-dropped",
-        "rendezvous-rejected",
-    },
-    "machine-twice": {"duplicate-address", "port-busy", "wrong-machine", "endpoint-twice", "same-hostname"},
-    "loopback-silent": {"rendezvous-dropped", "rendezvous-rejected"},
-    "link-delay": {"link-slow", "link-loss", "mtu-blackhole", "connection-cut"},
-    "torch-without-cuda": {"torch-differs", "cuda-differs", "gpu-missing"},
-    "gpu-silent": {"gpu-missing", "gpu-xid"},
-    "gpu-lost": {"gpu-missing", "gpu-xid"},
-    "gpu-driver": {"gpu-missing", "gpu-xid"},
-    "gpu-runtime": {"gpu-missing"},
-    "gpu-faulty": {"gpu-xid"},
-    "rdma-hidden": {"memlock"},
-    "rdma-differs": {"rdma-gid"},
-    "port-busy": {"wrong-machine"},
-    "bridge-network": {
-        "arp-unanswered",
-        "arp-wrong",
-        "other-network",
-        "no-route",
-        "host-unreachable",
-        "endpoint-nobody",
-        "all-ports-dropped",
-    },
-    "duplicate-address": {
-        "arp-unanswered",
-        "arp-wrong",
-        "wrong-machine",
-        "host-unreachable",
-        "all-ports-dropped",
-        "interface-loopback",
-        "endpoint-twice",
-    },
-    "duplicate-mac": {
-        "arp-unanswered",
-        "arp-wrong",
-        "wrong-machine",
-        "host-unreachable",
-        "all-ports-dropped",
-        "rendezvous-dropped",
-        "link-loss",
-    },
-    "interface-down": {"arp-unanswered", "arp-wrong", "host-unreachable", "no-route"},
-    "same-hostname": {"peer-name-wrong", "endpoint-twice"},
-    "name-loopback": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
-    "name-unresolvable": {"endpoint-nobody", "peer-name-unresolvable", "family-mixed", "proof-failed"},
-    "name-foreign": {"endpoint-nobody", "peer-name-wrong", "family-mixed"},
-    "endpoint-unresolvable": {"endpoint-nobody", "peer-name-unresolvable"},
-    "ipv6-blackhole": {"data-ports-dropped", "all-ports-dropped", "one-way", "rendezvous-dropped"},
-    "interface-no-address": {"arp-unanswered", "arp-wrong", "no-route", "host-unreachable", "all-ports-dropped"},
-    "mtu-blackhole": {"link-slow", "link-loss", "connection-cut"},
-    "link-loss": {"link-slow", "mtu-blackhole"},
-    "link-slow": {"link-loss", "mtu-blackhole"},
-    "open-files": {"all-ports-rejected", "data-ports-rejected", "rendezvous-rejected"},
-    "few-ports": {"no-route", "host-unreachable", "data-ports-rejected", "local-ports-used"},
-    "local-ports-used": {"few-ports"},
-    "endpoint-foreign": {"rendezvous-dropped", "rendezvous-rejected", "wrong-machine", "no-route"},
-    "endpoint-loopback": {"endpoint-twice", "endpoint-nobody"},
-}
-
-
 # Groups of checks that take two hosts which answer.
 BETWEEN = ("links", "mtu", "clocks")
 
@@ -163,14 +72,14 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     likely = sorted(findings, key=weight)
     findings = _folded(_merged(likely))
     # What is sure stands before what only looks like a cause.
-    findings = sorted(sureness.ranked(findings, answers), key=lambda finding: order[finding.level])
+    findings = sorted(confidence.ranked(findings, answers), key=lambda finding: order[finding.level])
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
     findings = [remedies.through_tunnels(remedies.past_rules(finding, answers), answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
     verdict = replace(verdict, network=networks.description(answers, verdict.ok))
     if verdict.ok:
         return verdict
-    return replace(verdict, differ=differences.lines(answers), unexplained=_unexplained(answers, findings))
+    return replace(verdict, differ=_differences(answers), unexplained=_unexplained(answers, findings))
 
 
 def _suspects(findings: list[Finding]) -> list[Finding]:
@@ -186,12 +95,12 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
     crawled = any(map(_is_crawl, findings))
 
     def looked_at(finding: Finding) -> Finding:
-        if crawled and finding.cause in sureness.MEASURED and finding.level == WARNING:
+        if crawled and ROWS[finding.cause].measured and finding.level == WARNING:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
         if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
         if finding.cause == "mtu-blackhole" and cut & {frozenset(cell) for cell in finding.cells}:
-            return replace(finding, level=FAULT, symptom=mtu.SYMPTOM)
+            return replace(finding, level=FAULT, symptom=payloads.SYMPTOM)
         return finding
 
     return [looked_at(finding) for finding in findings]
@@ -248,7 +157,7 @@ def _folded(findings: list[Finding]) -> list[Finding]:
         for number, cause in enumerate(remaining):
             same = finding.cause == cause.cause and finding.hosts == cause.hosts
             about = set(finding.hosts) & set(cause.hosts) or set(finding.cells) & set(cause.cells)
-            if same or (about and finding.cause in EXPLAINS.get(cause.cause, ())):
+            if same or (about and finding.cause in EXPLAINS[cause.cause]):
                 cells = tuple(dict.fromkeys((*cause.cells, *finding.cells)))
                 remaining[number] = replace(cause, follows=(*cause.follows, finding.text), cells=cells)
                 break
@@ -265,3 +174,54 @@ def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:
     if group not in ("hosts", "proof") and nobody and not levels:
         return UNKNOWN
     return next((level for level in (FAULT, UNKNOWN, WARNING) if level in levels), "ok")
+
+
+# Variables that belong to one host. What a host has of its own (name, addresses, cores, memory, space, names of cards)
+# is not compared at all.
+_MAY_DIFFER = ("SOCKET_IFNAME", "NODE_RANK", "LOCAL_ADDR", "RDZV_CONF", "CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE")
+_LIMITS = ("nofile", "memlock", "fsize", "cpu", "as", "data", "stack", "nproc")
+_MOST_DIFFERENCES = 6
+
+
+def _differences(answers: Answers) -> tuple[str, ...]:
+    """A line for each thing that differs, the rarest value named by its hosts."""
+    if len(answers.hosts_with_facts) < 2:
+        return ()
+    seen: dict[str, dict[str, str]] = {}
+    for host in answers.hosts_with_facts:
+        for what, value in _comparable(answers, host):
+            seen.setdefault(what, {})[host] = value
+    shown = []
+    for what, values in seen.items():
+        if len(set(values.values())) < 2 or len(values) < len(answers.hosts_with_facts):
+            continue
+        odd = odd_ones(values)
+        common = Counter(values.values()).most_common(1)[0][0]
+        theirs = listed(f"{host} has {values[host]}" for host in odd)
+        shown.append(f"{what}: {theirs}" + (f", the others {common}" if len(odd) < len(values) else ""))
+    return tuple(shown[:_MOST_DIFFERENCES])
+
+
+def _comparable(answers: Answers, host: str) -> Iterator[tuple[str, str]]:
+    facts: Mapping[str, Any] = answers.facts[host]
+    for name in ("kernel", "machine", "user"):
+        yield name, str(facts.get(name, ""))
+    for name, value in facts["software"].items():
+        if isinstance(value, str):
+            yield name, value
+    yield "local ports", "-".join(map(str, facts["port_range"]))
+    interface = facts["interfaces"].get(answers.plan.data[host].interface, {})
+    yield "packet size (MTU)", str(interface.get("mtu", ""))
+    limits = facts["resources"]
+    for name in _LIMITS:
+        if name in limits:
+            yield f"limit {name}", "none" if limits[name][0] < 0 else str(limits[name][0])
+    for path, room in limits["disk"].items():
+        if "writable" in room:
+            yield f"{path} can be written to", "yes" if room["writable"] else "no"
+    for path, may in facts.get("mounts", {}).items():
+        holds = {"f": ", a file", "e": ", empty"}.get(may[-1:], "")
+        yield f"mount {path}", (may.rstrip("ofe") or "closed") + holds
+    for name, value in sorted(facts.get("environment", {}).items()):
+        if not name.endswith(_MAY_DIFFER):
+            yield f"variable {name}", value

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..causes.finding import Finding, find
 from ..core.text import listed
 from . import prediction, remedies
 from .answers import Answers, Link
-from .findings import Finding
 from .request import MUSTER
 
 Pair = tuple[str, str]
@@ -251,7 +251,6 @@ def check(answers: Answers) -> Iterator[Finding]:
     shown = tuple(f"{network.words}: {listed(_pairs(meets[network.name], hosts))} meet" for network in useful)
     left = everyone - meets[nearest.name]
     lacking = [host for host in hosts if host not in nearest.places]
-    text = f"no network connects all of {listed(hosts)}; {nearest.words} lacks the least: {listed(_pairs(left, hosts))}"
     fix = f"connect {listed(lacking)} to it"
     if not lacking:
         ends = [host for host in hosts if any(host in pair for pair in nearest.closed)]
@@ -260,9 +259,15 @@ def check(answers: Answers) -> Iterator[Finding]:
     # On the network that the routes lead to, other pairs fail: a network that connected all would explain them too.
     apart_now = left | {frozenset(pair) for pair in networks[0].closed}
     cells = tuple((first, other) for pair in apart_now for first in pair for other in pair if first != other)
-    symptom = "all nodes hang silently, whichever interface they are told to use"
     apart = tuple(host for host in hosts if any(host in pair for pair in left))
-    yield Finding("no-common-network", "links", apart, text, shown, symptom, fix, cells=cells)
+    yield find(
+        "no-common-network",
+        apart,
+        f"no network connects all of {listed(hosts)}; {nearest.words} lacks the least: {listed(_pairs(left, hosts))}",
+        fix,
+        evidence=shown,
+        cells=cells,
+    )
 
 
 def _meeting(network: Network, everyone: Iterable[frozenset[str]]) -> set[frozenset[str]]:

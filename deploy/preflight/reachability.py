@@ -5,11 +5,14 @@ A column is the called host, a row the calling host, a cell the link between the
 
 from __future__ import annotations
 
+import ipaddress
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from . import prediction
-from .answers import Answers, pairs
+from .answers import Answers, Link, pairs
+from .request import TORCHRUN
 
 Pair = tuple[str, str]
 MOST_LINKS = 3
@@ -117,3 +120,69 @@ def _cell(answers: Answers, source: str, target: str) -> Cell:
         return bad[0] if bad else "ok" if tried else ""
 
     return Cell(outcome("rendezvous"), outcome("hint"), outcome("data"), outcome("other"))
+
+
+UNUSED = "none with all_reduce and broadcast by gloo, which send nothing large this way; other collectives would hang"
+
+
+def opens(answers: Answers, source: str, target: str) -> bool:
+    """Whether training opens data connections from one host to another: always to rank 0, else as the library does."""
+    mine, theirs = (answers.plan.data[host].address for host in (source, target))
+    # The store of the first host is at the address of its name, which may not be the one that carries the data.
+    store = answers.resolved(source, answers.plan.store_name) or [theirs]
+    if answers.request.backend == "nccl" or (target == answers.plan.first and theirs in store):
+        return True
+    return not mine or not theirs or prediction.connects(mine, theirs)
+
+
+def carries(answers: Answers, source: str, target: str, each_step: bool = False) -> bool:
+    """Whether all_reduce or broadcast send much from one host to another. True if the ranks' order is not known.
+
+    each_step: all_reduce alone, because a broadcast happens once, at the start.
+    """
+    request, hosts = answers.request, answers.hosts
+    ordered = request.style != TORCHRUN or request.rendezvous == "static"
+    if request.backend == "nccl" or not ordered or request.processes > 1 or len(answers.hosts_with_facts) < len(hosts):
+        return True
+    mine, theirs = hosts.index(source), hosts.index(target)
+    ahead = theirs - mine
+    tree = ahead > 0 and ahead & (ahead - 1) == 0 and mine % (2 * ahead) == 0
+    return (tree and not each_step) or theirs == (mine - 1) % len(hosts)
+
+
+def sender(link: Link) -> tuple[str, str]:
+    """From whom to whom the bytes went that stopped: a call sends its payload, then the called host returns it."""
+    back = link.outcome == "stall-receive" or bool(link.send_s)
+    return (link.target, link.source) if back else (link.source, link.target)
+
+
+def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
+    """The only one of these hosts whose own firewall lost our packets: counts of its rules grew as we called again.
+
+    Where the firewalls have no counts, the only one with rules that drop or reject.
+    """
+    firewalls = {host: answers.control.get(host, {}).get("firewall", {}) for host in hosts}
+    counted = any(firewall.get("hits") for firewall in firewalls.values())
+    having = [host for host, firewall in firewalls.items() if firewall.get("grown" if counted else "rules")]
+    return tuple(having) if len(having) == 1 else ()
+
+
+def translated_addresses(answers: Answers, hosts: Sequence[str]) -> dict[str, str]:
+    """By host, the address at which we dial it, if it does not have it: maybe 1:1 address translation.
+
+    Nothing if two of them have addresses of one network: then something else is between these two.
+    """
+    networks = [
+        {ipaddress.ip_interface(f"{address}/{size}").network for _, address, size in prediction.reachable(facts)}
+        for facts in (answers.facts[host] for host in hosts)
+    ]
+    if any(network & other for network, other in itertools.combinations(networks, 2)):
+        return {}
+    called = {host: str(answers.control.get(host, {}).get("called", "")) for host in hosts}
+    return {
+        host: address
+        for host, address in called.items()
+        if address
+        and not prediction.is_loopback(address)
+        and address not in prediction.own_addresses(answers.facts[host])
+    }

@@ -6,15 +6,15 @@ A text says what was seen. What it looks like is sure only if the tool has these
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ..core import docker_faults
+from ..causes import docker_faults
+from ..causes.finding import Finding, find, unsure
 from ..core.errors import NO_CONTAINER
 from ..core.facts import ended_how
-from ..core.program import FAB
 from ..door.faults import Kind
-from . import alternatives
-from .findings import Finding
+from .answers import Answers
 
 NOT_STARTED = "the run does not start there"
 # Kinds of SSH faults in which the server gives no reason.
@@ -57,13 +57,13 @@ def ssh(kind: str) -> str:
 def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     """The finding for a host that gave no answer. `text`: what was seen, which says no more than that."""
     text = text if text.startswith(host) else f"{host}: {text}"
-    finding = Finding(slug, "hosts", (host,), text, (), NOT_STARTED, hint or fix(slug, host))
+    finding = find(slug, (host,), text, hint, symptom=NOT_STARTED, group="hosts")
     # A time limit of ours shows no fault.
     late = "sent nothing for" in text or slug in ("ssh-slow", "docker-silent")
     inferred = (slug in _INFERRED and _NO_LIBRARY not in text) or (slug == "ssh-key" and _NO_KEY in text)
     if slug == "process-limits":  # a crash of the probe, beside a limit that explains it
-        return replace(alternatives.unsure(finding), or_else=("another crash of Python or of a library",))
-    return alternatives.unsure(finding) if late or inferred else finding
+        return replace(unsure(finding), or_else=("another crash of Python or of a library",))
+    return unsure(finding) if late or inferred else finding
 
 
 def of_words(host: str, group: str, what: str, words: str, instead: str = "probe-died", hint: str = "") -> Finding:
@@ -75,33 +75,23 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
     cause = docker_faults.read(words)
     name = cause.name if cause else instead
     seen = f"{host}: {what}: {words or 'it said nothing'}"
-    next_command = docker_faults.hint(words, host) if cause else hint or fix(name, host)
-    finding = Finding(name, group, (host,), seen, (), NOT_STARTED, next_command)
+    next_command = docker_faults.hint(words, host) if cause else hint
+    finding = find(name, (host,), seen, next_command, symptom=NOT_STARTED, group=group)
     if cause is None or name == "docker-refused":
-        return alternatives.unsure(finding)
+        return unsure(finding)
     if cause.what in words or words.startswith(_OURS):
-        return finding if cause.proved_by(words) else alternatives.unsure(finding)
+        return finding if cause.proved_by(words) else unsure(finding)
     if cause.proved_by(words):
         return replace(finding, text=f"{seen}: {cause.what}")
-    return alternatives.unsure(replace(finding, text=cause.what), seen)
+    return unsure(replace(finding, text=cause.what), seen)
 
 
 def elsewhere(host: str, cause: str, words: str, at: str) -> Finding:
     """An engine that does not answer, where something sends the client to another one than the host's (`at`)."""
     text = f"its client looks for the engine elsewhere: {at}"
-    finding = Finding(cause, "hosts", (host,), text, (), NOT_STARTED, docker_faults.elsewhere(at, host))
-    likely = alternatives.unsure(finding, f"{host}: `docker version`: {words}")
+    finding = find(cause, (host,), text, docker_faults.elsewhere(at, host), symptom=NOT_STARTED, group="hosts")
+    likely = unsure(finding, f"{host}: `docker version`: {words}")
     return replace(likely, or_else=("an engine that should run where that leads, and does not",))
-
-
-def fix(cause: str, host: str) -> str:
-    """The next command; empty for a cause that concerns neither an engine nor a probe."""
-    if cause == "probe-died":
-        return f"{FAB} preflight again; if it happens again, run there: dmesg | tail"
-    if cause == "ssh-slow":
-        return f"time ssh {host} true; in ~/.bashrc there, as the first line: [ -t 0 ] || return"
-    known = next((entry for entry in reversed(docker_faults.CAUSES) if entry.name == cause), None)
-    return known.hint(host) if known else ""
 
 
 def ended(message: str) -> tuple[int, str] | None:
@@ -115,3 +105,13 @@ def how(what: str, code: int) -> str:
     return (
         f"{what}: `docker run` started no container (code 125)" if code == NO_CONTAINER else f"{what} {ended_how(code)}"
     )
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """One finding for each host that did not answer."""
+    for host, (slug, words) in answers.faults.items():
+        text, _, hint = words.partition("\n")
+        if end := ended(words) if slug == "probe-died" else None:
+            yield of_words(host, "hosts", how("the probe", end[0]), end[1])
+        else:
+            yield of_fault(host, slug, text, hint)

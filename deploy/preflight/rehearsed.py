@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any, NamedTuple
 
-from ..core import docker_faults
+from ..causes import docker_faults
+from ..causes.finding import LOOKS, UNKNOWN, WARNING, Finding, find, unsure
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
 from ..core.text import amount, in_seconds, listed, several
-from . import alternatives, nccl_log, refusals
-from .findings import UNKNOWN, WARNING, Finding
+from . import nccl_log, refusals
 from .networks import is_overlay
 
 # Words of a rank that lost another one, or waited for it.
@@ -171,13 +171,20 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
     """The findings of a rehearsal; none if all went well."""
     without = [host for host, outcome in outcomes.items() if outcome.answer.get("torch") == ""]
     if without:
-        text = f"nothing was rehearsed: there is no torch where training will run ({listed(without)})"
         fix = "name the Python that has your torch: --python PATH"
         if scene.image:
             look = f"docker run --rm --entrypoint sh {quote(scene.image)} -c 'command -v python python3; echo $PATH'"
             fix = f"on {listed(without)}: {look}   (the first one has no torch); "
             fix += f"an image that has it: {FAB} push --hosts {','.join(without)}"
-        return [Finding("no-proof", "proof", tuple(without), text, fix=fix, level=WARNING)]
+        return [
+            find(
+                "no-proof",
+                tuple(without),
+                f"nothing was rehearsed: there is no torch where training will run ({listed(without)})",
+                fix,
+                WARNING,
+            )
+        ]
     bad = {host: outcome for host, outcome in outcomes.items() if not outcome.right}
     own = {host: outcome for host, outcome in bad.items() if _own(outcome)}
     faults = [_of_host(host, outcome, scene) for host, outcome in own.items()]
@@ -207,11 +214,10 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
         return
     text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
     fix = f"{FAB} preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
-    symptom = "each step takes so long, or a rank gives up waiting"
     if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:  # asked for, where no network connects all
-        yield Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix, WARNING)
+        yield find("link-slow", tuple(scene.hosts), text, fix, WARNING, group="proof")
         return
-    yield alternatives.unsure(Finding("link-slow", "proof", tuple(scene.hosts), text, (), symptom, fix))
+    yield unsure(find("link-slow", tuple(scene.hosts), text, fix, group="proof"))
 
 
 def log_of(outcomes: Mapping[str, Outcome]) -> nccl_log.NcclLog:
@@ -227,17 +233,26 @@ def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
     if scene.backend != "nccl" or len(scene.hosts) < 2 or not hosts:
         return
     if not (log.network or log.ways or log.sockets) and all(outcome.right for outcome in outcomes.values()):
-        text = f"could not tell whether NCCL uses the RDMA network of {listed(hosts)}: its log does not say"
-        fix = f"no NCCL_DEBUG and NCCL_DEBUG_FILE in the run's environment; then: {FAB} preflight again"
-        yield Finding("fabric-unused", "proof", hosts, text, (), "perhaps steps 10 to 50 times slower", fix, WARNING)
+        yield find(
+            "fabric-unused",
+            hosts,
+            f"could not tell whether NCCL uses the RDMA network of {listed(hosts)}: its log does not say",
+            level=WARNING,
+            symptom="perhaps steps 10 to 50 times slower",
+        )
     if not log.sockets:
         return
     why = log.reason or "its log does not say why"
     by = f" ({', '.join(log.interfaces)})" if log.interfaces else ""
-    text = f"{listed(hosts)} {'has' if len(hosts) == 1 else 'have'} an RDMA network, but NCCL uses sockets{by}: {why}"
     shown = tuple(sorted({f"{sender} -> {receiver} by {way}" for (sender, receiver), way in log.between.items()}))[:4]
-    fix = f"{_REMEDY.get(log.reason, 'NCCL_DEBUG=INFO in the run shows its choice')}; then: {FAB} preflight again"
-    yield Finding("fabric-unused", "proof", hosts, text, shown, "steps 10 to 50 times slower", fix, WARNING)
+    yield find(
+        "fabric-unused",
+        hosts,
+        f"{listed(hosts)} {'has' if len(hosts) == 1 else 'have'} an RDMA network, but NCCL uses sockets{by}: {why}",
+        f"{_REMEDY.get(log.reason, 'NCCL_DEBUG=INFO in the run shows its choice')}; then: {FAB} preflight again",
+        WARNING,
+        evidence=shown,
+    )
 
 
 def _own(outcome: Outcome) -> bool:
@@ -273,13 +288,23 @@ def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
 def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
     """The finding of a host whose container said no more."""
     if outcome.kind == "slow":
-        text = f"{host}: the rehearsal did not begin in time: {outcome.fault}"
-        fix = f"on {host}: time docker run --rm IMAGE true; uptime"
-        return Finding("proof-failed", "proof", (host,), text, (), "a start that takes minutes", fix, UNKNOWN)
+        return find(
+            "proof-failed",
+            host,
+            f"the rehearsal did not begin in time: {outcome.fault}",
+            f"on {host}: time docker run --rm IMAGE true; uptime",
+            UNKNOWN,
+            symptom="a start that takes minutes",
+        )
     code, last = refusals.ended(outcome.fault) or (-1, "")
     if docker_faults.gives_no_connection(last):  # a run starts there all the same: nobody is attached to it
-        text = f"nothing was rehearsed: {host} gives no connection to a container: {last}"
-        return Finding("no-proof", "proof", (host,), text, fix=docker_faults.hint(last, host), level=WARNING)
+        return find(
+            "no-proof",
+            (host,),
+            f"nothing was rehearsed: {host} gives no connection to a container: {last}",
+            docker_faults.hint(last, host),
+            WARNING,
+        )
     if docker_faults.read(last):
         return refusals.of_words(host, "proof", refusals.how("the run's container", code), last)
     if code > SIGNALLED:
@@ -294,17 +319,23 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
     """What failed, in its own words; then what that looks like, as sure only where it was looked at as well."""
     sign = next((sign for sign in _SIGNS if step.startswith(sign.step) and sign.words.search(words)), None)
     if sign is None:
-        fix = f"on {host}: these are its last words; `{FAB} preflight --hosts {host}` tries that host alone"
-        symptom = "training fails there the same way"
-        return Finding("proof-failed", "proof", (host,), seen, tuple(evidence), symptom, fix, UNKNOWN)
+        return find(
+            "proof-failed",
+            (host,),
+            seen,
+            f"on {host}: these are its last words; `{FAB} preflight --hosts {host}` tries that host alone",
+            UNKNOWN,
+            evidence=tuple(evidence),
+            symptom="training fails there the same way",
+        )
     memory = scene.memory.get(host, "")
     fix = sign.fix.format(
         host=host, fab=FAB, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
     )
     sure = bool(sign.only.search(words))
-    text = seen if sure else f"{seen}{alternatives.LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
-    finding = Finding(sign.cause, "proof", (host,), text, tuple(evidence), sign.symptom, fix)
-    return finding if sure else alternatives.unsure(finding)
+    text = seen if sure else f"{seen}{LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
+    finding = find(sign.cause, (host,), text, fix, evidence=evidence, symptom=sign.symptom, group="proof")
+    return finding if sure else unsure(finding)
 
 
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
@@ -322,19 +353,39 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
             f"{listed(absent)} {do} not come to the store of the rendezvous at {scene.endpoint}, where plain calls pass"
         )
         port = scene.endpoint.rpartition(":")[2]
-        fix = f"on {first}: allow TCP {port} from {listed(absent)}; on {absent[0]}: {_nc(scene)}"
         link = (absent[0], first) if len(absent) == 1 else None
-        symptom = "all nodes hang, then `timed out while trying to connect`"
-        return Finding("proof-failed", "proof", absent, text, evidence, symptom, fix, UNKNOWN, link)
+        return find(
+            "proof-failed",
+            absent,
+            text,
+            f"on {first}: allow TCP {port} from {listed(absent)}; on {absent[0]}: {_nc(scene)}",
+            UNKNOWN,
+            evidence=evidence,
+            symptom="all nodes hang, then `timed out while trying to connect`",
+            link=link,
+        )
     pairs = {frozenset((host, peer)) for host, outcome in outcomes.items() for peer in _named(host, outcome, scene)}
     if len(pairs) == 1:
         side, other = sorted(next(iter(pairs)), key=list(scene.hosts).index)
-        text = f"`{step}` fails between {_at(side, scene)} and {_at(other, scene)}: either end may be the cause"
-        fix = f"on {side} and on {other}: sudo iptables -S; sudo nft list ruleset (TCP 1024-65535 between them)"
-        return Finding("proof-failed", "proof", (side, other), text, evidence, "a hang", fix, UNKNOWN, (side, other))
-    text = f"`{step}` fails between {listed(bad)}, and none of them shows a fault of its own"
-    fix = f"{FAB} preflight with two of the hosts at a time shows which pair it is"
-    return Finding("proof-failed", "proof", tuple(bad), text, evidence, "a hang, until the timeout", fix, UNKNOWN)
+        return find(
+            "proof-failed",
+            (side, other),
+            f"`{step}` fails between {_at(side, scene)} and {_at(other, scene)}: either end may be the cause",
+            f"on {side} and on {other}: sudo iptables -S; sudo nft list ruleset (TCP 1024-65535 between them)",
+            UNKNOWN,
+            evidence=evidence,
+            symptom="a hang",
+            link=(side, other),
+        )
+    return find(
+        "proof-failed",
+        tuple(bad),
+        f"`{step}` fails between {listed(bad)}, and none of them shows a fault of its own",
+        f"{FAB} preflight with two of the hosts at a time shows which pair it is",
+        UNKNOWN,
+        evidence=evidence,
+        symptom="a hang, until the timeout",
+    )
 
 
 def _absent(outcomes: Mapping[str, Outcome], scene: Scene) -> tuple[str, ...]:
@@ -364,6 +415,11 @@ def _warnings(outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Mounted folders that the run may write to by their rights, but cannot."""
     for host, outcome in outcomes.items():
         for folder, why in outcome.answer.get("warnings", ()):
-            text = f"{host}: the run cannot write to its folder {folder}: {why}"
-            fix = f"on {host}: look at the mounted folder; if the run only reads it, mount it with :ro"
-            yield Finding("mount-closed", "proof", (host,), text, (), f"`{why}`", fix, WARNING)
+            yield find(
+                "mount-closed",
+                host,
+                f"the run cannot write to its folder {folder}: {why}",
+                level=WARNING,
+                symptom=f"`{why}`",
+                group="proof",
+            )

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ..causes.finding import Finding
 from ..core.text import listed
 from . import prediction
 from .answers import Answers
-from .findings import Finding
 from .request import MUSTER
 
 # A rule as the probe reports it: `filter: -A INPUT -p tcp --dport 29500 -j DROP`, `raw6: -A PREROUTING ...`.

@@ -34,11 +34,10 @@ from ..core.text import in_seconds
 from ..run.events import Event
 from ..run.outcome import Result
 from ..run.progress import State
-from ..run.story import Happening
-from . import patience
+from ..run.state.story import Happening
+from . import plain_view
 from . import text as lines
-from .plain_view import PlainView
-from .push_progress import Transfers
+from .plain_view import PlainView, Transfers
 from .script_lines import RANK_0, ScriptLines, ShownRanks
 
 THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
@@ -114,7 +113,7 @@ class Console:
     @contextmanager
     def _transferring(self, transfers: Transfers) -> Iterator[Callable[[str, int, int], None]]:
         if self._json or not self._err.is_terminal:
-            with patience.transfers(transfers, self.note) as tell:
+            with plain_view.transfers(transfers, self.note) as tell:
                 yield tell
             return
         live = _TransferView(self._err, transfers)
@@ -127,7 +126,7 @@ class Console:
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
         """Show the current phase after a while; yields `say(phase)`, which any thread may call."""
         if self._json or not self._err.is_terminal:
-            with patience.phases(what, self.note) as say:
+            with plain_view.phases(what, self.note) as say:
                 yield say
             return
         waiting = _Waiting(self._err, what)
@@ -407,7 +406,7 @@ class _Waiting:
 
 
 def _node_row(name: str, state: State) -> list[RichText]:
-    cells = lines.rank_cells(state.rank_of(name), state)
+    cells = lines.rank_cells(state.ranks.view_of(name), state)
     if not cells:
         return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
     styles = ["", "", *["quiet"] * len(cells)]

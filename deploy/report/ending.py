@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..causes.ends import Cause
 from ..core.program import option
 from ..explain import libraries
 from ..image import missed, named_paths, official
@@ -17,19 +18,21 @@ from ..image.credentials import Choice
 from ..job.again import read_again
 from ..packages import requirements
 from ..run import record
-from ..run.causes import Cause
 from ..run.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
-from ..run.rank_view import RankView
-from . import file_on_other_host, packages
+from ..run.state.ranks import RankView
+from . import packages
 from .console import Console
 from .page import run as page
 
+_HELPS = (
+    "let rank 0 alone read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
+    "--mount /shared:/shared"
+)
+_NO_FOLDER = "hosts share no folder while a run lasts"
 # Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
 _OPEN = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
-
-
 # What a script says that was written for another Python.
 _OF_OTHER_PYTHON = re.compile(
     r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
@@ -71,14 +74,14 @@ def _hint(
     words, run, open_end = result.message, run_dir.name, result.cause in _OPEN
     if library := libraries.missing(words):
         return _with_library(library, str(record.facts(run_dir).get("backend")), record.own(run_dir).get("again"))
-    if other := file_on_other_host.known(words, run, result.node, node_paths, open_end):
+    if other := known_elsewhere(words, run, result.node, node_paths, open_end):
         return _with(other, result)
     if sent is None:
         return ""
     folder, choice = sent
     lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
     needs = requirements.find(folder, "", lists)[0]
-    likely = file_on_other_host.likely(words, run, state.names, node_paths, folder) if fetch else ""
+    likely = likely_elsewhere(words, run, state.names, node_paths, folder) if fetch else ""
     # On this machine the nodes share the run's folder.
     own = node_paths.get(result.node) if fetch else _here(run_dir, named_paths.all_of(words, run))
     if how := missed.hint(words, folder, choice, needs, run, own, open_end, likely and _with(likely, result)):
@@ -117,6 +120,46 @@ def _here(run_dir: Path, paths: Sequence[str]) -> frozenset[str]:
     return frozenset(path for path in paths if os.path.lexists(run_dir / path))
 
 
+def known_elsewhere(
+    words: str, run: str, node: str, node_paths: Mapping[str, frozenset[str]], open_end: bool = True
+) -> str:
+    """What helps where another node has what these `words` of a rank of `node` miss; empty if none has it.
+
+    `node_paths`: the paths of the words that each node has. If the node is unknown, one that lacks it is named.
+    `open_end`: as missed.hint takes it.
+    """
+    for path in named_paths.all_of(words, run) if open_end else ():
+        having = [name for name, paths in node_paths.items() if path in paths]
+        lacking = [node] if node in node_paths else [name for name in node_paths if name not in having]
+        if having and lacking and lacking[0] not in having:
+            return f"{having[0]} has {_as_the_script_has(path)}, and {lacking[0]} does not: {_NO_FOLDER}; {_HELPS}"
+    return ""
+
+
+def likely_elsewhere(
+    words: str, run: str, nodes: Sequence[str], node_paths: Mapping[str, frozenset[str]], folder: Path
+) -> str:
+    """What helps if a node did not say what it has: another rank may have written what was never sent.
+
+    `folder`: the one that was sent.
+    """
+    if len(nodes) < 2 or all(name in node_paths for name in nodes):
+        return ""
+    for path in (named_paths.within(path)[0] for path in named_paths.sure(words, run)):
+        of_folder = path.removeprefix(named_paths.WORK)
+        # A name without a folder may be that of the exception itself.
+        is_here = "/" not in of_folder or (folder / of_folder).exists()
+        if not is_here and not any(path in has for has in node_paths.values()):
+            return f"if another rank wrote {_as_the_script_has(path)}, only its host has it: {_NO_FOLDER}; {_HELPS}"
+    return ""
+
+
+def _as_the_script_has(path: str) -> str:
+    """A path as the script has it, seen from where it works."""
+    of_home = path.startswith(named_paths.HOME)
+    return f"~/{path.removeprefix(named_paths.HOME)}" if of_home else path.removeprefix(named_paths.WORK)
+
+
 def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console: Console, fetch: str) -> int:
     """Show an end that was written earlier, from its outcome.json; returns the run's exit code."""
     verdict = outcome["verdict"] if outcome.get("verdict") in CODES else "failed"
@@ -127,12 +170,12 @@ def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console:
     files = outcome.get("kept") or {}
     names = tuple(str(name) for name in record.facts(run_dir).get("nodes", ()))
     state = State(names or tuple(files), script=script)
-    state.files_left = {node: (left["files"], left["bytes"]) for node, left in files.items()}
     rows = (outcome.get("downloads") or {}).items()
-    state.remains = {node: {"downloads": size, "place": place} for node, (size, place) in rows}
-    state.evaluated = {"values": outcome.get("values") or {}, "samples": outcome.get("samples") or 0}
+    stay = {node: {"downloads": size, "place": place} for node, (size, place) in rows}
+    state.nodes.remains = {node: {**left, **stay.get(node, {})} for node, left in files.items()}
+    state.training.evaluated = {"values": outcome.get("values") or {}, "samples": outcome.get("samples") or 0}
     if step:
-        state.ranks[0] = RankView(0, "", step=step)
+        state.ranks.views[0] = RankView(0, "", step=step)
     shown = {**outcome, "seconds": float(outcome.get("seconds") or 0.0)}
     console.result(result, state, shown, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
     return result.code

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..config import consent
 from ..core import plain_file
 from ..core.errors import DeployError
 from ..core.printable import visible
@@ -14,6 +13,7 @@ from ..core.results import HostsFailed
 from ..core.text import amount, several
 from ..image import code_layer
 from ..image.code_layer import Look
+from ..job import consent
 from ..packages import install, passwords, project_file, requirements, settings
 from ..packages.exchange import ToolFailed
 from ..packages.install import Each, Installed

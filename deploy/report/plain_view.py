@@ -1,17 +1,25 @@
-"""The view of a run where there is no terminal: lines."""
+"""What is shown in a log, a pipe, a CI job, where no terminal is: lines of a run, a word while a step takes long.
+
+`Transfers` has the words of a push for a terminal, too.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from ..core.text import in_seconds
+from ..core.text import amount, in_seconds, pace
 from ..run.events import Event
 from ..run.progress import State
 from . import text as lines
-from .patience import FIRST_S, THEN_S
 
+FIRST_S, THEN_S = 10.0, 30.0
 _EVERY_S, _MOST_NAMES = 2.0, 4
+_IN_A_LINE = 4  # hosts
+_TELLING = 64 << 10  # bytes; below this, a rate means nothing
 
 
 class PlainView:
@@ -35,7 +43,7 @@ class PlainView:
         if self._state.step not in (0, self._step) and now - self._last >= _EVERY_S:
             self._last, self._step = now, self._state.step
             self._tell_numbers()
-        elif now - self._last >= self._patience and not self._state.began and not self._state.step:
+        elif now - self._last >= self._patience and not self._state.ranks.began and not self._state.step:
             self._last, self._patience = now, THEN_S
             self._tell_nodes(now - self._began)
 
@@ -66,3 +74,107 @@ def clock_time(t: float) -> str:
 
 def _few(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= _MOST_NAMES else f"{names[0]} and {len(names) - 1} more"
+
+
+@dataclass
+class _Transfer:
+    """The bytes so far and in total; `began` and `ended` on the monotonic clock, None before."""
+
+    sent: int = 0
+    total: int = 0
+    began: float | None = None
+    ended: float | None = None
+
+
+class Transfers:
+    """The transfers to or from each of `hosts`; another name (this machine, which reads) comes first.
+
+    `then`: what a host does after its last byte.
+    """
+
+    def __init__(self, hosts: Sequence[str], then: str = ", loading") -> None:
+        self._then = then
+        self._hosts = {host: _Transfer() for host in hosts}
+
+    def tell(self, host: str, sent: int, total: int, now: float) -> None:
+        """`sent` bytes of `total` have gone to the host. A second transfer starts from zero."""
+        transfer = self._hosts.get(host)
+        if transfer is None:
+            transfer = _Transfer()
+            self._hosts = {host: transfer, **self._hosts}
+        if transfer.began is None or sent < transfer.sent:
+            transfer.began, transfer.ended = now, None
+        transfer.sent, transfer.total = sent, total
+        if sent >= total and transfer.ended is None:
+            transfer.ended = now
+
+    def rows(self, now: float, room: int) -> list[tuple[str, str]]:
+        """Names and words in at most `room` rows: first the running transfers, then a count of the rest."""
+        moving = [name for name, host in self._hosts.items() if host.began is not None and host.ended is None]
+        others = [name for name in self._hosts if name not in moving]
+        names = [*moving, *others]
+        shown = names if len(names) <= room else names[: room - 1]
+        rows = [(name, self._words(self._hosts[name], now)) for name in shown]
+        if left := len(names) - len(shown):
+            done = sum(host.ended is not None for host in self._hosts.values())
+            rows.append((f"and {left} more", f"{done} of {len(names)} done"))
+        return rows
+
+    def line(self, now: float) -> str:
+        """The progress in one line, for an output that is not a terminal."""
+        return "; ".join(f"{name} {words}" for name, words in self.rows(now, _IN_A_LINE))
+
+    def _words(self, transfer: _Transfer, now: float) -> str:
+        if transfer.began is None:
+            return "waiting"
+        if transfer.sent < min(_TELLING, transfer.total):
+            return f"{amount(transfer.total)} to go"
+        words = pace(transfer.sent, transfer.total, (transfer.ended or now) - transfer.began)
+        return f"{words}{self._then}" if transfer.ended is not None else words
+
+
+@contextmanager
+def ticking(
+    words: Callable[[], str], say: Callable[[str], None], first_s: float = FIRST_S, then_s: float = THEN_S
+) -> Iterator[None]:
+    """Say `words()` and the seconds so far, after `first_s` and then every `then_s`, from a thread of its own."""
+    over, began = threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        wait = first_s
+        while not over.wait(wait):
+            say(f"{words()}   {in_seconds(round(time.monotonic() - began))}")
+            wait = then_s
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def phases(what: str, say: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """Yields what takes the phase of a step; any thread may call it."""
+    latest = {"phase": ""}
+    with ticking(lambda: f"{what}   {latest['phase']}".rstrip(), say):
+        yield lambda phase: latest.update(phase=phase)
+
+
+@contextmanager
+def transfers(rows: Transfers, say: Callable[[str], None]) -> Iterator[Callable[[str, int, int], None]]:
+    """Yields what takes a host, its bytes so far, and all of them; any thread may call it."""
+    lock = threading.Lock()
+
+    def words() -> str:
+        with lock:
+            return rows.line(time.monotonic())
+
+    def tell(host: str, sent: int, total: int) -> None:
+        with lock:
+            rows.tell(host, sent, total, time.monotonic())
+
+    with ticking(words, say):
+        yield tell

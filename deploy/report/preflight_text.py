@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
+from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding
+from ..causes.table import DOCS
 from ..core.text import duration, several
 from ..preflight.answers import Answers
 from ..preflight.checks import bandwidth
-from ..preflight.findings import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict
+from ..preflight.verdict import Verdict
 
 MARKS = {"ok": "✓", FAULT: "✗", WARNING: "!", UNKNOWN: "?"}
 SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))

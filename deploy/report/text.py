@@ -15,7 +15,7 @@ from ..core.text import amount, clock, duration, percent, several
 from ..run.environment import DEFAULT_RECIPE
 from ..run.outcome import Result, downloads, untold
 from ..run.progress import State
-from ..run.rank_view import RankView
+from ..run.state.ranks import RankView
 
 _BARS = "▁▂▃▄▅▆▇█"
 _FEWEST_BARS, _MOST_BARS = 6, 24
@@ -44,7 +44,7 @@ def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[
     """What trains on which nodes: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
     workers = len(names) - 1
     crew = "master" if not workers else f"master + {several(workers, 'worker')}"
-    return [part for part in (crew, state.backend, recipe, why) if part]
+    return [part for part in (crew, state.ranks.backend, recipe, why) if part]
 
 
 def rank_cells(view: RankView | None, state: State) -> list[str]:
@@ -54,7 +54,7 @@ def rank_cells(view: RankView | None, state: State) -> list[str]:
     cells = [f"rank {view.rank}"]
     if not view.training:
         return [*cells, "getting ready" if not view.step else f"coming back (was at step {view.step})"]
-    cells.append(f"step {view.step}/{state.steps}" if state.steps else f"step {view.step}")
+    cells.append(f"step {view.step}/{state.ranks.steps}" if state.ranks.steps else f"step {view.step}")
     parts = (("data", view.data_ms), ("compute", view.compute_ms), ("waiting", view.wait_ms))
     total = sum(value for _, value in parts)
     if total > 0:
@@ -82,7 +82,7 @@ def machine_cell(name: str, state: State) -> str:
 
     Empty if that is unknown, and once the node has ended.
     """
-    seen, node = state.telemetry.get(name, {}), state.nodes.get(name)
+    seen, node = state.nodes.telemetry.get(name, {}), state.nodes.states.get(name)
     if node and node.state in ("exited", "lost"):
         return ""
     gpus = seen.get("gpus", [])
@@ -97,33 +97,33 @@ def machine_cell(name: str, state: State) -> str:
 
 def node_word(name: str, state: State) -> str:
     """A node without a reporting rank, in a word or two."""
-    node = state.nodes.get(name)
+    node = state.nodes.states.get(name)
     if node and node.state == "exited":
         return "ended"
-    ranks = sorted(rank for rank, place in state.began.items() if place == name)
+    ranks = sorted(rank for rank, place in state.ranks.began.items() if place == name)
     if state.script and ranks:
         return f"runs rank {ranks[0]}" if len(ranks) == 1 else f"runs ranks {ranks[0]} to {ranks[-1]}"
-    if name in state.up:
-        return "up, waiting for the others" if len(state.up) < len(state.names) else "up, loading torch"
+    if name in state.nodes.up:
+        return "up, waiting for the others" if len(state.nodes.up) < len(state.names) else "up, loading torch"
     return "starting"
 
 
 def metric_line(state: State, width: int) -> str:
     """The line under the nodes: loss, throughput, time left, last checkpoint; as much sparkline as `width` leaves."""
     parts = _pace_parts(state)
-    if state.losses:
-        beside = state.ranks[0].step if 0 in state.ranks else state.step
-        first, last = _loss(state.losses[0][1]), _last_loss(state, beside)
+    if losses := state.training.losses:
+        beside = state.ranks.views[0].step if 0 in state.ranks.views else state.step
+        first, last = _loss(losses[0][1]), _last_loss(state, beside)
         others = len("    ".join([f"  loss {first}  {last}", *parts]))
-        bars = sparkline([loss for _, loss in state.losses], min(_MOST_BARS, max(_FEWEST_BARS, width - others)))
+        bars = sparkline([loss for _, loss in losses], min(_MOST_BARS, max(_FEWEST_BARS, width - others)))
         parts.insert(0, f"loss {first} {bars} {last}")
     return "    ".join([*parts, *_own_parts(state)])
 
 
 def progress_line(state: State) -> str:
     """One line for a log file: `step 240/600   loss 0.083   5,410 samples/s   left 0:07`."""
-    parts = [f"step {state.step}/{state.steps}" if state.steps else state.step_words]
-    if state.losses:
+    parts = [f"step {state.step}/{state.ranks.steps}" if state.ranks.steps else state.ranks.step_words]
+    if state.training.losses:
         parts.append(f"loss {_last_loss(state, state.step)}")
     return "   ".join([*parts, *_own_parts(state), *_pace_parts(state)])
 
@@ -131,17 +131,18 @@ def progress_line(state: State) -> str:
 def result_parts(result: Result, state: State, seconds: float, where: str) -> list[str]:
     """The last line: `done`, the result, how long it took, where the files are."""
     parts = [result.verdict]
-    values = state.evaluated.get("values", {})
+    evaluated = state.training.evaluated
+    values, samples = evaluated.get("values", {}), evaluated.get("samples", 0)
     if result.verdict == "done" and "accuracy" in values:
-        what = DEFAULT_RECIPE if state.plan.get("recipe") == DEFAULT_RECIPE else "samples"
-        parts.append(f"{percent(values['accuracy'])} of {state.evaluated.get('samples', 0):,} held-out {what}")
+        what = DEFAULT_RECIPE if state.ranks.plan.get("recipe") == DEFAULT_RECIPE else "samples"
+        parts.append(f"{percent(values['accuracy'])} of {samples:,} held-out {what}")
     elif result.verdict == "done" and "loss" in values:
-        parts.append(f"loss {_loss(values['loss'])} on {state.evaluated.get('samples', 0):,} held-out samples")
+        parts.append(f"loss {_loss(values['loss'])} on {samples:,} held-out samples")
     elif result.verdict == "stopped":
         parts.append(result.message.removeprefix("stopped "))
     elif state.step or (result.verdict != "done" and not state.script):
-        parts.append(f"at {state.step_words}" if state.step else "before the first step")
-        furthest = max((view.step for view in state.ranks.values()), default=0)
+        parts.append(f"at {state.ranks.step_words}" if state.step else "before the first step")
+        furthest = max((view.step for view in state.ranks.views.values()), default=0)
         if result.verdict == "done" and furthest > state.step:
             parts[-1] += f", the furthest rank at {furthest}"
     return [*parts, duration(seconds), where]
@@ -151,19 +152,20 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     """What the run left, and where. `fetch`: the command that copies it; empty if it is in `folder`."""
     if not state.script:
         return f"checkpoints, metrics and logs in {folder}/"
-    left = {node: (files, size) for node, (files, size) in state.files_left.items() if files}
+    remains = state.nodes.remains
+    left = {node: (event["files"], event["bytes"]) for node, event in remains.items() if event["files"]}
     # On hosts, each node has files of its own; on this machine they share a folder.
     unsaid = untold(state) if fetch else []
     more = _stays(downloads(state)) if fetch else ""
     if not left:
-        none = state.files_left and not unsaid
+        none = remains and not unsaid
         wrote = (
             "it wrote no files into its folder or its home" if none else f"what it wrote: {fetch or f'{folder}/work'}"
         )
         return f"logs in {folder}/; {wrote}{more}"
     if not fetch:
         files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))
-        top = next((event.get("top", "work") for node, event in state.remains.items() if node in left), "work")
+        top = next((event.get("top", "work") for node, event in remains.items() if node in left), "work")
         return f"{several(files, 'file')}, {amount(size)} in {folder}/{top}; logs in {folder}/"
     parts = [f"{several(files, 'file')}, {amount(size)} on {node}" for node, (files, size) in left.items()]
     parts += [f"more may be on {', '.join(unsaid)}"] if unsaid else []
@@ -203,15 +205,15 @@ def run_cells(row: RunFacts) -> list[str]:
 
 
 def _pace_parts(state: State) -> list[str]:
-    parts = []
-    if state.rates:
-        parts.append(f"{state.rates[-1]:,.0f} samples/s")
-    if state.seconds_left:
-        parts.append(f"left {clock(state.seconds_left)}")
-    if state.checkpoint:
-        pause = state.checkpoint.get("pause_ms")
+    training, parts = state.training, []
+    if training.rates:
+        parts.append(f"{training.rates[-1]:,.0f} samples/s")
+    if left_s := training.seconds_left(state.ranks.steps):
+        parts.append(f"left {clock(left_s)}")
+    if training.checkpoint:
+        pause = training.checkpoint.get("pause_ms")
         took = f" ({_milliseconds(pause)} ms pause)" if pause is not None else ""
-        parts.append(f"checkpoint at step {state.checkpoint['step']}{took}")
+        parts.append(f"checkpoint at step {training.checkpoint['step']}{took}")
     return parts
 
 
@@ -221,13 +223,14 @@ def _own_parts(state: State) -> list[str]:
     Then what `muster.Training` logged: somebody wants to see that. Its loss is the watcher's, where there is one.
     """
     # The Trainer's eval_loss is eval/loss in its TensorBoard file.
-    plain = {name.replace("/", "_"): name for name in state.scalars}
+    scalars = state.training.scalars
+    plain = {name.replace("/", "_"): name for name in scalars}
     names = [name for name in plain.values() if _EVALUATED.search(name) and not _COST.search(name)]
-    if not state.losses:
-        names = [*[name for name in state.scalars if "loss" in name.lower() and name not in names][:1], *names]
-    logged = [name for name, (_, _, file) in state.scalars.items() if file.endswith("/metrics.jsonl")]
+    if not state.training.losses:
+        names = [*[name for name in scalars if "loss" in name.lower() and name not in names][:1], *names]
+    logged = [name for name, (_, _, file) in scalars.items() if file.endswith("/metrics.jsonl")]
     names += [name for name in logged if name not in names and name != "loss"]
-    return [f"{name} {_loss(state.scalars[name][1])}" for name in names[:_MOST_OWN]]
+    return [f"{name} {_loss(scalars[name][1])}" for name in names[:_MOST_OWN]]
 
 
 def _last_loss(state: State, shown: int) -> str:
@@ -235,7 +238,7 @@ def _last_loss(state: State, shown: int) -> str:
 
     The watcher reads few losses of a fast script; and it is rank 0's, which may be beyond the slowest rank.
     """
-    step, loss = state.losses[-1]
+    step, loss = state.training.losses[-1]
     return _loss(loss) if step == shown else f"{_loss(loss)} at step {step}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.errors import DONE
-from .collectives import MISMATCH_WORDS
+from .inquest.collectives import MISMATCH_WORDS
 
 MOST_NAMES = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config.script import PER_NODE
+from ..job.script import PER_NODE
 from .environment import (
     LAUNCHER_RANKS,
     MASTER_PORT,

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..config.script import PER_NODE
 from ..core.errors import UsageError
 from ..core.near import near
 from ..core.program import COMMAND, FAB, MAKE, option
 from ..core.text import several
 from ..job.load import read_text
+from ..job.script import PER_NODE
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..config import consent
-from ..config.wishes import Wish
+from ..job import consent
 from ..job.asked import outside
+from ..job.consent import Wish
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # The trainer is beside this package: `trainer` in a checkout, `muster.trainer` in a wheel.

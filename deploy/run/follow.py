@@ -171,7 +171,7 @@ def follow(
         tell([*events, *left, *backend.output(state)])
         result = watch.step(time.time())
         if result is not None:
-            return concluded(result, state.finding)
+            return concluded(result, state.case.finding)
         time.sleep(POLL_S)
 
 
@@ -234,5 +234,5 @@ def changes(nodes: list[NodeState], state: State) -> list[Event]:
             "trouble": node.trouble,
         }
         for node in nodes
-        if state.nodes.get(node.node) != node
+        if state.nodes.states.get(node.node) != node
     ]

@@ -14,7 +14,7 @@ from ..core.text import in_seconds
 from .blame import MOST_NAMES
 from .causes import Cause, Finding
 from .events import Event
-from .inquest import cause_of_words
+from .inquest.findings import cause_of_words
 from .progress import State
 
 START_SPREAD_S = 25.0  # from the first node that is up to the last
@@ -80,12 +80,13 @@ def judge(state: State, started_at: float, now: float) -> Result | None:
 
 def all_ended(state: State) -> bool:
     """Whether every planned node has ended; one that the others have finished without may be out of sight."""
+    nodes = state.nodes
     away = {
         name
-        for name, node in state.nodes.items()
-        if node.trouble in ("unseen", "lifeless") and state.members and name not in state.members
+        for name, node in nodes.states.items()
+        if node.trouble in ("unseen", "lifeless") and nodes.members and name not in nodes.members
     }
-    return all(name in state.exited_at or name in away for name in state.names)
+    return all(name in nodes.exited_at or name in away for name in state.names)
 
 
 def from_verdicts(verdicts: list[Event]) -> Result:
@@ -128,20 +129,18 @@ def final(state: State) -> Result:
     asked = {verdict.get("node") for verdict in state.verdicts if verdict.get("verdict") == "stopped"}
     by_signal = result.verdict == "stopped" and result.message.endswith(BY_SIGNAL)
     if by_signal and result.node and state.script and len(asked) == 1 < len(state.names):
-        where = f"(by a signal on {state.name(result.node)}; no other node tells of one)"
+        where = f"(by a signal on {state.ranks.node_name(result.node)}; no other node tells of one)"
         return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":
         return result
     if blame := state.blame():
         where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
         return Result("failed", blame.message, where, blame.node, blame.rank, state.step)
-    for node in state.nodes.values():
-        if state.members and node.node not in state.members:
-            continue
-        if node.state == "exited" and node.code not in (None, DONE):
-            return _failed(
-                state, node.node, f"{state.name(node.node)} {ended_how(node.code)}", f"see logs/{node.node}.log"
-            )
+    members = state.nodes.members or state.nodes.states.keys()
+    for node in state.nodes.states.values():
+        if node.node in members and node.state == "exited" and node.code not in (None, DONE):
+            who = state.ranks.node_name(node.node)
+            return _failed(state, node.node, f"{who} {ended_how(node.code)}", f"see logs/{node.node}.log")
     # A node says that its ranks were not seen to train: true of the run if all nodes do, and nobody wrote a file. With
     # a message it says that an end is not known.
     idle = all(verdict.get("hint") for verdict in state.verdicts) and not may_have_written(state) and not state.step
@@ -165,24 +164,24 @@ def concluded(result: Result, finding: Finding | None) -> Result:
 
 def untold(state: State) -> list[str]:
     """The nodes that have not said what a script left there: a node says it at its end, unless it was killed."""
-    return [name for name in state.names if name not in state.files_left]
+    return [name for name in state.names if name not in state.nodes.remains]
 
 
 def downloads(state: State) -> dict[str, tuple[int, str]]:
     """By node, what a script left that can be had again: the bytes, and the folder of all of it."""
-    remains = state.remains.items()
+    remains = state.nodes.remains.items()
     return {node: (event["downloads"], event.get("place", "")) for node, event in remains if event.get("downloads")}
 
 
 def may_have_written(state: State) -> bool:
     """Whether a script left files, as far as anybody knows."""
-    written = any(files for files, _ in state.files_left.values())
-    return written or bool(state.script and state.began and untold(state))
+    written = any(event["files"] for event in state.nodes.remains.values())
+    return written or bool(state.script and state.ranks.began and untold(state))
 
 
 def stopped(state: State) -> Result:
     """The end of a run that was asked to stop and whose ranks left no verdict."""
-    where = f" at {state.step_words}" if state.step else "" if state.script else " before the first step"
+    where = f" at {state.ranks.step_words}" if state.step else "" if state.script else " before the first step"
     return Result("stopped", f"stopped{where}{_checkpoint_text(state)}", step=state.step)
 
 
@@ -197,7 +196,7 @@ def killed(state: State, waited_s: float | None = None) -> Result:
 def _checkpoint_text(state: State) -> str:
     if state.script:  # only the script knows what it saved
         return ""
-    saved = state.checkpoint.get("step")
+    saved = state.training.checkpoint.get("step")
     return f"; the last checkpoint is of step {saved}" if saved is not None else "; there is no checkpoint"
 
 
@@ -216,40 +215,41 @@ def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:
 
 
 def _failed(state: State, node: str, message: str, hint: str = "") -> Result:
-    view = state.rank_of(node)
+    view = state.ranks.view_of(node)
     return Result("failed", message, hint, node, view.rank if view else None, state.step)
 
 
 def _node_gone(state: State, now: float) -> Result | None:
-    ended = sorted((t, name) for name, t in state.exited_at.items() if now - t >= EXIT_SETTLES_S)
-    if any(_killed(state.nodes[name]) for name, t in state.exited_at.items() if now - t < EXIT_SETTLES_S):
+    ranks, exited_at, states = state.ranks, state.nodes.exited_at, state.nodes.states
+    ended = sorted((t, name) for name, t in exited_at.items() if now - t >= EXIT_SETTLES_S)
+    if any(_killed(states[name]) for name, t in exited_at.items() if now - t < EXIT_SETTLES_S):
         return None  # it may be the cause: without it, those that missed it would be judged alone
-    if not ended or (state.least and len(state.names) - len(ended) >= state.least):
+    if not ended or (ranks.least and len(state.names) - len(ended) >= ranks.least):
         return None
     # A lost node, or one killed by a signal, comes before nodes that ended because they missed it.
-    name = min(ended, key=lambda entry: (*_rank_of_end(state.nodes[entry[1]]), entry))[1]
-    node = state.nodes[name]
+    name = min(ended, key=lambda entry: (*_rank_of_end(states[entry[1]]), entry))[1]
+    node, who = states[name], ranks.node_name(name)
     code = node.code if node.code is not None else FAILED
-    at = f" at {state.step_words}" if state.step else ""
+    at = state.at_step
     if code == USAGE:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
     if node.state == "lost":
-        why = f"{state.name(name)} is out of sight{at}, and the run cannot go on without it"
+        why = f"{who} is out of sight{at}, and the run cannot go on without it"
         return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words")
     if not _killed(node) and (blame := state.blame()):
         where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
         return Result("failed", blame.message, where, blame.node, blame.rank, state.step)
     if code == STOPPED:
-        return Result("stopped", f"{state.name(name)} was asked to stop{at}", "", name, None, state.step)
+        return Result("stopped", f"{who} was asked to stop{at}", "", name, None, state.step)
     restarts = f" ({node.restarts} restarts did not help)" if node.restarts else ""
     how = "ended without a verdict" if code == DONE else ended_how(code)
-    at = at if state.began or state.ranks else _before_any_rank(state)
-    return _failed(state, name, f"{state.name(name)} {how}{at}{restarts}", f"logs/{name}.log has its last words")
+    at = at if ranks.began or ranks.views else _before_any_rank(state)
+    return _failed(state, name, f"{who} {how}{at}{restarts}", f"logs/{name}.log has its last words")
 
 
 def _before_any_rank(state: State) -> str:
     """Words for nodes that ended before any rank began: who still runs may be the one that they waited for."""
-    rest = [state.name(name) for name in state.names if name not in state.exited_at]
+    rest = [state.ranks.node_name(name) for name in state.names if name not in state.nodes.exited_at]
     still = f"; {', '.join(rest)} still {'runs' if len(rest) == 1 else 'run'}" if rest else ""
     return f" before any rank began{still}"
 
@@ -268,34 +268,36 @@ def left_early(state: State, now: float, followed_since: float = 0.0) -> list[in
 
     A late follower gets the ends of the ranks one by one: meanwhile no rank counts as having left early.
     """
-    if state.verdicts or state.exited_at or len(state.ends) == len(state.began):
+    ranks = state.ranks
+    if state.verdicts or state.nodes.exited_at or len(ranks.ends) == len(ranks.began):
         return []
     return [
         end.rank
-        for end in state.ends.values()
-        if end.code == DONE and now - max(end.t, followed_since) >= LEFT_AFTER_S and end.rank not in state.left
+        for end in ranks.ends.values()
+        if end.code == DONE and now - max(end.t, followed_since) >= LEFT_AFTER_S and end.rank not in ranks.left
     ]
 
 
 def _node_missing(state: State, started_at: float, now: float) -> Result | None:
-    missing = [name for name in state.names if name not in state.up]
-    if not missing or (state.least and state.began):  # they train without it: it may have joined a moment ago
-        return None
-    if state.up:
-        waited, limit = now - max(started_at, min(state.up.values())), START_SPREAD_S
+    up = state.nodes.up
+    missing = [name for name in state.names if name not in up]
+    if not missing or (state.ranks.least and state.ranks.began):
+        return None  # they train without it: it may have joined a moment ago
+    if up:
+        waited, limit = now - max(started_at, min(up.values())), START_SPREAD_S
     else:
         waited, limit = now - started_at, FIRST_NODE_S
     if waited < limit:
         return None
-    others = f" ({', '.join(state.up)} waited {in_seconds(waited)})" if state.up else f" within {in_seconds(waited)}"
+    others = f" ({', '.join(up)} waited {in_seconds(waited)})" if up else f" within {in_seconds(waited)}"
     return _failed(state, missing[0], f"{', '.join(missing)} did not start{others}", f"see logs/{missing[0]}.log")
 
 
 def _no_headway(state: State) -> Result | None:
-    if state.barren_restarts < MOST_BARREN_RESTARTS:
+    if state.ranks.barren_restarts < MOST_BARREN_RESTARTS:
         return None
     blame, last = state.blame(), f"; last: {state.story[-1].text}" if state.story else ""
-    message = f"{state.barren_restarts} restarts in a row without a step between them{last}"
+    message = f"{state.ranks.barren_restarts} restarts in a row without a step between them{last}"
     node, rank = (blame.node, blame.rank) if blame else ("", None)
     return Result("failed", message, "logs/ has what each node and rank said", node, rank, state.step)
 
@@ -305,30 +307,31 @@ def _beyond_repair(state: State, now: float) -> Result | None:
 
     gloo notices the end of a rank at once, NCCL after ten minutes. A trainer of Muster's starts again over a cut link.
     """
-    if (cut := state.cut.finding) and now - state.cut.t >= state.wait_lost_s:
+    if (cut := state.case.cut.finding) and now - state.case.cut.t >= state.wait_lost_s:
         return Result("failed", cut.message, "repair the link", cut.node, cut.rank, state.step, cause=cut.cause)
-    finding, living = state.finding, state.evidence.living
-    if finding and finding.cause == Cause.DISK_SILENT and now - state.found_at >= state.wait_lost_s:
+    finding, living = state.case.finding, state.living
+    if finding and finding.cause == Cause.DISK_SILENT and now - state.case.found_at >= state.wait_lost_s:
         hint = f"on {finding.node}: findmnt; its container ends once that disk, or its server, answers"
         return Result("failed", finding.message, hint, finding.node, finding.rank, state.step, cause=finding.cause)
-    if finding is None or not state.script or not living.keys() <= state.evidence.still.keys():
+    if finding is None or not state.script or not living.keys() <= state.ranks.still.keys():
         return None
-    if finding.rank not in state.ends or now - state.found_at < ENDED_AFTER_S:
+    if finding.rank not in state.ranks.ends or now - state.case.found_at < ENDED_AFTER_S:
         return None
     where = f"logs/rank-{finding.rank}.log has its last words"
     return Result("failed", finding.message, where, finding.node, finding.rank, state.step)
 
 
 def _too_silent(state: State, now: float) -> Result | None:
-    if not state.last_sign:
+    ranks = state.ranks
+    if not ranks.last_sign:
         return None
-    stepping = any(view.training for view in state.ranks.values())
-    limit = max(SILENCE_AT_LEAST_S, SILENCE_FACTOR * state.longest_silence) if stepping else SILENCE_BEFORE_STEPS_S
-    if now - state.last_sign < limit:
+    stepping = any(view.training for view in ranks.views.values())
+    limit = max(SILENCE_AT_LEAST_S, SILENCE_FACTOR * ranks.longest_silence) if stepping else SILENCE_BEFORE_STEPS_S
+    if now - ranks.last_sign < limit:
         return None
-    message = f"no sign of life from any rank for {in_seconds(now - state.last_sign)}"
-    behind = [view for view in state.ranks.values() if view.step == state.step]
-    if len(behind) == 1 < len(state.ranks):
+    message = f"no sign of life from any rank for {in_seconds(now - ranks.last_sign)}"
+    behind = [view for view in ranks.views.values() if view.step == ranks.step]
+    if len(behind) == 1 < len(ranks.views):
         (view,) = behind
         text = f"{message}; {view.node} (rank {view.rank}) is furthest behind"
         return Result("failed", text, "logs/ has what each rank said last", view.node, view.rank, state.step)

@@ -25,7 +25,7 @@ from . import folders, own_files
 from .environment import IMAGE_USER, recipe_name
 from .outcome import Result, downloads
 from .progress import State
-from .story import Happening, Story
+from .state.story import Happening, Story
 
 _TEXTS = array(text(), 10_000)
 _FACTS = shaped(
@@ -195,7 +195,7 @@ def give_to_image_user(run_dir: Path) -> None:
 
 def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
     """Write outcome.json and timeline.jsonl; returns the outcome. `seconds`: since this start."""
-    values = state.evaluated.get("values", {})
+    values, remains = state.training.evaluated.get("values", {}), state.nodes.remains
     outcome = {
         "t": round(time.time(), 3),
         "verdict": result.verdict,
@@ -203,18 +203,18 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         **{name: getattr(result, name) for name in ("node", "rank", "message", "hint", "cause")},
         "step": result.step or state.step,
         "seconds": round(seconds, 1),
-        "samples_per_s": round(statistics.median(state.rates), 1) if state.rates else None,
+        "samples_per_s": round(statistics.median(state.training.rates), 1) if state.training.rates else None,
         "accuracy": values.get("accuracy"),
         "values": values,
-        "samples": state.evaluated.get("samples"),
-        "restarts": state.restarts,
+        "samples": state.training.evaluated.get("samples"),
+        "restarts": state.ranks.restarts,
         **(
-            {"kept": {node: {"files": files, "bytes": size} for node, (files, size) in state.files_left.items()}}
-            if state.files_left
+            {"kept": {node: {name: event[name] for name in ("files", "bytes")} for node, event in remains.items()}}
+            if remains
             else {}
         ),
         **({"downloads": stay} if (stay := downloads(state)) else {}),
-        **({"unread": state.unread} if state.unread else {}),
+        **({"unread": state.story.unread} if state.story.unread else {}),
         **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
     }
     keep_story(run_dir, state.story)

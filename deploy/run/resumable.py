@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..config import script as typed
 from ..core.errors import UsageError
 from ..core.names import run_ids
 from ..core.program import FAB, MAKE, option
+from ..job import script as typed
 from . import record
 from .environment import recipe_name, script_name
 from .record import HOSTS, SLURM, Choice

@@ -129,7 +129,7 @@ class SlurmBackend(Backend):
         """The lines of the shown ranks."""
         self._watched()
         assert self._logs
-        return self._logs.take(state.began)
+        return self._logs.take(state.ranks.began)
 
     def stop(self) -> None:
         """Ask the ranks to stop with a checkpoint, and the job not to be requeued."""

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..config.inventory import hosts_of_flag
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..core.text import amount, several
 from ..host import jobs
 from ..image import code_layer, repository
+from ..job.inventory import hosts_of_flag
 from ..job.load import read_run
 from ..report.console import Console
 from ..report.interrupts import Interrupts

@@ -57,7 +57,7 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
         return result
     if result and result.message and result.verdict != "done":
         message = f"{message}; before that: {result.message}"
-    if job.state == "FAILED" and not state.up:
+    if job.state == "FAILED" and not state.nodes.up:
         hint = _NO_MUSTER if _WITHOUT_MUSTER.search(output) else hint if output else _NO_OUTPUT
     return Result("failed", message + _last(output), hint or "job.out of the run's folder has all that it printed")
 

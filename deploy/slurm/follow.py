@@ -50,7 +50,7 @@ def until_done(
     if result.verdict in ("stopped", "failed") and not result.hint:
         again = plan.resume_command(backend.login.host.destination, run)
         result = replace(result, hint=f"continue with what it wrote: {again}")
-    seconds = max(time.monotonic() - began, state.span.seconds)
+    seconds = max(time.monotonic() - began, state.ranks.span.seconds)
     return ending.end(backend.run_dir, result, state, seconds, console, f"{FAB} fetch --run {run}")
 
 
@@ -84,7 +84,7 @@ class _Following:
             time.sleep(_POLL_S)
         if not state.names and (hosts := job.hosts or self._nodes()):  # it was over before anybody saw it run
             state = self._one_start(replace(job, hosts=hosts))
-        return concluded(self._end(job, state), state.finding), state
+        return concluded(self._end(job, state), state.case.finding), state
 
     def _one_start(self, job: Job) -> State:
         """Show a start of the job until it ends, or Slurm requeues it."""
@@ -104,7 +104,7 @@ class _Following:
                     break
                 time.sleep(_POLL_S)
         if waits:
-            self._console.note(words.requeued(self._backend.number, state.step_words if state.step else ""))
+            self._console.note(words.requeued(self._backend.number, state.ranks.step_words if state.step else ""))
             if now.restarts == 2:
                 self._console.warn(words.again(self._backend.run))
             clear(self._backend.run_dir)
@@ -126,7 +126,7 @@ class _Following:
 
     def _end(self, job: Job, state: State) -> Result:
         began = time.monotonic()
-        output, until = "", began + (_VERDICTS_S if state.up else 0.0)
+        output, until = "", began + (_VERDICTS_S if state.nodes.up else 0.0)
         while True:
             try:
                 state.verdicts, output = last_verdicts(self._backend)
@@ -136,10 +136,11 @@ class _Following:
                     time.sleep(1.0)
                     continue
                 self._console.warn(f"the verdicts of its ranks could not be read: {fault.message}")
-            if state.files_left:  # the nodes share the folder, and each of them has counted it
-                node, left = min(state.files_left.items())
-                state.files_left = {node: left, **{name: (0, 0) for name in state.names if name != node}}
-                state.remains = {node: state.remains.get(node, {})}
+            if state.nodes.remains:  # the nodes share the folder, and each of them has counted it
+                first, none = min(state.nodes.remains), {"files": 0, "bytes": 0}
+                state.nodes.remains = {
+                    name: state.nodes.remains[first] if name == first else none for name in state.names
+                }
             if state.verdicts or time.monotonic() > until:
                 return ends.end_of(self._backend.number, job, state, output, bool(self._asked))
             time.sleep(1.0)

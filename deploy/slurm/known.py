@@ -9,10 +9,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config.inventory import Host, hosts_of_flag
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, asked_run
 from ..core.program import FAB
+from ..job.inventory import Host, hosts_of_flag
 from ..job.load import read_run
 from ..job.options import flag_of
 from ..report.console import Console

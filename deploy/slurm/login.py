@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 
-from ..config.inventory import Host
 from ..core.errors import DeployError
 from ..core.names import RunId
 from ..door.session import Session, SshFault, open_all
 from ..host import jobs
 from ..host.jobs import ClusterLook, Job
+from ..job.inventory import Host
 
 # squeue and scontrol retry by themselves while the controller is busy.
 ASK_S = 90.0

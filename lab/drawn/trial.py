@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local.probe import LocalProbe
-from deploy.preflight import Answers, Verdict, doubts, judge
+from deploy.preflight import Answers, Verdict, confidence, judge
 from deploy.preflight.probe import rehearsal
 from deploy.preflight.rehearsed import Scene, findings, summary
 from lab import job, trial
@@ -131,9 +131,9 @@ def _full(draw: Draw, lab, answers: Answers, quick: Verdict) -> Verdict:
     """The whole verdict: a rehearsal follows one that is green, and one whose problems a rehearsal decides."""
     if quick.ok:
         return _proved(draw, lab, answers)
-    if doubted := doubts.doubts(quick, answers):
+    if doubted := confidence.doubts(quick, answers):
         tried = _proved(draw, lab, answers)
-        return doubts.after_rehearsal(tried, doubted)
+        return confidence.after_rehearsal(tried, doubted)
     return quick
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config.inventory import hosts_of_flag
 from deploy.door.session import open_all
 from deploy.host import lock
+from deploy.job.inventory import hosts_of_flag
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")

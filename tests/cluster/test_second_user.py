@@ -19,7 +19,7 @@ IMAGE = "muster-trainer:cpu"
 PROGRAM = """
 import sys
 from deploy.cli import main as cli
-cli._Program(version="0", namespace=cli.commands(), name="muster", binary="muster").run(["muster", *sys.argv[1:]])
+sys.exit(cli.run(sys.argv[1:]))
 """
 # Where both looked before either had started: the refusal does not see the other, the engine refuses the name.
 RACE = f"from deploy.hosts import plan as deploy_plan\ndeploy_plan.refuse_foreign = lambda *_: None\n{PROGRAM}"

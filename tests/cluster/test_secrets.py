@@ -196,7 +196,7 @@ def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run)
 STARTS = """
 import os, sys
 from deploy.host import commands as host_commands
-from deploy.config.inventory import hosts_of_flag; from deploy.door import session
+from deploy.job.inventory import hosts_of_flag; from deploy.door import session
 with session.open_all(hosts_of_flag(sys.argv[1])) as opened:
     (there,) = opened.all().values()
     label = ("--label", "muster.run=" + sys.argv[2], "--label", "muster.start=one", "--entrypoint", "sleep")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config.inventory import hosts_of_flag
 from deploy.door import session
 from deploy.host import commands
+from deploy.job.inventory import hosts_of_flag
 from lab import waiting
 
 HOME = Path(__file__).resolve().parents[2]

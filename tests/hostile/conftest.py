@@ -24,7 +24,7 @@ from deploy.cli import main
 from deploy.run import folders
 from tests.hostile.server import Answers, Greeting, Server
 
-# As `deploy.cli.main.main`, which also asks an installed package for its version.
+# As `deploy.cli.main.main`.
 PROGRAM = """
 import atexit, os, re, sys
 from pathlib import Path
@@ -32,7 +32,7 @@ from deploy.cli import main as cli
 # Of this program alone: what getrusage says begins with the memory of who started it.
 peak = lambda: re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
 atexit.register(lambda: Path(os.environ["MUSTER_TEST_PEAK"]).write_text(peak()))
-cli._Program(version="0", namespace=cli.commands(), name="muster", binary="muster").run(["muster", *sys.argv[1:]])
+sys.exit(cli.run(sys.argv[1:]))
 """
 CHECKOUT = Path(__file__).resolve().parents[2]
 PRECIOUS = {
@@ -105,11 +105,9 @@ class Hostile:
     def task(self, *words: str, within_s: float = 30) -> Ended:
         """A muster command in this process; one that does not end within that time fails the test."""
         self._capsys.readouterr()
-        program = main._Program(version="0", namespace=main.commands(), name="muster", binary="muster")
         with _limit(within_s, words):
             try:
-                program.run(["muster", *words])
-                code = 0
+                code = main.run(words)
             except SystemExit as end:
                 code = int(end.code or 0)
         return Ended(code, *self._capsys.readouterr())

@@ -19,8 +19,7 @@ HOSTS = '[[hosts]]\nname = "evil"\n'
 PROGRAM = """
 import sys
 from deploy.cli import main as cli
-program = cli._Program(version="0", namespace=cli.commands(sys.argv[1:]), name="muster", binary="muster")
-program.run(["muster", *sys.argv[1:]])
+sys.exit(cli.run(sys.argv[1:]))
 """
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
 
@@ -158,13 +157,13 @@ def test_where_a_host_is_is_asked_even_for_a_host_that_is_typed(clone):
 
 def commands():
     """Every command that takes a file of hosts, with what else it needs."""
-    more = {"port": ["--number", "80"], "leave": ["--hosts", "evil"], "join": ["--hosts", "evil"]}
+    more = {"port": ["80"], "leave": ["--hosts", "evil"], "join": ["--hosts", "evil"]}
     # Without the option, these are about this machine.
     more |= {name: ["--cluster", "cluster.toml"] for name in ("runs", "down", "why", "tensorboard")}
     more |= {"bootstrap": ["--yes"], "clean": ["--yes"]}
-    for name, task in main.commands().tasks.items():
-        if "cluster" in {argument.name for argument in task.get_arguments()}:
-            yield name, more.get(name, [])
+    for each in main.every_command():
+        if "cluster" in {param.name for param in each.params}:
+            yield each.name, more.get(each.name, [])
 
 
 @pytest.mark.holds("folder-asks")

@@ -29,7 +29,7 @@ from tests.hostile.watch import Watch
 
 HOME = Path(__file__).resolve().parents[2]
 # `muster`, as an installed one starts: without the current folder on Python's path.
-MUSTER = "import deploy.cli.main as m; m.version = lambda name: '0'; m.main()"
+MUSTER = "import deploy.cli.main as m; m.main()"
 SECRET = "sesame-of-the-private-folder"
 # By the clock; of the processor; and kB above what an idle `muster` has.
 MOST_S, MOST_CPU_S, MOST_MEMORY = 120, 20, 64 << 10
@@ -142,7 +142,6 @@ class Scene:
             sys.stdout = open(1, "w", errors="surrogateescape", closefd=False)  # noqa: SIM115
             sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
             sys.argv = ["muster", *words]
-            main.version = lambda name: "0"
             main.main()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 98
@@ -704,6 +703,7 @@ def modules_and_settings_that_programs_would_take(scene):
         "muster",
         "fabric",
         "invoke",
+        "click",
     )
     more = (
         "paramiko",

@@ -12,11 +12,11 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
 from deploy.door import command, framing, session
 from deploy.door import stream as session_stream
 from deploy.host import lock
+from deploy.job.inventory import Host
 from deploy.preflight.probe import conversation
 from tests.hostile.server import Answer, drip, flood, look
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.door import session
 from deploy.hosts import nodes
+from deploy.job.inventory import Host
 from tests.hostile.engine import FakeEngine, answered, number_as_id
 from tests.hostile.fuzz import samples
 from tests.hostile.server import Answer

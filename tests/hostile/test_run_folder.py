@@ -14,7 +14,7 @@ from deploy.report.page import run as page
 from deploy.run import follow, locks, output, own_files, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
-from deploy.run.story import Happening
+from deploy.run.state.story import Happening
 
 MINE = "not yours\n"
 

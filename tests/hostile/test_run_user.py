@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.config.inventory import hosts_of_flag
-from deploy.config.values import Mount
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import commands, run_user
 from deploy.host.run_user import RANGES, Known
 from deploy.hosts.host_findings import mounts as mounts_found
 from deploy.job.cluster import Cluster, from_file
+from deploy.job.inventory import hosts_of_flag
 from deploy.job.options import Job
+from deploy.job.values import Mount
 from deploy.preflight import Answers, PreflightRequest
 from tests.hosts import FACTS
 

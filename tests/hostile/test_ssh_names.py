@@ -2,10 +2,10 @@
 
 import pytest
 
-from deploy.config.inventory import Host, hosts_of_flag
 from deploy.core.errors import UsageError
 from deploy.door import session
 from deploy.job.cluster import from_file
+from deploy.job.inventory import Host, hosts_of_flag
 
 NAMES = [
     "-oProxyCommand=touch${IFS}{mark}",

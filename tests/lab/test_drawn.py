@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
+from deploy.causes.finding import UNKNOWN
+from deploy.causes.table import ROWS
 from deploy.preflight import Finding, Verdict
-from deploy.preflight.causes import CAUSES
-from deploy.preflight.findings import UNKNOWN
 from lab import job
 from lab.drawn import recorded, score
 from lab.drawn.draw import draw, draws
@@ -43,7 +43,7 @@ def test_draws_have_one_to_three_parts_and_every_second_one_is_harmless():
 def test_what_is_right_to_say_are_causes_that_have_an_entry_and_hosts_that_exist():
     for each in (draw(5, number) for number in range(600)):
         for part in each.parts:
-            assert part.causes | part.seen <= CAUSES | NOBODY_SAYS | REHEARSED, part.words
+            assert part.causes | part.seen <= ROWS.keys() | NOBODY_SAYS | REHEARSED, part.words
             assert bool(part.causes) == bool(part.subjects), part.words
             assert all(set(subject) <= set(each.cast.hosts) for subject in part.subjects), part.words
 

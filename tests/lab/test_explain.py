@@ -5,7 +5,7 @@ import pytest
 from benchmarks import explain as benchmark
 from deploy.explain.cause import explain
 from deploy.explain.read import sign_of
-from deploy.explain.signs import SIGNS
+from deploy.explain.signs.table import SIGNS
 from lab import fault, recordings, threads
 
 

@@ -3,7 +3,8 @@
 import json
 
 from benchmarks import preflight_later
-from deploy.preflight.findings import Finding, Verdict
+from deploy.causes.finding import Finding
+from deploy.preflight.verdict import Verdict
 from lab import fault, trial
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.config.inventory import Host
+from deploy.job.inventory import Host
 from lab.ports import free_port
 from lab.waiting import until
 

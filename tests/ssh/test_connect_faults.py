@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
 from deploy.door import session
+from deploy.job.inventory import Host
 from lab.ports import free_port
 from lab.waiting import until
 

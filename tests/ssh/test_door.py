@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
 from deploy.door import session
+from deploy.job.inventory import Host
 from lab.ports import free_port
 from lab.waiting import until
 
@@ -244,7 +244,7 @@ def test_a_connection_whose_ssh_stands_still_ends_with_the_command(server, place
 
 USES = """
     import sys
-    from deploy.config.inventory import Host
+    from deploy.job.inventory import Host
     from deploy.door import session
     with session.open_all([Host("a", "127.0.0.1", int(sys.argv[1]))]) as results:
         (opened,) = results.all().values()

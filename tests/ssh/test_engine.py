@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from deploy.core.docker_faults import DockerFault
+from deploy.causes.docker_faults import DockerFault
 from deploy.door import master, session
 from deploy.door.session import SshFault
 from deploy.engine import reach
@@ -143,7 +143,7 @@ def test_a_silent_engine_is_named_and_holds_nobody_up(engine_of, places):
 
 FOLLOWS = """
 import sys
-from deploy.config.inventory import Host
+from deploy.job.inventory import Host
 from deploy.door import session
 from deploy.engine import reach
 with session.open_all([Host("a", "127.0.0.1", int(sys.argv[1]))]) as results:

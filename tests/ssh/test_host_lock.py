@@ -261,7 +261,7 @@ def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how
     script = """
         import sys
         from deploy.host import audit; from deploy.host import lock as host_lock; from deploy.door import session
-        from deploy.config.inventory import Host
+        from deploy.job.inventory import Host
         try:
             with session.open_all([Host(n, "127.0.0.1", int(p)) for n, p in zip("ab", sys.argv[1:])]) as results:
                 while True:

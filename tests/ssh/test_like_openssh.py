@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
 from deploy.door import session
+from deploy.job.inventory import Host
 from lab.ports import free_port
 from tests.ssh.conftest import SSHD, Server
 from tests.ssh.constructs import ALL, IGNORED, IN, OUT, STRICTER

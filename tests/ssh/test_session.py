@@ -300,7 +300,7 @@ def test_ctrl_c_ends_work_on_eight_hosts_at_once(server, client, tmp_path):
     script = """
         import sys
         from deploy.door import session
-        from deploy.config.inventory import Host
+        from deploy.job.inventory import Host
         hosts = [Host(f"n{n}", "127.0.0.1", int(port)) for n, port in enumerate(sys.argv[1:])]
         try:
             with session.open_all(hosts) as results:

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.core.errors import UsageError
 from deploy.door import session
+from deploy.job.inventory import Host
 from lab import waiting
 from lab.ports import free_port
 

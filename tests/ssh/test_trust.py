@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.door import session
+from deploy.job.inventory import Host
 from lab.ports import free_port
 
 ECDSA = (

@@ -18,13 +18,13 @@ HOME = Path(__file__).resolve().parents[2]
 # A package imports only what stands before it. The backends `local`, `hosts` and `slurm` never import each other.
 DEPLOY = [
     "core",
-    "config",
+    "causes",
+    "explain",
     "job",
     "door",
     "engine",
     "run",
     "preflight",
-    "explain",
     "host",
     "image",
     "packages",
@@ -41,8 +41,9 @@ TRAINER = ["watch", "node", "elastic", "train"]
 # Which modules may import a library that opens a door to the outside.
 DOORS = {
     "rich": {"deploy/report/console"},
-    "fabric": {"deploy/cli/*"},
-    "invoke": {"deploy/cli/*"},
+    "click": {"deploy/cli/*"},
+    "fabric": {"deploy/cli/fab"},
+    "invoke": {"deploy/cli/fab"},
     "psutil": {"deploy/local/processes"},
     "pysyncobj": {"trainer/node/register"},
     "torch": {

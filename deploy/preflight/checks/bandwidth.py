@@ -10,9 +10,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...core.text import listed
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding
 from .link_quality import SLOW_MBIT
 
 SIZE, WAIT_S, MOST_AGAIN, FEW = 8 << 20, 3.0, 16, 3
@@ -117,19 +116,15 @@ def _finding(
     direction: str = "",
 ) -> Finding:
     rate = statistics.median(known[pair] for pair in pairs)
-    text = f"{what}: {rate:.0f} Mbit/s, while the others get {_usual(known):.0f}"
     shown = tuple(f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4])
-    fix = f"on {listed(hosts)}: ip -s link; ethtool and its interface (speed, duplex); then the switch port"
     level = FAULT if rate < SLOW_MBIT else WARNING
-    return Finding(
+    return find(
         "link-slow",
-        "links",
         hosts,
-        text,
-        shown,
-        "the slowest link sets the pace of every step",
-        fix,
-        level,
-        link,
-        direction,
+        f"{what}: {rate:.0f} Mbit/s, while the others get {_usual(known):.0f}",
+        level=level,
+        evidence=shown,
+        symptom="the slowest link sets the pace of every step",
+        link=link,
+        direction=direction,
     )

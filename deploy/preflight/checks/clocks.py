@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
+from ...causes.finding import WARNING, Finding, find
 from ...core.text import in_seconds, listed
 from ..answers import Answers
-from ..findings import WARNING, Finding
 
 WARN_S = 2.0
 
@@ -37,13 +37,11 @@ def check(answers: Answers) -> Iterator[Finding]:
         "one node silently trains alone and ends with 0; the others print `Failed to recv, got 0 bytes`; or all train, "
         "and the agents hang at the end"
     )
-    yield Finding(
+    yield find(
         "clock-skew",
-        "clocks",
         odd or tuple(late or far),
         f"clocks differ: {listed(shown)}",
-        shown,
-        symptom if fatal else "training works; times in logs of different hosts do not fit together",
-        f"on {listed(odd or tuple(late or far))}: sudo timedatectl set-ntp true (or: sudo chronyc makestep)",
-        "fault" if fatal else WARNING,
+        level="fault" if fatal else WARNING,
+        evidence=shown,
+        symptom=symptom if fatal else "training works; times in logs of different hosts do not fit together",
     )

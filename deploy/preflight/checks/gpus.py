@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ...core.program import FAB
 from ...core.text import gpu_memory, in_seconds, listed, subject
-from .. import alternatives
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, WARNING, Finding, odd_ones
 from ..probe.facts import GPU_FIELDS
-from . import cuda
+from ..verdict import odd_ones
 
 # A CUDA context and NCCL's buffers need about FREE_MIB.
 BUSY_MIB, FREE_MIB = 500, 1024
@@ -28,7 +27,6 @@ NOT_FOUND = "nvidia-smi: not found"
 # Codes of cuInit; findings show others as numbers.
 NO_DEVICE, FABRIC, NO_COMPAT = 100, 802, 804
 SLOW = "the slowest sets the pace"
-NO_CUDA = "torch.cuda.is_available() is False"
 RELOAD = "on {host}: reboot, or reload the driver (sudo rmmod nvidia_uvm nvidia && sudo modprobe nvidia)"
 MEMORY = (
     "ecc.errors.uncorrected.volatile.total",
@@ -88,17 +86,24 @@ def _without_smi(facts: Mapping[str, Any]) -> bool:
 
 
 def _rocm(host: str, version: str, nccl: bool) -> Finding:
-    text = f"{host}: torch is built for ROCm {version}, and Muster plans no GPU of AMD"
-    fix = "hosts with NVIDIA GPUs, and an image whose torch has CUDA"
     level = FAULT if nccl else WARNING
-    return Finding("torch-without-cuda", "software", (host,), text, (), "training on the CPU", fix, level)
+    return find(
+        "torch-without-cuda",
+        host,
+        f"torch is built for ROCm {version}, and Muster plans no GPU of AMD",
+        "hosts with NVIDIA GPUs, and an image whose torch has CUDA",
+        level,
+    )
 
 
 def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:
-    text = f"{host}: torch {facts['software']['torch']} is built without CUDA: its GPUs stay idle"
-    fix = "an image whose torch has CUDA (torch.version.cuda is not None)"
-    symptom = "`ProcessGroupNCCL is only supported with GPUs, no GPUs found!`, or training on the CPU"
-    return Finding("torch-without-cuda", "software", (host,), text, (), symptom, fix, FAULT if nccl else WARNING)
+    return find(
+        "torch-without-cuda",
+        host,
+        f"torch {facts['software']['torch']} is built without CUDA: its GPUs stay idle",
+        level=FAULT if nccl else WARNING,
+        symptom="`ProcessGroupNCCL is only supported with GPUs, no GPUs found!`, or training on the CPU",
+    )
 
 
 def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
@@ -107,33 +112,32 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
     error, code = message.get("error", ""), (driver or {}).get("code")
     first = error.strip().splitlines()[-1] if error.strip() else ""
 
-    def broken(cause: str, text: str, fix: str, level: str = FAULT) -> Finding:
-        return Finding(cause, "gpus", (host,), f"{host}: {text}", (), NO_CUDA, fix, level)
-
     if "timeout" in (error, (driver or {}).get("error")):
-        fix = f"on {host}: nvidia-smi; dmesg | grep NVRM; sudo nvidia-smi -pm 1"
-        yield broken("gpu-silent", "the GPUs' driver does not answer", fix, UNKNOWN)
+        yield find("gpu-silent", host, "the GPUs' driver does not answer", level=UNKNOWN)
     elif LOST.search(error):
-        yield broken("gpu-lost", first, f"on {host}: sudo reboot; if it happens again: reseat or replace the GPU")
+        yield find("gpu-lost", host, first)
     elif error and error != NOT_FOUND and DRIVER.search(error):
-        finding = broken("gpu-driver", first, RELOAD.format(host=host))
-        yield finding if OF_DRIVER.search(error) else alternatives.unsure(finding)
+        finding = find("gpu-driver", host, first, RELOAD.format(host=host))
+        yield finding if OF_DRIVER.search(error) else unsure(finding)
     elif message.get("devices") and code != 0 and error and error != NOT_FOUND:
-        finding = broken("gpu-runtime", "", f"on {host}: nvidia-smi, and the same in a container")
-        finding = replace(finding, text="GPUs that a container may not use")
-        yield alternatives.unsure(finding, f"{host}: nvidia-smi says: {first}")
+        fix = f"on {host}: nvidia-smi, and the same in a container"
+        finding = find("gpu-runtime", (host,), "GPUs that a container may not use", fix)
+        yield unsure(finding, f"{host}: nvidia-smi says: {first}")
     elif message.get("devices") and code != 0:
         fix = "install nvidia-container-toolkit, docker run --gpus all"
-        yield broken("gpu-runtime", "has GPUs, but no nvidia-smi where training runs", fix)
+        yield find("gpu-runtime", host, "has GPUs, but no nvidia-smi where training runs", fix)
     elif rows and driver == {} and facts.get("container"):
         fix = "docker run --env NVIDIA_DRIVER_CAPABILITIES=compute,utility (in cluster.toml: [job.environment])"
-        yield broken("gpu-runtime", "has GPUs, but no libcuda.so.1 where training runs", fix)
+        yield find("gpu-runtime", host, "has GPUs, but no libcuda.so.1 where training runs", fix)
     elif rows:
         yield from _cuda(host, facts, rows)
         if message.get("seconds", 0) >= SLOW_S and any(gpu["persistence_mode"] == "Disabled" for gpu in rows):
-            text = f"{host}: the driver takes {in_seconds(message['seconds'])} to wake up: persistence mode is off"
-            fix = f"on {host}: sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1"
-            yield Finding("gpu-persistence", "gpus", (host,), text, (), "a slow first CUDA call", fix, WARNING)
+            yield find(
+                "gpu-persistence",
+                host,
+                f"the driver takes {in_seconds(message['seconds'])} to wake up: persistence mode is off",
+                level=WARNING,
+            )
 
 
 def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
@@ -141,33 +145,43 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
     code = (facts.get("cuda") or {}).get("code")
     seen = (f"cuInit: {code}",) if code else ()
     if code == FABRIC or (code != 0 and any(gpu["fabric.state"] in ("In Progress", "Not Started") for gpu in rows)):
-        text = f"{host}: the NVSwitch fabric is not ready: nvidia-fabricmanager does not run"
-        fix = f"on {host}: sudo systemctl enable --now nvidia-fabricmanager (of exactly the driver's version)"
-        yield Finding("fabric-manager", "gpus", (host,), text, seen, "`Error 802: system not yet initialized`", fix)
+        yield find(
+            "fabric-manager", host, "the NVSwitch fabric is not ready: nvidia-fabricmanager does not run", evidence=seen
+        )
     elif code == NO_DEVICE:
         hidden = facts["environment"].get("CUDA_VISIBLE_DEVICES")
         why = "the container gets none of them" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}"
         if any(gpu["mig.mode.current"] == "Enabled" for gpu in rows):
             why = "they are split (MIG), and the container has no instance"
-        text, fix = f"{host}: has {len(rows)} GPUs, CUDA sees none: {why}", "unset CUDA_VISIBLE_DEVICES, or correct it"
-        yield Finding("gpu-hidden", "gpus", (host,), text, seen, "`no CUDA-capable device is detected`", fix)
-    elif code == NO_COMPAT or cuda.too_old(facts):
-        text = f"{host}: driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda.wanted(facts)}"
-        fix = f"on {host}: driver {cuda.least_driver(facts)} or newer; or an image with an older CUDA"
-        symptom = "`The NVIDIA driver on your system is too old`"
-        yield Finding("driver-old", "gpus", (host,), text, (*seen, *cuda.evidence(facts)), symptom, fix)
+        yield find("gpu-hidden", host, f"has {len(rows)} GPUs, CUDA sees none: {why}", evidence=seen)
+    elif code == NO_COMPAT or driver_too_old(facts):
+        yield find(
+            "driver-old",
+            host,
+            f"driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda_wanted(facts)}",
+            f"on {host}: driver {least_driver(facts)} or newer; or an image with an older CUDA",
+            evidence=(*seen, *cuda_of_driver(facts)),
+        )
     elif code:
-        text = f"{host}: the GPUs' driver does not start: cuInit ends with {code}"
-        yield Finding("gpu-driver", "gpus", (host,), text, seen, NO_CUDA, RELOAD.format(host=host))
+        yield find(
+            "gpu-driver",
+            host,
+            f"the GPUs' driver does not start: cuInit ends with {code}",
+            RELOAD.format(host=host),
+            evidence=seen,
+        )
     else:
         named, count = facts["environment"].get("CUDA_VISIBLE_DEVICES", ""), (facts.get("cuda") or {}).get("count")
         if count and count < len(named.split(",")):
-            text = (
-                f"{host}: CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it stops at a number that does not exist"
+            yield find(
+                "gpu-hidden",
+                host,
+                f"CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it stops at a number that does not exist",
+                "correct CUDA_VISIBLE_DEVICES, or unset it",
+                WARNING,
+                symptom="`invalid device ordinal`, or fewer ranks",
             )
-            fix, symptom = "correct CUDA_VISIBLE_DEVICES, or unset it", "`invalid device ordinal`, or fewer ranks"
-            yield Finding("gpu-hidden", "gpus", (host,), text, (), symptom, fix, WARNING)
-        yield from cuda.arch(host, facts, [gpu["compute_cap"] for gpu in rows])
+        yield from _arch(host, facts, [gpu["compute_cap"] for gpu in rows])
 
 
 def _own_findings(host: str, gpu: Gpu) -> Iterator[Finding]:
@@ -189,17 +203,27 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
     used, total = (int(gpu[name]) if gpu[name].isdigit() else 0 for name in ("memory.used", "memory.total"))
     alone = gpu["compute_mode"].startswith("Exclusive")
     if gpu["compute_mode"] == "Prohibited":
-        text, fix = f"{host}: GPU {gpu['index']} may not compute", f"on {host}: sudo nvidia-smi -i {gpu['index']} -c 0"
-        symptom = "`all CUDA-capable devices are busy or unavailable`"
-        yield Finding("gpu-prohibited", "gpus", (host,), text, ("compute_mode: Prohibited",), symptom, fix)
+        yield find(
+            "gpu-prohibited",
+            host,
+            f"GPU {gpu['index']} may not compute",
+            f"on {host}: sudo nvidia-smi -i {gpu['index']} -c 0",
+            evidence=("compute_mode: Prohibited",),
+        )
     elif used > BUSY_MIB:
         full = alone or total - used < FREE_MIB
         why = f"has {gpu_memory(used)} of {gpu_memory(total)} in use"
         why = "belongs to one other process (Exclusive_Process)" if alone else why
-        fix = f"{FAB} gpus --hosts {host} shows by whom"
         symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
         level = FAULT if full else WARNING
-        yield Finding("gpu-busy", "gpus", (host,), f"{host}: GPU {gpu['index']} {why}", (), symptom, fix, level)
+        yield find(
+            "gpu-busy",
+            host,
+            f"GPU {gpu['index']} {why}",
+            f"{FAB} gpus --hosts {host} shows by whom",
+            level,
+            symptom=symptom,
+        )
 
 
 def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
@@ -215,15 +239,20 @@ def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
     what = what if failed or errors else "waits for a reset to replace bad memory"
     fix = f"on {host}: replace it" if failed else f"on {host}: sudo nvidia-smi -r -i {gpu['index']}"
     level = FAULT if failed or not remaps else WARNING
-    text, symptom = f"{host}: GPU {gpu['index']} {what}", "`uncorrectable ECC error encountered`"
-    yield Finding("gpu-faulty", "gpus", (host,), text, seen, symptom, fix, level)
+    yield find(
+        "gpu-faulty",
+        host,
+        f"GPU {gpu['index']} {what}",
+        fix,
+        level,
+        evidence=seen,
+        symptom="`uncorrectable ECC error encountered`",
+    )
 
 
 def _shared(host: str, rows: list[Gpu], processes: int) -> Iterator[Finding]:
     if 0 < len(rows) < processes:
-        text, fix = f"{host}: {processes} ranks, {len(rows)} GPUs", f"processes = {len(rows)} for {host}"
-        symptom = "`Duplicate GPU detected`, `invalid device ordinal`"
-        yield Finding("gpus-shared", "gpus", (host,), text, (), symptom, fix)
+        yield find("gpus-shared", host, f"{processes} ranks, {len(rows)} GPUs", f"processes = {len(rows)} for {host}")
 
 
 def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
@@ -234,13 +263,22 @@ def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
     for host, slow in rows.items():
         for gpu in (gpu for gpu in slow if 0 < 2 * _lanes(gpu) < widest[gpu["name"]]):
             most = widest[gpu["name"]]
-            text = f"{host}: GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {most}"
-            yield Finding("gpu-slow", "gpus", (host,), text, (), SLOW, f"on {host}: lspci -vv; reseat it", WARNING)
+            yield find(
+                "gpu-slow",
+                host,
+                f"GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {most}",
+                f"on {host}: lspci -vv; reseat it",
+                WARNING,
+            )
         hot = [gpu["index"] for gpu in slow if gpu["clocks_throttle_reasons.hw_slowdown"] == "Active"]
         if hot:
-            text = f"{host}: GPU {listed(hot)} slows itself down: too hot, or too little power"
-            fix = f"on {host}: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
-            yield Finding("gpu-slow", "gpus", (host,), text, (), SLOW, fix, WARNING)
+            yield find(
+                "gpu-slow",
+                host,
+                f"GPU {listed(hot)} slows itself down: too hot, or too little power",
+                f"on {host}: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
+                WARNING,
+            )
 
 
 def _lanes(gpu: Gpu) -> int:
@@ -255,10 +293,131 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
     none = tuple(host for host, kind in kinds.items() if not kind)
     shown = tuple(f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items())
     if none:
-        text = f"{subject(none, 'shows', 'show')} no GPU, but the others do"
-        fix = f"on {listed(none)}: nvidia-smi; lspci | grep -i nvidia"
-        symptom, level = "`no CUDA-capable device is detected`", FAULT if nccl else WARNING
-        yield Finding("gpu-missing", "gpus", none, text, shown, symptom, fix, level)
+        level = FAULT if nccl else WARNING
+        yield find(
+            "gpu-missing",
+            none,
+            f"{subject(none, 'shows', 'show')} no GPU, but the others do",
+            level=level,
+            evidence=shown,
+        )
     else:
-        text, fix = f"GPUs differ: {listed(shown)}", "name GPUs per host in cluster.toml"
-        yield Finding("gpus-differ", "gpus", odd_ones(kinds), text, shown, SLOW, fix, WARNING)
+        yield find("gpus-differ", odd_ones(kinds), f"GPUs differ: {listed(shown)}", level=WARNING, evidence=shown)
+
+
+# From CUDA 11 on, any driver of the same major version works. The oldest ones for Linux:
+MINOR_COMPATIBLE = 11
+LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+# GPUs from this compute capability on need at least this CUDA: older ones have no code for them.
+NEEDS = (((10, 0), (12, 8)), ((9, 0), (11, 8)), ((8, 0), (11, 0)), ((7, 5), (10, 0)))
+# CUDA 13 has no code for GPUs older than Turing.
+DROPPED = ((13, 0), (7, 5))
+
+
+def cuda_wanted(facts: Mapping[str, Any]) -> str:
+    """The CUDA version of the image's torch, empty if it is not known."""
+    setting = str(facts["software"].get("cuda", ""))
+    return setting if _pair(setting) else ""
+
+
+def driver_too_old(facts: Mapping[str, Any]) -> bool:
+    """Whether the driver is too old for torch's CUDA. An unknown version is not too old."""
+    need, has = _pair(cuda_wanted(facts)), _has(facts)
+    if not need or not has:
+        return False
+    return has[0] < need[0] if need[0] >= MINOR_COMPATIBLE else has < need
+
+
+def least_driver(facts: Mapping[str, Any]) -> str:
+    """The oldest driver for the image's CUDA, in words."""
+    need = _pair(cuda_wanted(facts))
+    return LEAST_DRIVER.get(need[0] if need else 0, f"for CUDA {cuda_wanted(facts)}")
+
+
+def cuda_of_driver(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """The CUDA that the host's driver supports, as evidence; empty if that is unknown."""
+    has = _has(facts)
+    return (f"the driver supports CUDA {has[0]}.{has[1]}",) if has else ()
+
+
+def _arch(host: str, facts: Mapping[str, Any], capabilities: Sequence[str]) -> Iterator[Finding]:
+    """A finding if the image's CUDA has no code for a GPU. Builds that are not PyTorch's may have translatable code."""
+    cuda = _pair(cuda_wanted(facts))
+    odd = sorted({text for text in capabilities if cuda and (entry := _pair(text)) and not _knows(cuda, entry)})
+    if odd:
+        official = "+cu" in facts["software"].get("torch", "")
+        yield find(
+            "gpu-arch",
+            host,
+            f"torch with CUDA {cuda_wanted(facts)} has no code for GPUs of compute capability {', '.join(odd)}",
+            level=FAULT if official else WARNING,
+        )
+
+
+def _knows(cuda: tuple[int, int], capability: tuple[int, int]) -> bool:
+    if cuda >= DROPPED[0] and capability < DROPPED[1]:
+        return False
+    return all(cuda >= need for since, need in NEEDS if capability >= since)
+
+
+def _has(facts: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The CUDA version that a driver supports: 12040 means 12.4."""
+    version = (facts.get("cuda") or {}).get("version") or 0
+    return (version // 1000, version % 1000 // 10) if version else None
+
+
+def _pair(text: str) -> tuple[int, int] | None:
+    major, _, minor = text.partition(".")
+    minor = minor.partition(".")[0]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+
+
+XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[.\d]*\): (\d+)")
+LOADED = re.compile(r"NVRM: loading")
+# By NVIDIA's catalogue: memory that is unreliable until a reset; other errors that need a reset, a reboot or a person.
+XID_MEMORY = {48: "double bit ECC error", 64: "row remapping failed", 95: "uncontained ECC error", 140: "ECC error"}
+XID_GRAVE = {62: "internal halt", 74: "NVLink error", 79: "fallen off the bus", 119: "GSP timeout", 120: "GSP error"}
+
+
+def check_xids(answers: Answers) -> Iterator[Finding]:
+    """Findings about messages since the driver was loaded, of kinds that no application causes by itself."""
+    for host in answers.hosts_with_facts:
+        lines = since_loaded(answers.control.get(host, {}).get("kernel") or ())
+        errors = {
+            pci_bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in _gpus(answers, host)
+        }
+        for where, number in dict.fromkeys(
+            (pci_bus(row[1]), int(row[2])) for line in lines if (row := XID.search(line))
+        ):
+            line = next(line for line in reversed(lines) if XID.search(line) and f": {number}" in line)
+            if number in XID_MEMORY and errors.get(where, "") not in ("", "0", "[N/A]"):
+                yield _xid(host, where, number, XID_MEMORY[number], line, FAULT)
+            elif number in XID_GRAVE:
+                yield _xid(host, where, number, XID_GRAVE[number], line, WARNING)
+
+
+def since_loaded(lines: Sequence[str]) -> list[str]:
+    """The lines since the driver was last loaded."""
+    starts = [place for place, line in enumerate(lines) if LOADED.search(line)]
+    return list(lines[starts[-1] :] if starts else lines)
+
+
+def pci_bus(text: str) -> str:
+    """A PCI address without the part that differs: nvidia-smi (`00000000:3B:00.0`), the log (`0000:3b:00`)."""
+    domain, _, rest = text.lower().partition(":")
+    return f"{domain[-4:]}:{rest.partition('.')[0]}"
+
+
+def _gpus(answers: Answers, host: str) -> list[Gpu]:
+    return read(answers.facts[host])
+
+
+def _xid(host: str, where: str, number: int, words: str, line: str, level: str) -> Finding:
+    return find(
+        "gpu-xid",
+        host,
+        f"the driver has reported Xid {number} ({words}) for GPU {where}",
+        level=level,
+        evidence=(line.strip()[-160:],),
+        symptom="a hang, or `CUDA error: uncorrectable ECC error encountered`",
+    )

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import itertools
 from collections import Counter
 from collections.abc import Iterator
 
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import listed
 from .. import prediction, remedies
-from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding
+from ..answers import WORDS, Answers
 
 TEXTS = {
-    "interface-missing": (
-        "has no interface {name}",
-        "`Unable to find address for: {name}`, or NCCL's `no socket interface found`",
-    ),
-    "interface-no-address": ("has no address on {name}", "`Unable to find address for: {name}`"),
-    "interface-down": ("has the interface {name} down", "`No route to host`, or a hang"),
-    "interface-loopback": (
-        "would use loopback ({name})",
-        "`connectFullMesh failed ... remote=[127.0.0.1]` on the peers",
-    ),
-    "container-bridge": (
-        "would use {name}, a container engine's bridge",
-        "`NET/Socket: Connect to ... failed`, or a hang",
-    ),
+    "interface-missing": "has no interface {name}",
+    "interface-no-address": "has no address on {name}",
+    "interface-down": "has the interface {name} down",
+    "interface-loopback": "would use loopback ({name})",
+    "container-bridge": "would use {name}, a container engine's bridge",
+}
+# What gloo and NCCL print of one that they cannot use; of the others the table has the symptom.
+MISSING = {
+    "interface-missing": "`Unable to find address for: {name}`, or NCCL's `no socket interface found`",
+    "interface-no-address": "`Unable to find address for: {name}`",
 }
 SLOW = 10
-BRIDGED = "`connectFullMesh failed ... remote=[172.17.0.2]`, or a 60 s timeout and a hang"
 OWN_NETWORK = "docker run --network host (bridge networks do not forward the random ports)"
 
 
@@ -50,11 +46,15 @@ def _unlisted(answers: Answers) -> Iterator[Finding]:
     """Without netlink nobody can list the cards: gloo and NCCL find none, whatever the host has."""
     for host in answers.hosts_with_facts:
         if not answers.facts[host]["interfaces"]:
-            text = f"{host}: where training runs, no network card can be listed, not even the loopback"
             shown = ("getifaddrs fails there: something forbids sockets of netlink",)
-            symptom = "gloo's `rv != -1 ... Operation not permitted`, or NCCL's `no socket interface found`"
-            fix = f"on {host}: docker info | grep -i -A3 security; let the engine's seccomp profile allow AF_NETLINK"
-            yield Finding("interface-missing", "interfaces", (host,), text, shown, symptom, fix)
+            yield find(
+                "interface-missing",
+                host,
+                "where training runs, no network card can be listed, not even the loopback",
+                f"on {host}: docker info | grep -i -A3 security; let the engine's seccomp profile allow AF_NETLINK",
+                evidence=shown,
+                symptom="gloo's `rv != -1 ... Operation not permitted`, or NCCL's `no socket interface found`",
+            )
 
 
 def _picked(answers: Answers) -> Iterator[Finding]:
@@ -62,7 +62,8 @@ def _picked(answers: Answers) -> Iterator[Finding]:
     for host, pick in answers.plan.data.items():
         if pick.problem not in TEXTS:
             continue
-        text, symptom = (words.format(name=pick.interface) for words in TEXTS[pick.problem])
+        text, missing = TEXTS[pick.problem], MISSING.get(pick.problem)
+        symptom = missing.format(name=pick.interface) if missing else None
         good = next((name for name, _, _ in prediction.reachable(answers.facts[host])), "")
         have = ", ".join(name for name in answers.facts[host]["interfaces"])
         fix = f"on {host}: ip -br addr; give {pick.interface} an address"
@@ -71,7 +72,7 @@ def _picked(answers: Answers) -> Iterator[Finding]:
             fix = f"on {host}: sudo ip link set {pick.interface} up"
         harmless = pick.problem == "interface-loopback" and not nccl and not prediction.called(answers.plan.data, host)
         level, shown = WARNING if harmless else FAULT, (f"{pick.how}; it has {have}",)
-        yield Finding(pick.problem, "interfaces", (host,), f"{host} {text}", shown, symptom, fix, level)
+        yield find(pick.problem, (host,), f"{host} {text.format(name=pick.interface)}", fix, level, shown, symptom)
 
 
 def _families(answers: Answers) -> Iterator[Finding]:
@@ -90,10 +91,9 @@ def _families(answers: Answers) -> Iterator[Finding]:
     shown = tuple(
         f"{host} would use {answers.plan.data[host].address}: {answers.plan.data[host].how}" for host in versions
     )
-    text = f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}"
     fix = "; ".join(_of_family(answers, host, 10 - odd) for host in hosts)
-    yield Finding(
-        "family-mixed", "interfaces", hosts, text, shown, "`ss1.ss_family == ss2.ss_family. 10 vs 2` on all nodes", fix
+    yield find(
+        "family-mixed", hosts, f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}", fix, evidence=shown
     )
 
 
@@ -117,8 +117,11 @@ def _behind(answers: Answers) -> Iterator[Finding]:
         strange = sorted(address for address in seen if address and address not in own)
         if strange:
             mine = answers.plan.data[host].address
-            text = f"{host} is behind address translation: its address is {mine}, but its peers see {strange[0]}"
-            yield Finding("bridge-network", "interfaces", (host,), text, (), BRIDGED, OWN_NETWORK)
+            yield find(
+                "bridge-network",
+                (host,),
+                f"{host} is behind address translation: its address is {mine}, but its peers see {strange[0]}",
+            )
 
 
 def _twice(answers: Answers) -> Iterator[Finding]:
@@ -135,9 +138,11 @@ def _twice(answers: Answers) -> Iterator[Finding]:
         if len(hosts) > 1:
             machines = {f"{answers.facts[host].get('boot')} {answers.facts[host].get('namespace')}" for host in hosts}
             if len(machines) == 1 and answers.facts[hosts[0]].get("boot"):
-                text = f"{listed(hosts)} are one machine: the same boot, the same network, the address {address}"
-                symptom, fix = "two ranks wait for the same port and GPUs", "name each machine once in --hosts"
-                yield Finding("machine-twice", "hosts", tuple(hosts), text, (), symptom, fix)
+                yield find(
+                    "machine-twice",
+                    tuple(hosts),
+                    f"{listed(hosts)} are one machine: the same boot, the same network, the address {address}",
+                )
                 continue
             # An engine gives the containers of its own bridge network addresses, and hardware addresses made of them.
             cards = {
@@ -145,10 +150,8 @@ def _twice(answers: Answers) -> Iterator[Finding]:
             }
             inner = len(cards) == 1 and str(next(iter(cards)) or "").startswith("02:42:")
             cause = "bridge-network" if inner else "duplicate-address"
-            remedy = OWN_NETWORK if inner else "give each host its own address (see: ip addr)"
-            text = f"{listed(hosts)} all have the address {address}"
             cells = tuple(itertools.permutations(hosts, 2))
-            yield Finding(cause, "interfaces", tuple(hosts), text, (), BRIDGED, remedy, cells=cells)
+            yield find(cause, hosts, f"{listed(hosts)} all have the address {address}", cells=cells)
 
 
 def _name(answers: Answers, host: str, address: str) -> str:
@@ -171,13 +174,17 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
             what = (
                 "a tunnel" if facts["interfaces"][name].get("tunnel") else "a network of containers or virtual machines"
             )
-            text = f"{host} sends what is for {listed(peers)} to {name} ({own}), {what}"
             address = answers.plan.data[peers[0]].address
-            fix = f"on {host}: ip route get {address}; give {name} another network, or remove its route"
-            symptom = "both nodes hang silently, or `The client socket has timed out after 60000ms`"
             shown = (f"on {host}: the route to {address} has the source {ways[address]}, of {name}",)
             cells = tuple(cell for peer in peers for cell in ((host, peer), (peer, host)))
-            yield Finding("address-overlap", "interfaces", (host,), text, shown, symptom, fix, cells=cells)
+            yield find(
+                "address-overlap",
+                (host,),
+                f"{host} sends what is for {listed(peers)} to {name} ({own}), {what}",
+                f"on {host}: ip route get {address}; give {name} another network, or remove its route",
+                evidence=shown,
+                cells=cells,
+            )
 
 
 def _slow(answers: Answers) -> Iterator[Finding]:
@@ -190,5 +197,71 @@ def _slow(answers: Answers) -> Iterator[Finding]:
             faster = mine and entries[name]["speed"] >= SLOW * mine
             if faster and all(prediction.shares_network(peer, address) for peer in peers):
                 speeds = f"{pick.interface} has {mine} Mbit/s, {name} {entries[name]['speed']}"
-                text, fix = f"{host} would use its slow interface", remedies.use_interface(answers, host, name)
-                yield Finding("interface-slow", "interfaces", (host,), text, (speeds,), "slow steps", fix, WARNING)
+                fix = remedies.use_interface(answers, host, name)
+                yield find(
+                    "interface-slow", (host,), f"{host} would use its slow interface", fix, WARNING, evidence=(speeds,)
+                )
+
+
+def check_cards(answers: Answers) -> Iterator[Finding]:
+    """Loopback that is down or silent, then two cards of one hardware address."""
+    for host in answers.hosts_with_facts:
+        entries = answers.facts[host]["interfaces"]
+        off = [name for name, entry in entries.items() if entry["loopback"] and not entry["up"]]
+        if off:
+            level = FAULT if _calls_itself(answers, host) else WARNING
+            yield find(
+                "interface-down",
+                (host,),
+                f"{host} has its loopback interface {off[0]} down, so it cannot even reach itself",
+                f"on {host}: sudo ip link set {off[0]} up",
+                level,
+                symptom="`The client socket has timed out` on the host of the rendezvous itself",
+            )
+        # Where its peers do not reach its ports either, a firewall closes them to everybody.
+        reached = any(link.ok and link.target == host != link.source and "data" in link.kinds for link in answers.links)
+        silent = [link for link in answers.between(host, host, "self") if not link.ok] if not off and reached else []
+        if silent:
+            grave = _calls_itself(answers, host)
+            yield find(
+                "loopback-silent",
+                (host,),
+                f"{host} does not reach itself: {silent[0].address} {WORDS.get(silent[0].outcome, silent[0].outcome)}",
+                f"on {host}: {remedies.let_itself()}   (see: ip addr show lo)",
+                FAULT if grave else WARNING,
+                evidence=tuple(link.describe() for link in silent),
+            )
+    yield from _cards_of_one_address(answers)
+
+
+def _calls_itself(answers: Answers, host: str) -> bool:
+    """Whether a run has a connection inside this host: to its own rendezvous, or between two of its ranks."""
+    return host == answers.meeting or answers.request.processes > 1
+
+
+def _cards_of_one_address(answers: Answers) -> Iterator[Finding]:
+    having: dict[str, dict[str, str]] = {}
+    for host, pick in answers.plan.data.items():
+        facts = answers.facts[host]
+        card = facts["interfaces"].get(pick.interface, {}).get("mac", "")
+        if card.strip("0:"):
+            # A machine that the user lists twice has one card; another check reports that.
+            having.setdefault(card, {})[f"{facts.get('boot')} {facts.get('namespace')}"] = host
+    for card, machines in having.items():
+        hosts = tuple(machines.values())
+        near = prediction.shares_network(answers.facts[hosts[0]], answers.plan.data[hosts[-1]].address or "0.0.0.0")
+        if len(hosts) > 1 and near:
+            name = answers.plan.data[hosts[-1]].interface
+            fix = f"on {hosts[-1]}: sudo ip link set dev {name} address {_another(hosts[-1])}"
+            fix += "   (a virtual machine: clone it with a new address)"
+            yield find(
+                "duplicate-mac",
+                hosts,
+                f"{listed(hosts)} have the same hardware address {card}: the switch sends packets to either",
+                fix,
+            )
+
+
+def _another(host: str) -> str:
+    """A hardware address that is local (02:...) and a host's own."""
+    return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(host.encode()).digest()[:5])])

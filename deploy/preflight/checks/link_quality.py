@@ -6,11 +6,10 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find
 from ...core.text import listed
-from .. import remedies, targets, traffic
+from .. import reachability, remedies, targets
 from ..answers import Answers, Link
-from ..findings import FAULT, UNKNOWN, WARNING, Finding
-from .links import with_rules
 
 # Shares of segments that were sent again. At a few percent, TCP loses most of its rate.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.06, 0.02, 40
@@ -57,7 +56,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     # The host whose every link is bad, if there is one.
     hosts = tuple(host for host in answers.hosts_with_facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
-    culprit = with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
+    culprit = reachability.with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
     culprit = culprit or (_bad_everywhere(answers, pair, short) if single else ())
     again = any(link.again for link in short[pair])
     grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
@@ -66,21 +65,18 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     # What large payloads bear at a good rate, training bears too.
     grave = grave and (stops or not all(_fast(answers, ends) for ends in bad))
     shown = tuple(f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN)
-    text = f"{listed(pair if single else hosts)}: {worst:.0%} of the packets were sent again"
     fix = remedies.with_interface(
         answers, pair if single else hosts, "ip -s link; ethtool -S IF | grep -i err; then cable and switch"
     )
-    yield Finding(
+    yield find(
         "link-loss",
-        "links",
         culprit or (pair if single else hosts),
-        text,
-        shown[:4],
-        "everything works, many times slower; now and then a timeout",
+        f"{listed(pair if single else hosts)}: {worst:.0%} of the packets were sent again",
         fix,
         "fault" if grave else WARNING,
-        pair if single or len(answers.hosts_with_facts) == 2 else None,
-        "both",
+        evidence=shown[:4],
+        link=pair if single or len(answers.hosts_with_facts) == 2 else None,
+        direction="both",
         cells=tuple(cell for ends in bad for cell in (ends, ends[::-1])),
     )
 
@@ -102,11 +98,21 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         fix = remedies.with_interface(
             answers, ends, "cat /proc/net/bonding/*; ip -d link show IF; sudo nft list ruleset | grep -i limit"
         )
-        symptom = "the rendezvous passes at times; then a rank waits until its timeout"
         shown = (f"{ends[0]} -> {ends[1]}: {answered} of {calls} calls",)
         # A run opens fewer connections at once: whether they pass is for a rehearsal to say.
-        hosts = with_rules(answers, ends) or ends
-        yield Finding("link-loss", "links", hosts, text, shown, symptom, fix, UNKNOWN, ends, "both", cells=(ends,))
+        hosts = reachability.with_rules(answers, ends) or ends
+        yield find(
+            "link-loss",
+            hosts,
+            text,
+            fix,
+            UNKNOWN,
+            evidence=shown,
+            symptom="the rendezvous passes at times; then a rank waits until its timeout",
+            link=ends,
+            direction="both",
+            cells=(ends,),
+        )
 
 
 def _bad_everywhere(
@@ -164,13 +170,21 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     common = [host for host in answers.hosts_with_facts if all(host in ends for ends in late)]
     hosts = tuple(common if len(common) == 1 else sorted({host for ends in late for host in ends}))
     shown = tuple(f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items())[:4]
-    text = f"{listed(hosts)}: a call takes {worst:.0f} ms to be answered"
-    fix = f"on {listed(hosts)}: is this the route you want? ip route get <a peer>; tracepath <a peer>"
     grave = "fault" if worst >= FARTHER_MS else WARNING
     pair = (hosts[0], hosts[1]) if len(hosts) == 2 else None
     cells = tuple(cell for ends in map(sorted, late) for cell in ((ends[0], ends[1]), (ends[1], ends[0])))
     symptom = "steps many times slower, or a timeout" if worst >= FARTHER_MS else "short steps several times slower"
-    yield Finding("link-delay", "links", hosts, text, shown, symptom, fix, grave, pair, "both", cells=cells)
+    yield find(
+        "link-delay",
+        hosts,
+        f"{listed(hosts)}: a call takes {worst:.0f} ms to be answered",
+        level=grave,
+        evidence=shown,
+        symptom=symptom,
+        link=pair,
+        direction="both",
+        cells=cells,
+    )
 
 
 def loses_small_ones(answers: Answers, ends: Collection[frozenset[str]]) -> bool:
@@ -219,13 +233,24 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     common = [host for host in answers.hosts_with_facts if all(host in ends for ends in bad)]
     hosts = tuple(common if len(common) == 1 else sorted({host for ends in bad for host in ends}))
     shown = tuple(f"{first} and {other}: {_shown(rate)} both ways" for (first, other), rate in slow.items())
-    text = f"{listed(hosts)}: a payload passes at {_shown(worst)}"
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.
-    waits = any(traffic.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends))
+    waits = any(
+        reachability.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends)
+    )
     grave = FAULT if waits and worst < SLOW_MBIT else WARNING
     link_ = bad[0] if len(bad) == 1 or len(answers.hosts_with_facts) == 2 else None
-    yield Finding("link-slow", "links", hosts, text, shown, "steps many times slower", fix, grave, link_, "both")
+    yield find(
+        "link-slow",
+        hosts,
+        f"{listed(hosts)}: a payload passes at {_shown(worst)}",
+        fix,
+        grave,
+        evidence=shown,
+        symptom="steps many times slower",
+        link=link_,
+        direction="both",
+    )
 
 
 def _shown(mbit: float) -> str:

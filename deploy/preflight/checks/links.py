@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ...causes.finding import FAULT, WARNING, Finding, find
+from ...causes.table import ROWS
 from ...core.program import FAB
 from ...core.text import listed, subject
-from .. import prediction, reachability, remedies, traffic
+from .. import prediction, reachability, remedies
 from ..answers import Answers, Link, pairs
-from ..findings import FAULT, WARNING, Finding
 from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
 
-SILENT = "both nodes hang silently, or `The client socket has timed out after 60000ms`"
-LATER = "all nodes hang silently after rendezvous, until the timeout (30 min)"
-REFUSED = "`connectFullMesh failed ... Connection refused` on one node, a hang on the others"
 HOW = {
     "dropped": ("dropped",),
     "rejected": ("refused", "unreachable", "forbidden", "reset"),
@@ -85,7 +82,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
     elif len(lost) == len(answers.hosts_with_facts):
         text = f"{listed(hosts)} do not reach each other at all" + (": no host answers ARP" if mute else "")
-        hosts = closing or with_rules(answers, hosts) or hosts
+        hosts = closing or reachability.with_rules(answers, hosts) or hosts
     elif mute:
         hosts, text = mute, f"ARP between {listed(mute)} and the others has no answer: no packet passes"
     else:
@@ -93,33 +90,14 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         text = f"{subject(hosts, 'reaches', 'reach')} no other host, and no host reaches {them}"
     fix = _way_out(answers, cause, hosts, lost)
     text += "" if aimless else _outside(answers, answers.hosts_with_facts)
-    if cause == "host-unreachable" and (translated := _translated(answers, lost)):
+    if cause == "host-unreachable" and (translated := reachability.translated_addresses(answers, lost)):
         at = listed([f"{host} at {address}" for host, address in translated.items()])
         text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
         fix = f"{FAB} deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
     cells = tuple(dict.fromkeys((link.source, link.target) for link in links))
-    return Finding(cause, "links", hosts, text, _no_way(answers, links) + _evidence(links), SILENT, fix, cells=cells)
-
-
-def _translated(answers: Answers, hosts: Sequence[str]) -> dict[str, str]:
-    """By host, the address at which we dial it, if it does not have it: maybe 1:1 address translation.
-
-    Nothing if two of them have addresses of one network: then something else is between these two.
-    """
-    networks = [
-        {ipaddress.ip_interface(f"{address}/{size}").network for _, address, size in prediction.reachable(facts)}
-        for facts in (answers.facts[host] for host in hosts)
-    ]
-    if any(network & other for network, other in itertools.combinations(networks, 2)):
-        return {}
-    called = {host: str(answers.control.get(host, {}).get("called", "")) for host in hosts}
-    return {
-        host: address
-        for host, address in called.items()
-        if address
-        and not prediction.is_loopback(address)
-        and address not in prediction.own_addresses(answers.facts[host])
-    }
+    symptom = ROWS["host-unreachable"].symptom
+    evidence = _no_way(answers, links) + _evidence(links)
+    return find(cause, hosts, text, fix, evidence=evidence, symptom=symptom, group="links", cells=cells)
 
 
 def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[str]) -> str:
@@ -142,17 +120,6 @@ def _all(links: Sequence[Link], host: str, outcomes: Sequence[str], called: bool
     """Whether all calls of a host, or all calls to it, ended like this."""
     mine = [link.outcome for link in links if (link.target if called else link.source) == host]
     return bool(mine) and all(outcome in outcomes for outcome in mine)
-
-
-def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
-    """The only one of these hosts whose own firewall lost our packets: counts of its rules grew as we called again.
-
-    Where the firewalls have no counts, the only one with rules that drop or reject.
-    """
-    firewalls = {host: answers.control.get(host, {}).get("firewall", {}) for host in hosts}
-    counted = any(firewall.get("hits") for firewall in firewalls.values())
-    having = [host for host, firewall in firewalls.items() if firewall.get("grown" if counted else "rules")]
-    return tuple(having) if len(having) == 1 else ()
 
 
 def _outside(answers: Answers, hosts: Sequence[str]) -> str:
@@ -182,13 +149,19 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
             callers = tuple(dict.fromkeys(source for source, _ in cells))
             # Of two hosts nobody can tell whether the caller's calls are led elsewhere, or the other's address is.
             hosts = (target, *callers) if len(answers.hosts) == 2 else (target,)
-            text = f"{who} answers at {target}'s address {wrong[0].address}, as {listed(callers)} calls it"
             look = f"ip neigh show {wrong[0].address}; sudo iptables -t nat -S OUTPUT"
-            fix = f"find it, on {wrong[0].source}: {look}; is it a proxy, or a second host?"
             needed = any({"rendezvous", "store"} & set(link.kinds) for link in wrong)
-            needed = needed or any(traffic.opens(answers, *cell) for cell in cells)
+            needed = needed or any(reachability.opens(answers, *cell) for cell in cells)
             level = FAULT if needed else WARNING
-            yield Finding("wrong-machine", "links", hosts, text, _evidence(wrong), SILENT, fix, level, cells=cells)
+            yield find(
+                "wrong-machine",
+                hosts,
+                f"{who} answers at {target}'s address {wrong[0].address}, as {listed(callers)} calls it",
+                f"find it, on {wrong[0].source}: {look}; is it a proxy, or a second host?",
+                level,
+                evidence=_evidence(wrong),
+                cells=cells,
+            )
 
 
 def _six(answers: Answers) -> Iterator[Finding]:
@@ -213,7 +186,7 @@ def _six(answers: Answers) -> Iterator[Finding]:
             )
             fix = f"give the endpoint as the IPv4 address: --rdzv-endpoint {four}:{answers.request.port}"
             fix += f"; or on {listed(hosts)}: let IPv6 through (sudo ip6tables -S)"
-            yield Finding("ipv6-blackhole", "links", hosts, text, _evidence(links), SILENT, fix, direction="one-way")
+            yield find("ipv6-blackhole", hosts, text, fix, evidence=_evidence(links), direction="one-way")
             return
 
 
@@ -230,11 +203,17 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
         links = [link for pair in networks for link in answers.between(*pair, "data") if not link.ok]
         good = next(link.address for link in answers.between(*networks[0], "other") if link.ok)
         name = prediction.interface_of(answers.facts[host], good)
-        text = f"{host} would use {pick.address} ({pick.how}), not reached by its peers; {good} ({name}) works"
-        symptom = "`connect: Network is unreachable`, `No route to host`, or a hang"
         fix = remedies.use_interface(answers, host, name)
         cells = tuple(networks)
-        yield Finding("other-network", "links", (host,), text, _evidence(links), symptom, fix, level, cells=cells)
+        yield find(
+            "other-network",
+            (host,),
+            f"{host} would use {pick.address} ({pick.how}), not reached by its peers; {good} ({name}) works",
+            fix,
+            level,
+            evidence=_evidence(links),
+            cells=cells,
+        )
 
 
 def _firewalled(answers: Answers, pair: Pair) -> bool:
@@ -248,7 +227,9 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     single = len(blame.cells) == 1 or bool(blame.link)
     if single and how in ("dropped", "rejected", "arp"):
         # Both ends of a silent link are suspects, until the firewall of one of them has lost our packets.
-        decided = with_rules(answers, blame.cells[0]) or _closed_to_itself(answers, blame.cells[0][1], what)
+        decided = reachability.with_rules(answers, blame.cells[0]) or _closed_to_itself(
+            answers, blame.cells[0][1], what
+        )
         blame = replace(blame, hosts=decided or tuple(sorted(blame.cells[0], key=answers.hosts.index)))
         blame = replace(blame, outgoing=not blame.link and decided == (blame.cells[0][0],))
     tried = [link for pair in blame.cells for link in answers.between(*pair) if not link.ok]
@@ -268,21 +249,21 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     if how == "arp" and any(link.by for link in links):
         blame = replace(blame, hosts=tuple(dict.fromkeys(link.source for link in links if link.by)), outgoing=True)
     cause = OF_A_NEIGHBOUR.get(how) or f"{NAMES[what]}-{how}"
-    symptom = SILENT if what != DATA else REFUSED if how == "rejected" else LATER
-    return Finding(
+    # Of a way that is closed for data alone, the rendezvous shows nothing yet.
+    later = ROWS[f"{NAMES[DATA]}-dropped"].symptom if what == DATA and how in OF_A_NEIGHBOUR else None
+    return find(
         cause if needed else "one-way",
-        "links",
         blame.hosts,
         _text(answers, table, blame, what, how),
+        _fix(answers, blame, what, how),
+        FAULT if needed else WARNING,
         _no_way(answers, links)
         + _evidence(list(dict.fromkeys(links)))
         + _grown(answers, blame.hosts)
         + _good(answers, blame.cells),
-        symptom if needed else "none with gloo, which opens connections from the larger address to the smaller one",
-        _fix(answers, blame, what, how),
-        "fault" if needed else WARNING,
-        blame.link or (blame.cells[0] if len(blame.cells) == 1 else None),
-        "one-way" if all((pair[1], pair[0]) not in blame.cells for pair in blame.cells) else "both",
+        later if needed else None,
+        link=blame.link or (blame.cells[0] if len(blame.cells) == 1 else None),
+        direction="one-way" if all((pair[1], pair[0]) not in blame.cells for pair in blame.cells) else "both",
         cells=cells,
     )
 
@@ -344,7 +325,7 @@ def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
         return True
     if what == MEET:
         return False
-    return traffic.opens(answers, *pair)
+    return reachability.opens(answers, *pair)
 
 
 def _ports(answers: Answers, blame: Blame, what: str) -> str:

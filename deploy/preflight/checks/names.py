@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find
+from ...causes.table import ROWS
 from ...core.text import listed
 from .. import prediction, remedies
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, WARNING, Finding
 from ..request import MUSTER, TORCHRUN
 
 HANG = "most nodes hang without an error; some print `The client socket has timed out after 60000ms`"
-LOOPBACK = "`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one"
 # Of the part of a name between two dots, as DNS has it.
 MOST_LABEL = 63
 OWN = {
@@ -57,21 +57,22 @@ def _own(answers: Answers) -> Iterator[Finding]:
             continue
         shown = ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
         if problem == "name-unresolvable" and isinstance(rows, dict) and rows.get("error") == "timeout":
-            text = f"{host}: its own name {name} did not resolve in the 2 s that we wait"
-            fix = _own_fix(answers, host, name, problem)
-            yield Finding(
-                problem, "names", (host,), text, (), "a slow start, or `Name or service not known`", fix, UNKNOWN
+            yield find(
+                problem,
+                host,
+                f"its own name {name} did not resolve in the 2 s that we wait",
+                _own_fix(answers, host, name, problem),
+                UNKNOWN,
+                symptom="a slow start, or `Name or service not known`",
             )
             continue
-        yield Finding(
+        yield find(
             problem,
-            "names",
-            (host,),
-            f"{host}: {OWN[problem].format(name=name, address=pick.address if problem == 'link-local' else shown)}",
-            (f"on {host}: getent ahosts {name} -> {shown}", f"so it would be reached at {pick.address}: {pick.how}"),
-            "`socket.gaierror: Name or service not known`" if problem == "name-unresolvable" else LOOPBACK,
+            host,
+            OWN[problem].format(name=name, address=pick.address if problem == "link-local" else shown),
             _own_fix(answers, host, name, problem),
             WARNING if _harmless(answers, host, problem) else FAULT,
+            (f"on {host}: getent ahosts {name} -> {shown}", f"so it would be reached at {pick.address}: {pick.how}"),
         )
 
 
@@ -83,10 +84,13 @@ def _is_askable(name: str) -> bool:
 def _not_askable(host: str, name: str) -> Finding:
     """torchrun asks for its host's full name at its start, and ends with an error of Python's."""
     limits = f"it takes 1 to {MOST_LABEL} letters between two dots"
-    text = f"{host}: Python cannot look up the host's own name {name[:80]}: {limits}"
-    fix = f"on {host}: sudo hostnamectl set-hostname {host}"
-    symptom = "`UnicodeError: encoding with 'idna' codec failed` at the start of torchrun"
-    return Finding("name-unresolvable", "names", (host,), text, (), symptom, fix)
+    return find(
+        "name-unresolvable",
+        host,
+        f"Python cannot look up the host's own name {name[:80]}: {limits}",
+        f"on {host}: sudo hostnamectl set-hostname {host}",
+        symptom="`UnicodeError: encoding with 'idna' codec failed` at the start of torchrun",
+    )
 
 
 def _has_a_peers(answers: Answers, host: str) -> bool:
@@ -97,9 +101,14 @@ def _has_a_peers(answers: Answers, host: str) -> bool:
 
 def _slow(answers: Answers, host: str, name: str) -> Finding:
     """A name server that does not answer: where no rank needs a name, torchrun still asks for the host's own."""
-    text = f"{host}: the look-up of its own name {name} has no answer after 2 s"
-    fix = f"{_own_fix(answers, host, name, 'name-unresolvable')}; on {host}: cat /etc/resolv.conf"
-    return Finding("name-unresolvable", "names", (host,), text, (), "each start waits for it", fix, WARNING)
+    return find(
+        "name-unresolvable",
+        host,
+        f"the look-up of its own name {name} has no answer after 2 s",
+        f"{_own_fix(answers, host, name, 'name-unresolvable')}; on {host}: cat /etc/resolv.conf",
+        WARNING,
+        symptom="each start waits for it",
+    )
 
 
 def _localhost(answers: Answers) -> Iterator[Finding]:
@@ -109,15 +118,14 @@ def _localhost(answers: Answers) -> Iterator[Finding]:
     fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
     if fails or (isinstance(rows, list) and rows and not any(row[1] for row in rows)):
         shown = rows["error"] if isinstance(rows, dict) else f"{rows[0][0]}, which it does not have"
-        yield Finding(
+        yield find(
             "loopback-silent",
-            "names",
-            (host,),
-            f"{host}: nothing can listen on localhost: that is {shown}",
-            (f"on {host}: getent ahosts localhost -> {shown}",),
-            "a script or a library that asks for localhost fails",
-            f"on {host}: echo '127.0.0.1 localhost' | sudo tee -a /etc/hosts",
-            WARNING,
+            host,
+            f"nothing can listen on localhost: that is {shown}",
+            level=WARNING,
+            evidence=(f"on {host}: getent ahosts localhost -> {shown}",),
+            symptom="a script or a library that asks for localhost fails",
+            group="names",
         )
 
 
@@ -160,10 +168,14 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
     if blind:
         answer = answers.facts[blind[0]]["names"].get(name)
         why = answer.get("error", "") if isinstance(answer, dict) else ""
-        text = f"{listed(blind)} cannot resolve the endpoint's name {name}"
         address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
-        fix = f"give the endpoint as an IP: --rdzv-endpoint {address}:{answers.request.port}"
-        yield Finding("endpoint-unresolvable", "names", blind, text, (f"{blind[0]}: {name}: {why}",), HANG, fix)
+        yield find(
+            "endpoint-unresolvable",
+            blind,
+            f"{listed(blind)} cannot resolve the endpoint's name {name}",
+            f"give the endpoint as an IP: --rdzv-endpoint {address}:{answers.request.port}",
+            evidence=(f"{blind[0]}: {name}: {why}",),
+        )
         return
     inward = tuple(
         host
@@ -172,10 +184,13 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
     )
     if inward or prediction.is_loopback(name):
         hosts = inward or answers.hosts_with_facts
-        text = f"on {listed(hosts)} the endpoint {name} is the host itself: each would wait, or train, alone"
         address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
-        fix = f"give an address of {master} that all reach: --rdzv-endpoint {address}:{answers.request.port}"
-        yield Finding("endpoint-loopback", "names", hosts, text, (), "every node trains, or waits, alone", fix)
+        yield find(
+            "endpoint-loopback",
+            hosts,
+            f"on {listed(hosts)} the endpoint {name} is the host itself: each would wait, or train, alone",
+            f"give an address of {master} that all reach: --rdzv-endpoint {address}:{answers.request.port}",
+        )
         return
     if answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d":
         yield from _owners(answers, name)
@@ -185,10 +200,12 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     """torch compares the endpoint with what a host's own name resolves to: exactly one must recognise itself."""
     owners, master = answers.plan.owners, answers.master
     if len(owners) > 1:
-        fix = "hostnamectl set-hostname: its own name for each host, or --rdzv-conf is_host=1 on one, is_host=0 else"
         wrong = tuple(host for host in owners if host != master)
-        text = f"{listed(owners)} all take themselves for the endpoint {name}: each would host a rendezvous of its own"
-        yield Finding("endpoint-twice", "names", wrong, text, (), "every node waits alone", fix)
+        yield find(
+            "endpoint-twice",
+            wrong,
+            f"{listed(owners)} all take themselves for the endpoint {name}: each would host a rendezvous of its own",
+        )
     if owners:
         return
     having = [host for host in answers.hosts_with_facts if name in prediction.own_addresses(answers.facts[host])] or [
@@ -208,14 +225,14 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
         fix = f"give an address that {master} has: --rdzv-endpoint {address}:{answers.request.port}"
     elif prediction.is_address(name):
         fix = f"on {having[0]}: {remedies.name_is(str(own), name)}"
-    yield Finding(
+    yield find(
         cause,
-        "names",
         (having[0],),
         f"no host takes itself for the endpoint {name}, so no host would listen there: {why}",
-        (f"on {having[0]}: getent ahosts {own} -> {shown}",),
-        "`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
         fix,
+        evidence=(f"on {having[0]}: getent ahosts {own} -> {shown}",),
+        symptom=ROWS["endpoint-nobody"].symptom,
+        group="names",
     )
 
 
@@ -226,8 +243,12 @@ def _twins(answers: Answers) -> Iterator[Finding]:
     for name, hosts in by_name.items():
         if len(hosts) > 1 and not name.startswith("localhost"):
             fix = remedies.on(hosts[1:], lambda host: _renamed(answers, host))
-            text = f"{listed(hosts)} have the same name, {name}: the peers of rank 0 would look for it on themselves"
-            yield Finding("same-hostname", "names", tuple(hosts), text, (), "all nodes hang after rendezvous", fix)
+            yield find(
+                "same-hostname",
+                tuple(hosts),
+                f"{listed(hosts)} have the same name, {name}: the peers of rank 0 would look for it on themselves",
+                fix,
+            )
 
 
 def _store(answers: Answers) -> Iterator[Finding]:
@@ -237,9 +258,14 @@ def _store(answers: Answers) -> Iterator[Finding]:
     if not name:
         return
     if name.startswith("localhost"):
-        text = f"{first} calls itself {name} and would be rank 0: its peers would look for it on themselves"
         fix = _own_fix(answers, first, str(answers.facts[first]["hostname"]), "name-loopback")
-        yield Finding("name-loopback", "names", (first,), text, (), "all nodes hang after rendezvous", fix)
+        yield find(
+            "name-loopback",
+            (first,),
+            f"{first} calls itself {name} and would be rank 0: its peers would look for it on themselves",
+            fix,
+            symptom="all nodes hang after rendezvous",
+        )
         return
     blind, wrong, evidence = [], [], []
     for host in answers.hosts_with_facts:
@@ -258,13 +284,21 @@ def _store(answers: Answers) -> Iterator[Finding]:
     address = next((row[1] for row in prediction.reachable(answers.facts[first])), "<its address>")
     line = remedies.name_is(name, address)
     fix = f"on {listed([*blind, *wrong])}: {line}; or on {first}: torchrun --local-addr {address}"
-    symptom = "all nodes hang after rendezvous; `The IPv6 network addresses of (...) cannot be retrieved` misleads"
     if blind:
-        text = f"{listed(blind)} cannot resolve {name}, the name that rank 0 on {first} gives itself"
-        yield Finding("peer-name-unresolvable", "names", tuple(blind), text, (), symptom, fix)
+        yield find(
+            "peer-name-unresolvable",
+            tuple(blind),
+            f"{listed(blind)} cannot resolve {name}, the name that rank 0 on {first} gives itself",
+            fix,
+        )
     if wrong:
-        text = f"on {listed(wrong)} the name of rank 0's host, {name}, does not resolve to {first}"
-        yield Finding("peer-name-wrong", "names", tuple(wrong), text, tuple(evidence), symptom, fix)
+        yield find(
+            "peer-name-wrong",
+            tuple(wrong),
+            f"on {listed(wrong)} the name of rank 0's host, {name}, does not resolve to {first}",
+            fix,
+            evidence=tuple(evidence),
+        )
 
 
 def _shown(addresses: set[str]) -> list[str]:

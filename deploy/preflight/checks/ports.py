@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ...core.program import FAB
 from ...core.text import in_seconds, listed
-from .. import alternatives
 from ..answers import Answers
-from ..findings import FAULT, UNKNOWN, WARNING, Finding
 from ..targets import NO_PORT
 
 OLD_S = 5.0
@@ -27,40 +26,39 @@ def check(answers: Answers) -> Iterator[Finding]:
     failed = answers.listens.get(host, {}).get("failed", {}).get(port)
     from_port = answers.facts[host]["resources"].get("ports_from", 0)
     if failed and failed["error"] == "forbidden" and int(port) < from_port:
-        yield Finding(
+        yield find(
             "port-forbidden",
-            "ports",
-            (host,),
-            f"{host}: users may listen only on ports from {from_port} on, and the nodes meet on port {port}",
-            (f"bind to {port} on {host}: permission denied; net.ipv4.ip_unprivileged_port_start = {from_port}",),
-            "`Permission denied` on the first node; the others wait until the timeout",
-            f"on {host}: sudo sysctl -w net.ipv4.ip_unprivileged_port_start=1024",
+            host,
+            f"users may listen only on ports from {from_port} on, and the nodes meet on port {port}",
+            evidence=(
+                f"bind to {port} on {host}: permission denied; net.ipv4.ip_unprivileged_port_start = {from_port}",
+            ),
         )
     elif failed and failed["error"] != "in use":
         yield _closed(host, port, failed["error"])
     elif failed and failed.get("probe"):
-        yield Finding(
+        yield find(
             "port-busy",
-            "ports",
-            (host,),
-            f"{host}: another preflight of Muster's has port {port}, and did not end",
-            (f"what listens on port {port} of {host} answers as a probe: {failed['holder'] or 'of whom is not seen'}",),
-            "nothing: a run may find the port free",
+            host,
+            f"another preflight of Muster's has port {port}, and did not end",
             f"{FAB} preflight once the other one has ended; or another port: --port {int(port) + 1}",
             UNKNOWN,
+            evidence=(
+                f"what listens on port {port} of {host} answers as a probe: "
+                f"{failed['holder'] or 'of whom is not seen'}",
+            ),
+            symptom="nothing: a run may find the port free",
         )
     elif failed:
         seen = int(port) in answers.facts[host].get("listening", (int(port),))
         unseen = "a process that only root can see" if seen else "a socket that is bound to it and does not listen"
         who = failed["holder"] or unseen
-        yield Finding(
+        yield find(
             "port-busy",
-            "ports",
-            (host,),
-            f"{host}: port {port} is in use, by {who}",
-            (f"bind to {port} on {host}: {failed['error']}",),
-            "all nodes hang silently, as clients of that process; with a static rendezvous, one node prints EADDRINUSE",
+            host,
+            f"port {port} is in use, by {who}",
             _free(host, port, who),
+            evidence=(f"bind to {port} on {host}: {failed['error']}",),
         )
     yield from _between(answers)
     yield from _range(answers)
@@ -71,9 +69,9 @@ def check(answers: Answers) -> Iterator[Finding]:
 def _closed(host: str, port: str, error: str) -> Finding:
     """A port that cannot be listened on for another reason than that somebody has it."""
     cause = "port-forbidden" if error == "forbidden" else "port-busy"
-    text, symptom = f"{host}: the probe cannot listen on port {port}: {error}", "the first node ends at its start"
     fix = f"on {host}: sysctl net.ipv4.ip_unprivileged_port_start; docker info shows its security options"
-    return alternatives.unsure(Finding(cause, "ports", (host,), text, (), symptom, fix))
+    text, symptom = f"the probe cannot listen on port {port}: {error}", "the first node ends at its start"
+    return unsure(find(cause, host, text, fix, symptom=symptom))
 
 
 def _of_other_runs(answers: Answers) -> Iterator[Finding]:
@@ -92,9 +90,13 @@ def _of_other_runs(answers: Answers) -> Iterator[Finding]:
             run, end = "another distributed run", f"on {name}: kill {pid}"
         shown = f"{command[own.end() if own else 0 :][:60]} (pid {pid}, {in_seconds(age)})"
         many = f"{len(rows)} processes" if len(rows) > 1 else "a process"
-        text = f"{name}: there {'are' if len(rows) > 1 else 'is'} {many} of {run}: {shown}"
-        fix = f"{end}, if nobody needs it"
-        yield Finding("leftovers", "ports", (name,), text, (), "busy ports or GPUs", fix, WARNING)
+        yield find(
+            "leftovers",
+            name,
+            f"there {'are' if len(rows) > 1 else 'is'} {many} of {run}: {shown}",
+            f"{end}, if nobody needs it",
+            WARNING,
+        )
 
 
 def _between(answers: Answers) -> Iterator[Finding]:
@@ -111,16 +113,25 @@ def _between(answers: Answers) -> Iterator[Finding]:
             if (error := failed[str(port)]["error"]) != "in use":
                 yield _closed(host, str(port), error)
                 continue
-            text = f"{host}: port {port} of --min-nodes is in use"
-            fix = f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or deploy again"
-            yield Finding("port-busy", "ports", (host,), text, (), symptom, fix)
+            yield find(
+                "port-busy",
+                host,
+                f"port {port} of --min-nodes is in use",
+                f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or deploy again",
+                symptom=symptom,
+            )
         if links:
             sources = list(dict.fromkeys(link.source for link in links))
-            text = f"{host} cannot be reached on TCP {links[0].port} of --min-nodes from {listed(sources)}"
-            fix = f"on {host}'s firewall and in its security group, allow TCP {ports} from {listed(sources)}"
             cells = tuple((source, host) for source in sources)
             shown = tuple(link.describe() for link in links)[:3]
-            yield Finding("between-ports", "ports", (host,), text, shown, symptom, fix, cells=cells)
+            yield find(
+                "between-ports",
+                (host,),
+                f"{host} cannot be reached on TCP {links[0].port} of --min-nodes from {listed(sources)}",
+                f"on {host}'s firewall and in its security group, allow TCP {ports} from {listed(sources)}",
+                evidence=shown,
+                cells=cells,
+            )
 
 
 def _passes(answers: Answers, source: str, target: str) -> bool:
@@ -152,9 +163,7 @@ def _range(answers: Answers) -> Iterator[Finding]:
             if taken := high - low + 1 - count:
                 text += f": {taken} others are reserved, or programs listen on them"
             reserved = " net.ipv4.ip_local_reserved_ports=" if answers.facts[host].get("reserved") else ""
-            fix = f"on {host}: {WIDEN}{reserved}"
-            symptom = "`Address already in use` or `Cannot assign requested address`, or a hang"
-            yield Finding("few-ports", "ports", (host,), text, (), symptom, fix, level)
+            yield find("few-ports", (host,), text, f"on {host}: {WIDEN}{reserved}", level)
 
 
 def _free_ports(answers: Answers, host: str) -> int:
@@ -175,9 +184,13 @@ def _used_up(answers: Answers) -> Iterator[Finding]:
             continue
         low, high = answers.facts[host]["port_range"]
         peers = listed(dict.fromkeys(link.target for link in links))
-        text = f"{host} has no local port left ({low}-{high}) for a call to {peers}: other connections hold them"
-        fix = f"on {host}: ss -tan | sort | uniq -c | sort -rn | head; end that program, or widen the range: {WIDEN}"
-        symptom = "`Cannot assign requested address`, or a hang"
         shown = tuple(dict.fromkeys(link.describe() for link in links))[:3]
         cells = tuple(dict.fromkeys((host, link.target) for link in links if link.target != host))
-        yield Finding("local-ports-used", "ports", (host,), text, shown, symptom, fix, cells=cells)
+        yield find(
+            "local-ports-used",
+            (host,),
+            f"{host} has no local port left ({low}-{high}) for a call to {peers}: other connections hold them",
+            f"on {host}: ss -tan | sort | uniq -c | sort -rn | head; end that program, or widen the range: {WIDEN}",
+            evidence=shown,
+            cells=cells,
+        )

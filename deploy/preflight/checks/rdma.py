@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, listed, subject
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding, odd_ones
+from ..verdict import odd_ones
 
 LAYERS = ("InfiniBand", "Ethernet")
 IPV4 = re.compile(r"^0000:0000:0000:0000:0000:ffff:")
@@ -81,20 +82,23 @@ def check(answers: Answers) -> Iterator[Finding]:
         if every[host] and not usable[host]:
             yield _none(host, answers.facts[host], every[host], mine[host], asked[host], level)
         elif not every[host] and not some and level == FAULT:
-            text, fix = f"{host}: NCCL_NET=IB, but it has no RDMA device", "unset NCCL_NET there"
-            yield Finding("rdma-device", "interfaces", (host,), text, (), "`Failed to initialize any NET plugin`", fix)
+            yield find("rdma-device", host, "NCCL_NET=IB, but it has no RDMA device", "unset NCCL_NET there")
     off = tuple(host for host in answers.hosts_with_facts if host not in hosts)
     if off and some:
-        text, fix = (
+        yield find(
+            "rdma-differs",
+            off,
             f"{subject(off, 'has', 'have')} NCCL_IB_DISABLE=1, but the others use RDMA",
             "set it to one value on all hosts",
         )
-        yield Finding("rdma-differs", "interfaces", off, text, (), MISMATCH, fix)
     lacking = tuple(host for host in hosts if not every[host])
     if lacking and some:
-        text = f"{subject(lacking, 'has', 'have')} no RDMA device, but the others have one"
-        fix = f"on {listed(lacking)}: lspci | grep -i mellanox; modprobe mlx5_ib; or NCCL_IB_DISABLE=1 on all"
-        yield Finding("rdma-differs", "interfaces", lacking, text, (), MISMATCH, fix)
+        yield find(
+            "rdma-differs",
+            lacking,
+            f"{subject(lacking, 'has', 'have')} no RDMA device, but the others have one",
+            f"on {listed(lacking)}: lspci | grep -i mellanox; modprobe mlx5_ib; or NCCL_IB_DISABLE=1 on all",
+        )
     yield from _alike({host: host_ports for host, host_ports in usable.items() if host_ports})
     for host, host_ports in usable.items():
         if host_ports:
@@ -108,10 +112,8 @@ def _library(host: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
     """A finding if the image lacks what NCCL opens RDMA devices with: NCCL then uses sockets without a word."""
     if facts.get("container") and facts.get("verbs") in (-1, 0):
         lacking = "libibverbs" if facts["verbs"] == -1 else "a provider of libibverbs for the host's cards"
-        text = f"{host}: it has RDMA, but the image lacks {lacking}: NCCL will use sockets"
-        fix = "an image with libibverbs1 and ibverbs-providers: docs/packages.md#infiniband"
-        yield Finding(
-            "rdma-library", "interfaces", (host,), text, (), "`NET/Socket` in `NCCL_DEBUG=INFO`", fix, WARNING
+        yield find(
+            "rdma-library", host, f"it has RDMA, but the image lacks {lacking}: NCCL will use sockets", level=WARNING
         )
 
 
@@ -121,9 +123,12 @@ def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
     # Outside a container, this is the limit of the login; fab deploy sets its own for containers.
     given = answers.request.style == "muster" and not facts.get("container")
     if 0 <= locked < MEMLOCK_GOOD and not given:
-        text = f"{host}: RDMA needs locked memory, but only {binary(locked)} are allowed"
-        symptom, fix = "`ibv_reg_mr failed ... Cannot allocate memory`", "docker run --ulimit memlock=-1"
-        yield Finding("memlock", "resources", (host,), text, (), symptom, fix)
+        yield find(
+            "memlock",
+            host,
+            f"RDMA needs locked memory, but only {binary(locked)} are allowed",
+            "docker run --ulimit memlock=-1",
+        )
 
 
 def _setting(answers: Answers, host: str, name: str) -> str:
@@ -134,18 +139,32 @@ def _none(host: str, facts: Mapping[str, Any], every: list[Port], mine: list[Por
     """A finding: why NCCL cannot use the devices of a host."""
     shown = tuple(f"{port.name} {port.state or 'unknown'} ({port.layer})" for port in every[:4])
     if not mine:
-        text = f"{host}: NCCL_IB_HCA={asked} names none of its devices ({listed(port.device for port in every)})"
-        return Finding(
-            "rdma-device", "interfaces", (host,), text, shown, MISMATCH, "name a device that the host has", level
+        return find(
+            "rdma-device",
+            host,
+            f"NCCL_IB_HCA={asked} names none of its devices ({listed(port.device for port in every)})",
+            level=level,
+            evidence=shown,
+            symptom=MISMATCH,
         )
     if not any(port.active for port in mine):
-        text = f"{host}: no RDMA port is active: {listed(f'{port.name} is {port.state}' for port in mine)}"
-        fix = f"on {host}: ibstat; the cable, the switch, a subnet manager (INIT means that no manager answers)"
-        return Finding("rdma-down", "interfaces", (host,), text, shown, MISMATCH, fix, level)
+        return find(
+            "rdma-down",
+            host,
+            f"no RDMA port is active: {listed(f'{port.name} is {port.state}' for port in mine)}",
+            level=level,
+            evidence=shown,
+        )
     inside = bool(facts.get("container"))
-    text = f"{host}: has RDMA devices, but /dev/infiniband does not exist{' in the container' if inside else ''}"
     fix = "docker run --device /dev/infiniband --ulimit memlock=-1" if inside else f"on {host}: sudo modprobe ib_uverbs"
-    return Finding("rdma-hidden", "interfaces", (host,), text, shown, MISMATCH, fix, level)
+    return find(
+        "rdma-hidden",
+        host,
+        f"has RDMA devices, but /dev/infiniband does not exist{' in the container' if inside else ''}",
+        fix,
+        level,
+        evidence=shown,
+    )
 
 
 def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
@@ -157,16 +176,22 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
     )
     if len(usable) > 1 and not set.intersection(*(set(value.split("/")) for value in layers.values())):
         odd = odd_ones(layers)
-        text, fix = (
+        yield find(
+            "rdma-differs",
+            odd,
             f"{subject(odd, 'has', 'have')} another link layer than the others",
             "choose the same network on all by NCCL_IB_HCA",
+            evidence=shown,
         )
-        yield Finding("rdma-differs", "interfaces", odd, text, shown, MISMATCH, fix)
     elif len(set(power.values())) > 1:
         odd = tuple(host for host in power if power[host] < max(power.values()))
-        text = f"{subject(odd, 'has', 'have')} slower or fewer RDMA ports than the others"
-        fix = f"on {listed(odd)}: ibstat (state, rate); the cable and the switch's port"
-        yield Finding("rdma-slow", "interfaces", odd, text, shown, "the slowest sets the pace", fix, WARNING)
+        yield find(
+            "rdma-slow",
+            odd,
+            f"{subject(odd, 'has', 'have')} slower or fewer RDMA ports than the others",
+            level=WARNING,
+            evidence=shown,
+        )
 
 
 def _addresses(host: str, host_ports: list[Port], index: str) -> Iterator[Finding]:
@@ -182,9 +207,7 @@ def _addresses(host: str, host_ports: list[Port], index: str) -> Iterator[Findin
         else:
             continue
         shown = tuple(f"{row[0]}: {row[1]} {row[2]}" for row in port.gids[:4])
-        fix = f"on {host}: ip addr (give its interface an address); unset NCCL_IB_GID_INDEX; show_gids"
-        symptom = "`ibv_modify_qp failed`, `wc error 12`"
-        yield Finding("rdma-gid", "interfaces", (host,), text, shown, symptom, fix)
+        yield find("rdma-gid", (host,), text, evidence=shown)
 
 
 def _gid(port: Port, index: str) -> tuple[Any, ...] | None:
@@ -202,6 +225,10 @@ def _types(usable: dict[str, list[Port]], answers: Answers) -> Iterator[Finding]
             kinds[host] = f"{rows[0][2]}, {'IPv4' if IPV4.match(rows[0][1]) else 'IPv6'}"
     if len(set(kinds.values())) > 1:
         odd, shown = odd_ones(kinds), tuple(f"{host}: {kind}" for host, kind in kinds.items())
-        text = f"NCCL_IB_GID_INDEX means another kind of address on {listed(odd)}"
-        fix = "unset NCCL_IB_GID_INDEX (NCCL 2.21 and later choose it themselves), or set it for each host"
-        yield Finding("rdma-gid", "interfaces", odd, text, shown, "`ibv_modify_qp failed`, `wc error 12`", fix)
+        yield find(
+            "rdma-gid",
+            odd,
+            f"NCCL_IB_GID_INDEX means another kind of address on {listed(odd)}",
+            "unset NCCL_IB_GID_INDEX (NCCL 2.21 and later choose it themselves), or set it for each host",
+            evidence=shown,
+        )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...core.docker_faults import SECCOMP_FIX
+from ...causes.docker_faults import SECCOMP_FIX
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, in_seconds, listed
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding
 from ..request import MUSTER
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -51,28 +51,25 @@ def _temporary(host: str, rooms: dict[str, dict[str, Any]]) -> Iterator[Finding]
     tried = {path: room for path, room in rooms.items() if path not in ("/dev/shm", "/")}
     open_ones = [path for path, room in tried.items() if room.get("writable", True) and room["free"] >= TEMPORARY_LEAST]
     if tried and not open_ones:
-        text = f"{host}: no folder for temporary files can be written to ({', '.join(tried)})"
-        symptom = "`No usable temporary directory found`"
-        fix = (
-            f"on {host}: mount | grep -w -e /tmp -e ro; df -h /tmp; or export TMPDIR=<a folder that can be written to>"
+        yield find(
+            "folder-readonly",
+            host,
+            f"no folder for temporary files can be written to ({', '.join(tried)})",
+            symptom="`No usable temporary directory found`",
         )
-        yield Finding("folder-readonly", "resources", (host,), text, (), symptom, fix)
 
 
 def _shm(host: str, room: dict[str, int] | None, least: int, ours: bool) -> Iterator[Finding]:
     if room is None:
         return
-    symptom = "`unable to allocate shared memory(shm)`, `Bus error` in data loaders, NCCL's `failed to extend /dev/shm`"
     fix = 'shm_size = "16g" under [job] of cluster.toml' if ours else "docker run --shm-size 16g (or --ipc host)"
     free = min(room["free"], room["total"])
     if not room.get("writable", True):
-        yield Finding("shm-small", "resources", (host,), f"{host}: /dev/shm cannot be written to", (), symptom, fix)
+        yield find("shm-small", host, "/dev/shm cannot be written to", fix)
     elif free <= least:
-        text = f"{host}: /dev/shm has {binary(free)} free of {binary(room['total'])}"
-        yield Finding("shm-small", "resources", (host,), text, (), symptom, fix)
+        yield find("shm-small", host, f"/dev/shm has {binary(free)} free of {binary(room['total'])}", fix)
     elif free < SHM_GOOD:
-        text = f"{host}: /dev/shm has {binary(free)} free"
-        yield Finding("shm-small", "resources", (host,), text, (), symptom, fix, WARNING)
+        yield find("shm-small", host, f"/dev/shm has {binary(free)} free", fix, WARNING)
 
 
 def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
@@ -80,28 +77,23 @@ def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
     for path, room in rooms.items():
         fix = f"on {host}: df -h {path}; sudo docker system df"
         if room["free"] < DISK_LEAST and room["total"]:
-            text = f"{host}: {path} is full ({binary(room['free'])} free)"
             # If /tmp is full, Python uses another folder, and torchrun continues.
             level = WARNING if path == "/tmp" else FAULT
-            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix, level)
+            yield find("disk-full", host, f"{path} is full ({binary(room['free'])} free)", fix, level)
         elif room["inodes"] and not room["inodes_free"]:
-            text = f"{host}: {path} has no inodes left"
-            yield Finding("inodes-full", "resources", (host,), text, (), symptom, f"on {host}: df -i {path}")
+            yield find("inodes-full", host, f"{path} has no inodes left", f"on {host}: df -i {path}", symptom=symptom)
         elif room["free"] < DISK_GOOD and room["total"]:
-            text = f"{host}: {path} has {binary(room['free'])} free"
-            yield Finding("disk-full", "resources", (host,), text, (), symptom, fix, WARNING)
+            yield find("disk-full", host, f"{path} has {binary(room['free'])} free", fix, WARNING)
 
 
 def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Finding]:
     free = memory.get("MemAvailable", 0)
     free = min(free, memory["limit"]) if memory.get("limit") else free
-    symptom = "exit code -9 (SIGKILL) without a message"
     fix = f"on {host}: free -h; ps aux --sort -rss | head; or use fewer processes, smaller batches"
     if free and free < MEMORY_LEAST * processes:
-        yield Finding("memory-low", "resources", (host,), f"{host}: {binary(free)} of memory free", (), symptom, fix)
+        yield find("memory-low", host, f"{binary(free)} of memory free", fix)
     elif free and free < MEMORY_GOOD:
-        text = f"{host}: {binary(free)} of memory free"
-        yield Finding("memory-low", "resources", (host,), text, (), symptom, fix, WARNING)
+        yield find("memory-low", host, f"{binary(free)} of memory free", fix, WARNING)
 
 
 def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
@@ -111,32 +103,35 @@ def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     busy = load > BUSY * max(1, has.get("cores", 1))
     if share >= PACE_GOOD or (busy and share >= PACE_LEAST):
         return
-    text = f"{host}: its processes get {max(1, round(100 * share))} % of a core"
     took = f"a loop that needs {in_seconds(used, 2)} of CPU took {in_seconds(seconds, 2)}"
     seen = f"{took} on {host}; its load is {load:.1f}"
-    symptom = "all ranks wait for those of this host in each step"
     if busy:
         fix = f"on {host}: top   (other programs have its cores)"
     else:
         fix = f"on {host}: systemd-cgtop; a CPU quota of a control group above the containers' holds them back"
     level = FAULT if share < PACE_LEAST and not busy else WARNING
-    yield Finding("cpu-low", "resources", (host,), text, (seen,), symptom, fix, level)
+    yield find(
+        "cpu-low", host, f"its processes get {max(1, round(100 * share))} % of a core", fix, level, evidence=(seen,)
+    )
 
 
 def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
     soft = has["nofile"][0]
     if 0 <= soft < FILES_GOOD:
-        text, fix = f"{host}: only {soft} open files allowed", "docker run --ulimit nofile=1048576"
-        symptom, level = "`Too many open files` with many ranks or workers", WARNING if soft >= files else "fault"
-        yield Finding("open-files", "resources", (host,), text, (), symptom, fix, level)
+        level = WARNING if soft >= files else "fault"
+        yield find("open-files", host, f"only {soft} open files allowed", level=level)
     yield from _quotas(host, has)
     yield from _threads(host, has)
     count, most = (has.get("conntrack") or [0, 0]) if len(has.get("conntrack") or []) == 2 else (0, 0)
     if most and count >= 0.8 * most:
         level = "fault" if count >= 0.98 * most else WARNING
-        text = f"{host}: the kernel's connection table is full: {count} of {most}"
-        fix = f"on {host}: sudo sysctl -w net.netfilter.nf_conntrack_max={4 * most}"
-        yield Finding("conntrack-full", "resources", (host,), text, (), "connections time out at random", fix, level)
+        yield find(
+            "conntrack-full",
+            host,
+            f"the kernel's connection table is full: {count} of {most}",
+            f"on {host}: sudo sysctl -w net.netfilter.nf_conntrack_max={4 * most}",
+            level,
+        )
 
 
 def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
@@ -153,12 +148,18 @@ def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
         text = f"{host}: {short}; the limits of processes and threads: {listed(limits) or 'none that shows there'}"
         fix = f"a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax"
         if has.get("denied"):
-            text = f"{host}: {short}: a rule of the engine forbids them (seccomp), and no limit"
-            yield Finding("docker-refused", "resources", (host,), text, (), _NO_THREAD, SECCOMP_FIX.format(host=host))
+            yield find(
+                "docker-refused",
+                host,
+                f"{short}: a rule of the engine forbids them (seccomp), and no limit",
+                SECCOMP_FIX.format(host=host),
+                symptom=_NO_THREAD,
+                group="resources",
+            )
             return
     else:
         return
-    yield Finding("process-limits", "resources", (host,), text, (), _NO_THREAD, fix, level)
+    yield find("process-limits", (host,), text, fix, level, symptom=_NO_THREAD)
 
 
 def stack_fix(host: str) -> str:
@@ -171,20 +172,35 @@ def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     """Findings about limits of the shell or the container: the size of a file, seconds of CPU."""
     size, seconds = has.get("fsize", [-1])[0], has.get("cpu", [-1])[0]
     if 0 <= size < GIB:
-        text, fix = f"{host}: a file may not be larger than {size} bytes (ulimit -f)", "docker run --ulimit fsize=-1"
         level = FAULT if size < MIB else WARNING
-        yield Finding("process-limits", "resources", (host,), text, (), "`File size limit exceeded`", fix, level)
-    if seconds >= 0:
-        text, fix = (
-            f"{host}: the system ends a process after {seconds} s of CPU (ulimit -t)",
-            "docker run --ulimit cpu=-1",
+        yield find(
+            "process-limits",
+            host,
+            f"a file may not be larger than {size} bytes (ulimit -f)",
+            "docker run --ulimit fsize=-1",
+            level,
+            symptom="`File size limit exceeded`",
         )
+    if seconds >= 0:
         level = FAULT if seconds < CPU_LEAST_S else WARNING
-        yield Finding("process-limits", "resources", (host,), text, (), "exit code -24 (SIGXCPU)", fix, level)
+        yield find(
+            "process-limits",
+            host,
+            f"the system ends a process after {seconds} s of CPU (ulimit -t)",
+            "docker run --ulimit cpu=-1",
+            level,
+            symptom="exit code -24 (SIGXCPU)",
+        )
     for name, letter, least, good in OF_MEMORY:
         soft = has.get(name, [-1])[0]
         if 0 <= soft < good:
-            text = f"{host}: a process may have {binary(soft)} of {WORDS[name]} (ulimit -{letter})"
             fix = stack_fix(host) if name == "stack" else f"docker run --ulimit {name}=-1"
             level = FAULT if soft < least else WARNING
-            yield Finding("process-limits", "resources", (host,), text, (), "MemoryError, or a crash (139)", fix, level)
+            yield find(
+                "process-limits",
+                host,
+                f"a process may have {binary(soft)} of {WORDS[name]} (ulimit -{letter})",
+                fix,
+                level,
+                symptom="MemoryError, or a crash (139)",
+            )

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...core.program import FAB
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import listed
 from ..answers import Answers
-from ..findings import FAULT, WARNING, Finding, odd_ones
+from ..verdict import odd_ones
 
 # Settings that may differ from node to node.
 OWN = (
@@ -48,9 +48,9 @@ def too_old(answers: Answers) -> Iterator[Finding]:
     for host in answers.hosts_with_facts:
         version = answers.facts[host]["software"]["python"]
         if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
-            text = f"{host}: the image has Python {version}, but the agent that starts the ranks needs 3.11"
-            fix = "an image with Python 3.11 or newer"
-            yield Finding("python-old", "software", (host,), text, (), "`unknown option -P`", fix)
+            yield find(
+                "python-old", host, f"the image has Python {version}, but the agent that starts the ranks needs 3.11"
+            )
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -79,10 +79,15 @@ def _refused(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
         seen = {host: str(answers.facts[host]["environment"].get(name, "")) for host in hosts}
         bad = tuple(host for host, value in seen.items() if value and not known.fullmatch(value))
         if bad:
-            text = f"{name} is {seen[bad[0]]} on {listed(bad)}, and torch knows only {words}"
-            fix = f"unset {name} on {listed(bad)}: environment in cluster.toml, or the image's"
             grave = WARNING if "GLOO" in name and answers.request.backend == "nccl" else FAULT
-            yield Finding("settings-differ", "software", bad, text, (), f"`{printed}`", fix, grave)
+            yield find(
+                "settings-differ",
+                bad,
+                f"{name} is {seen[bad[0]]} on {listed(bad)}, and torch knows only {words}",
+                f"unset {name} on {listed(bad)}: environment in cluster.toml, or the image's",
+                grave,
+                symptom=f"`{printed}`",
+            )
 
 
 def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
@@ -113,10 +118,5 @@ def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> F
     shown = tuple(f"{host}: {value or 'none'}" for host, value in seen.items())
     theirs = listed(f"{host} has {seen[host] or 'none'}" for host in odd)
     text = f"{what}: {theirs}" + (f", the others {common or 'none'}" if len(odd) < len(seen) else "")
-    symptom = "`Mismatched NCCL version detected`, errors of pickle, or silent differences"
-    fix = (
-        f"{FAB} push gives all hosts the same image"
-        if cause != "settings-differ"
-        else _alike(what.partition(" ")[0], odd, common)
-    )
-    return Finding(cause, "software", odd, text, shown, symptom, fix, "fault" if grave else WARNING)
+    fix = _alike(what.partition(" ")[0], odd, common) if cause == "settings-differ" else ""
+    return find(cause, odd, text, fix, FAULT if grave else WARNING, shown)

@@ -19,6 +19,7 @@ SIDE = 1000
 LOG_FROM = 40
 LABELLED_MARKS = 4
 CROWDED = 24
+SMOOTH_FROM = 40
 
 
 @dataclass(frozen=True)
@@ -289,3 +290,8 @@ def running_mean(points: list[Point], window: int) -> list[Point]:
     centres = [*range(0, len(points) - 1, every), len(points) - 1]
     spans = [(i, max(0, i - half), min(len(points), i + half + 1)) for i in centres]
     return [(points[i][0], (sums[end] - sums[first]) / (end - first)) for i, first, end in spans]
+
+
+def smoothed(points: list[Point]) -> list[Point]:
+    """The running mean of many points; few as they are."""
+    return running_mean(points, len(points) // 20) if len(points) >= SMOOTH_FROM else points

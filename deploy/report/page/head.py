@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from ...config.script import as_given, as_option, as_typed
 from ...core.program import FAB, MAKE, option
 from ...job.again import command_of, words_of
 from ...job.options import Options
+from ...job.script import as_given, as_option, as_typed
 from ...run.onward import options as onward_options
 from ...run.record import SLURM, backend_of
 from . import units as words

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding
+from ...causes.table import DOCS
 from ...core.text import listed
 from ...preflight import reachability
 from ...preflight.answers import WORDS, Answers
 from ...preflight.checks import bandwidth
-from ...preflight.findings import DOCS, FAULT, UNKNOWN, WARNING, Finding, Verdict
+from ...preflight.verdict import Verdict
 from ..preflight_text import MARKS, readiness
 from . import render
 from . import units as words

@@ -6,24 +6,22 @@ Flow: the run folder -> data.load -> head, charts, steps, timeline, tables -> te
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
+from ...core import text
 from ...run import code, own_files, record
-from . import head, last_lines, machines, render, scalars, steps, timeline, written
+from . import files, head, machines, render, scalars, steps, timeline
 from . import units as words
-from .charts import Chart, Drawing, Point, Series, draw, running_mean
-from .data import Fields, Run, children, load, number
+from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
+from .data import Fields, Run, load, number
+from .files import ROWS, Rows
 
-ROWS = 200
 NOTES = 12
 LONGEST = 400
 METRIC_CHARTS = 6
 MARKS = 50
-SMOOTH_FROM = 40
 UNSEEN = 20
 PATHS = 20
 DIFF_LINES = 2000
@@ -34,38 +32,6 @@ UNSEEN_NAMES = {
     "skipped": "Skipped steps",
     "all": "Nothing was seen",
 }
-LISTED = (
-    "record.json",
-    "config.json",
-    "environment.json",
-    "outcome.json",
-    "metrics.jsonl",
-    "timeline.jsonl",
-    "code.diff",
-    "work/",
-    "home/",
-    "telemetry/",
-    "scalars/",
-    "tensorboard/",
-    "checkpoints/",
-)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a table or list, as many as the page shows."""
-
-    shown: list[Any]
-    left_out: int
-
-
-@dataclass(frozen=True)
-class File:
-    """A file or folder of the run: its name, its link, and its size."""
-
-    name: str
-    link: str
-    size: str
 
 
 def build(run_dir: Path, own: Fields | None = None) -> str:
@@ -94,13 +60,13 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
         scalars=scalars.section(run.scalars),
         steps=steps.section(run.times, run.nodes, run.script),
         machines=machines.section(run.telemetry, end.start),
-        last_lines=last_lines.sections(run),
-        written=written.section(run),
+        last_lines=files.last_lines(run),
+        written=files.written(run),
         events=timeline.section(run.events, end.start, run.script),
         code=_code(code.read(run_dir)),
         configuration=_tables(run.config),
         environment=_tables(run.environment),
-        files=_files(run_dir),
+        files=files.listed(run_dir),
     )
 
 
@@ -170,8 +136,7 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
     """A line; with many values, a running mean with the values faint behind it."""
     if len(points) < SMOOTH_FROM:
         return [Series(name, points)]
-    mean = running_mean(points, len(points) // 20)
-    return [Series(name, points, "faint"), Series("running mean", mean, "mean")]
+    return [Series(name, points, "faint"), Series("running mean", smoothed(points), "mean")]
 
 
 def _tables(fields: Fields) -> list[tuple[str | None, Rows]]:
@@ -189,8 +154,7 @@ def _rows(fields: Fields) -> Rows:
 
 def _value(value: object) -> str:
     """Text as it is, anything else as JSON; shortened if it is too long for a table."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    return text.shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), LONGEST)
 
 
 @dataclass(frozen=True)
@@ -209,7 +173,7 @@ def _code(known: code.Code | None) -> CodeSection | None:
     facts = [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else "")]
     facts += [(name, _listed(paths)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
     lines = known.diff.split("\n")
-    shown = [line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in lines[:DIFF_LINES]]
+    shown = [text.shortened(line, LONGEST) for line in lines[:DIFF_LINES]]
     whole = len(lines) <= DIFF_LINES and not known.cut
     return CodeSection([(name, value) for name, value in facts if value], shown if known.diff else [], whole)
 
@@ -217,31 +181,6 @@ def _code(known: code.Code | None) -> CodeSection | None:
 def _listed(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - PATHS} more" if len(paths) > PATHS else ""
     return ", ".join(paths[:PATHS]) + more
-
-
-def _files(folder: Path) -> Rows:
-    logs = _names(folder / "logs", lambda path: path.suffix == ".log")
-    ranks = _names(folder / "ranks", lambda path: path.suffix == ".jsonl")
-    wanted = [*LISTED, *(f"logs/{name}" for name in logs), *(f"ranks/{name}" for name in ranks)]
-    files = [file for name in wanted if (file := _file(folder, name))]
-    return Rows(files[:ROWS], max(0, len(files) - ROWS))
-
-
-def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
-    """The names in a folder, rank-2 before rank-10."""
-    return sorted((path.name for path in children(folder) if wanted(path)), key=lambda name: (len(name), name))
-
-
-def _file(folder: Path, name: str) -> File | None:
-    """One file for the list; None if it does not exist (a running run removes old checkpoints)."""
-    path = folder / name
-    try:
-        size = path.stat().st_size
-    except OSError:
-        return None
-    inside = len(_names(path, lambda child: not child.name.startswith(".")))
-    note = words.several(inside, "item") if path.is_dir() else words.size(size)
-    return File(name, quote(name, errors="replace"), note)
 
 
 def write(run_dir: Path) -> Path:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.config.inventory import Host
 from deploy.core import fields, names
 from deploy.core.names import NodeName
 from deploy.core.text import last_line
@@ -44,6 +43,7 @@ from deploy.hosts import container as deploy_spec
 from deploy.hosts import plan as deploy_plan
 from deploy.hosts.container import Work
 from deploy.image import folder_push, model, push_plan
+from deploy.job.inventory import Host
 from deploy.job.options import Job
 from deploy.preflight import probe_answers, refusals
 from deploy.report import tables
@@ -510,7 +510,7 @@ def _followed(state, events):
     lines.progress_line(state)
     lines.headline(state.names, state, "digits", "why")
     for name in state.names:
-        lines.rank_cells(state.rank_of(name), state)
+        lines.rank_cells(state.ranks.view_of(name), state)
         lines.node_word(name, state)
     outcome.judge(state, now - 100, now)
     result = outcome.judge(state, now - 100, now) or outcome.stopped(state)

@@ -12,12 +12,13 @@ import deploy.explain
 
 
 def patterns():
-    """Every pattern of deploy/explain, by its place; those of bytes as they are."""
+    """Every pattern that reads logs and stories, by its place; those of bytes as they are."""
     found = {}
-    for module in pkgutil.iter_modules(deploy.explain.__path__):
-        for name, value in vars(importlib.import_module(f"deploy.explain.{module.name}")).items():
+    inside = [module.name for module in pkgutil.walk_packages(deploy.explain.__path__, "deploy.explain.")]
+    for module in (*inside, "deploy.run.own_run"):
+        for name, value in vars(importlib.import_module(module)).items():
             for number, pattern in enumerate(_in(value)):
-                found.setdefault(pattern, f"{module.name}.{name}[{number}]")
+                found.setdefault(pattern, f"{module}.{name}[{number}]")
     return {place: pattern for pattern, place in found.items()}
 
 

@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deploy.config import env_file, script_file
-from deploy.config import script as scripts
 from deploy.core.errors import DeployError
 from deploy.core.fields import array
 from deploy.host import gpus
 from deploy.image import git_objects, repository, selection
-from deploy.job import asked
+from deploy.job import asked, script_file
+from deploy.job import script as scripts
 from deploy.job.cluster import from_file
+from deploy.job.secrets import names_of_shell, read_env_file
 from deploy.packages import base, git, install, resolve, sources
 from deploy.packages import requirements as needs
 from deploy.packages.exchange import Exchange
@@ -74,8 +74,8 @@ def set_up(folder, chance):
     with suppress(DeployError):
         cluster = from_file(folder / "cluster.toml")
         asked.wishes(cluster.hosts, cluster.job, folder / "cluster.toml")
-    env_file.read(folder / ".env")
-    env_file.of_shell(folder / ".env")
+    read_env_file(folder / ".env")
+    names_of_shell(folder / ".env")
 
 
 def started(folder, chance):

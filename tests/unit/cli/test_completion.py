@@ -39,7 +39,7 @@ def offered(request, tmp_path):
     (project / "cluster.toml").write_text(CLUSTER)
     (project / "other.toml").write_text('[[hosts]]\nname = "elsewhere"\n')
     file = tmp_path / "completion"
-    file.write_text(completion.script(request.param, main.commands().tasks.values()))
+    file.write_text(completion.script(request.param, main.every_command()))
     code = {"bash": f". {shlex.quote(str(file))}; {BASH}", "zsh": ZSH.replace("SCRIPT", shlex.quote(str(file)))}
 
     def ask(*words, folder=""):
@@ -79,10 +79,5 @@ def test_values_and_the_users_own_script_are_left_to_the_shells_file_names(offer
 
 
 def test_a_shell_without_a_completion_is_refused_by_name(capsys):
-    from invoke.context import Context
-    from invoke.exceptions import Exit
-
-    with pytest.raises(Exit) as end:
-        main.commands().tasks["completion"](Context(), shell="tcsh")
-    assert end.value.code == 2
+    assert main.run(["completion", "--shell", "tcsh"]) == 2
     assert "tcsh" in capsys.readouterr().err

@@ -8,9 +8,9 @@ import pytest
 
 from deploy.cli import main
 from deploy.cli.planned import planned
-from deploy.config.script import once_a_node, read
 from deploy.core.errors import UsageError
 from deploy.job.options import Options
+from deploy.job.script import once_a_node, read
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/launching.md").read_text()
 ROWS = [
@@ -55,11 +55,9 @@ def instead_of(text, hint):
 def test_what_the_page_offers_is_a_command_of_muster_and_its_script_is_taken(text, folder):
     typed = shlex.split(text.partition(" >")[0])
     words = main.with_script(typed[typed.index("muster") + 1 :])
-    task = main.commands().tasks[words[0]]
+    command = main.TREE.get_command(None, words[0])
     named = [word for word in words[1:] if word.startswith("--")]
-    assert {name.removeprefix("--").partition("=")[0] for name in named} <= {
-        argument.name.replace("_", "-") for argument in task.get_arguments()
-    }
+    assert {name.partition("=")[0] for name in named} <= {flag for each in command.params for flag in each.opts}
     pairs = dict(word.removeprefix("--").split("=", 1) if "=" in word else (word.removeprefix("--"), after)
                  for word, after in zip(words[1:], [*words[2:], ""], strict=True) if word.startswith("--"))  # fmt: skip
     script = once_a_node(pairs.get("each", ""), pairs.get("script", ""))

@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
+from deploy.causes.finding import FAULT
 from deploy.door import faults, hung
 from deploy.hosts import host_findings
-from deploy.preflight.findings import FAULT
 
 # An automounter that takes the calls and answers none, in a namespace of its own; then the command.
 DEAD = """

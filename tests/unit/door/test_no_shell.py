@@ -2,10 +2,10 @@
 
 import pytest
 
+from deploy.causes.finding import FAULT, UNKNOWN
 from deploy.door import framing
 from deploy.door.faults import SshFault, Where
 from deploy.hosts import host_findings
-from deploy.preflight.findings import FAULT, UNKNOWN
 
 WHERE = Where("b", "10.0.0.2", 22, "u", "b")
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from deploy.core.docker_faults import DockerFault
+from deploy.causes.docker_faults import DockerFault
 from deploy.core.errors import BadAnswer, DeployError
 from deploy.door import framing
 from deploy.engine import wire

@@ -11,7 +11,7 @@ from deploy.core.errors import UsageError
 from deploy.explain.cause import explain, judge
 from deploy.explain.lines import time_of, undress
 from deploy.explain.read import CHUNK, read
-from deploy.explain.signs import SIGNS
+from deploy.explain.signs.table import SIGNS
 from deploy.report.console import Console
 from lab import waiting
 

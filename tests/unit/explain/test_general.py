@@ -5,8 +5,8 @@ import pytest
 from deploy.cli.explain import next_of
 from deploy.explain.blame import raised_in
 from deploy.explain.cause import explain
-from deploy.explain.signs import SIGNS
-from deploy.explain.signs_general import ROWS, kind_by
+from deploy.explain.signs.general import ROWS, kind_by
+from deploy.explain.signs.table import SIGNS
 from deploy.explain.words import facts
 from lab import waiting
 

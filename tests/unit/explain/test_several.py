@@ -5,8 +5,8 @@ import re
 import pytest
 
 from deploy.explain.cause import explain
-from deploy.explain.signs import SIGNS
-from deploy.explain.signs_general import ROWS
+from deploy.explain.signs.general import ROWS
+from deploy.explain.signs.table import SIGNS
 
 GUESSES = re.compile(r"(?i)most often|probably|perhaps|likely|usually|guess")
 FRAME = 'Traceback (most recent call last):\n  File "{}", line 3, in read\n    x\n'

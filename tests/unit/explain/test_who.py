@@ -2,11 +2,11 @@
 
 import pytest
 
+from deploy.causes.ends import Cause
+from deploy.causes.table import end_of
 from deploy.cli.explain import next_of
 from deploy.explain.cause import explain
-from deploy.explain.kinds import kind_of
-from deploy.explain.signs import SIGNS
-from deploy.run.causes import Cause
+from deploy.explain.signs.table import SIGNS
 
 WAIT = (
     "[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [{group}Rank {rank}] Watchdog caught collective operation timeout: "
@@ -86,7 +86,7 @@ def test_a_rank_in_the_middle_of_anothers_traceback_does_not_lend_its_files():
 
 
 def test_each_cause_belongs_to_one_of_the_closed_list():
-    kinds = {sign.cause: kind_of(sign.cause) for sign in SIGNS}
+    kinds = {sign.cause: end_of(sign.cause) for sign in SIGNS}
     assert kinds[""] == Cause.NOT_KNOWN
     assert {"gpu-memory", "killed"} & kinds.keys()
     assert kinds["gpu-memory"] == Cause.GPU_MEMORY

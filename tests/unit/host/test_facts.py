@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from deploy.core.docker_faults import DockerFault
+from deploy.causes.docker_faults import DockerFault
+from deploy.causes.finding import UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.host import commands
 from deploy.host import facts as host_facts
 from deploy.host.facts import Address, Gpu, Route
 from deploy.hosts import host_findings
-from deploy.preflight.findings import UNKNOWN
 
 LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":24,"scope":"%s"}]}]'
 ENGINE = 'engine {"Server": {"Version": "26.1.5"}}'

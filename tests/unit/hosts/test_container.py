@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config.values import Mount, Secret
 from deploy.core.errors import UsageError
 from deploy.host.facts import Gpu
 from deploy.hosts import container
 from deploy.hosts.container import Meeting, Work
 from deploy.job.cluster import from_flag
 from deploy.job.options import Job
+from deploy.job.values import Mount, Secret
 from tests.hosts import FACTS
 
 MEETING = Meeting("10.0.0.1", 29500, ("eth0", "ib0"))

@@ -127,7 +127,7 @@ def test_ranks_that_a_smaller_start_has_not_are_no_part_of_its_step(run_dir: Pat
     for event in Follower(run_dir, from_start=True).read():
         state.apply(event)
     state.apply({"kind": "step", "t": 1090.0, "rank": 2, "node": "c", "step": 82})  # it comes late
-    assert (state.step, state.began, state.evidence.living) == (255, {0: "b", 1: "c"}, {0: "b", 1: "c"})
+    assert (state.step, state.ranks.began, state.living) == (255, {0: "b", 1: "c"}, {0: "b", 1: "c"})
 
 
 def test_the_loss_moves_on_while_the_first_host_is_away(run_dir: Path) -> None:
@@ -147,6 +147,6 @@ def test_the_loss_moves_on_while_the_first_host_is_away(run_dir: Path) -> None:
         send(made, files)
         for event in follower.read():
             state.apply(event)
-        assert state.losses[-1] == (newest, 1 / newest)
-    assert state.unread == 0
+        assert state.training.losses[-1] == (newest, 1 / newest)
+    assert state.story.unread == 0
     assert [row["step"] for row in data.load(run_dir).metrics] == [1, 464, 490, 643, 660]

@@ -4,11 +4,10 @@ import re
 
 import pytest
 
-from deploy.config import secrets
-from deploy.config.values import Mount
 from deploy.core.errors import UsageError
 from deploy.hosts.resume import resume_fields
 from deploy.image.model import tag_of
+from deploy.job import secrets
 from deploy.job.load import (
     environment_of,
     fill_from_file,
@@ -20,6 +19,7 @@ from deploy.job.load import (
 )
 from deploy.job.options import Options
 from deploy.job.secrets import secrets_of
+from deploy.job.values import Mount
 
 pytestmark = pytest.mark.usefixtures("allowed")
 

@@ -5,7 +5,6 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.core.errors import DeployError, UsageError
 from deploy.core.results import HostsFailed
 from deploy.host import networks
@@ -14,6 +13,7 @@ from deploy.hosts import container, overlay_plan
 from deploy.hosts.container import Meeting, Work
 from deploy.hosts.overlay_plan import free_network, planned, relays, turns, ways
 from deploy.job.cluster import Cluster
+from deploy.job.inventory import Host
 from deploy.job.options import Job
 from tests.hosts import FACTS
 

@@ -2,11 +2,11 @@
 
 from types import SimpleNamespace
 
-from deploy.config.values import Mount
 from deploy.hosts import rehearsal
 from deploy.hosts.container import Meeting, Work, node_containers
 from deploy.job.cluster import from_flag
 from deploy.job.options import Job
+from deploy.job.values import Mount
 from tests.hosts import FACTS
 
 HOST = from_flag("a").hosts[0]

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from deploy.config import consent
-from deploy.config.script import read
+from deploy.causes.ends import Cause
 from deploy.core.errors import USAGE, DeployError, UsageError
 from deploy.core.program import FAB
 from deploy.hosts import container, resume
@@ -17,13 +16,14 @@ from deploy.hosts.resume import (
     with_host_paths,
     with_resume_hint,
 )
+from deploy.job import consent
 from deploy.job.load import fill_from_file, load_cluster
 from deploy.job.options import Options
+from deploy.job.script import read
 from deploy.report.console import Console
 from deploy.report.page.data import Run
 from deploy.report.page.head import onward
 from deploy.run import folders, record, resumable
-from deploy.run.causes import Cause
 from deploy.run.outcome import Result
 from tests.hosts import FACTS
 from trainer import config

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from deploy.causes.finding import WARNING
 from deploy.door.session import Done
 from deploy.hosts import preflight, unattached
 from deploy.hosts.presence import ImagePresence
 from deploy.job.cluster import from_flag
 from deploy.preflight import PreflightRequest, judge
-from deploy.preflight.findings import WARNING
 from deploy.preflight.rehearsed import Outcome, findings
 from lab.answers import answers
 from tests.hosts import FACTS

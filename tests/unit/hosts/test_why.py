@@ -9,7 +9,7 @@ from deploy.core.errors import DeployError
 from deploy.host.facts import Container
 from deploy.hosts import why
 from deploy.report.console import Console
-from deploy.run.hang import RankDoing
+from deploy.run.inquest.hang import RankDoing
 
 
 def container(place, code):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config.inventory import Host
 from deploy.core.errors import DeployError
 from deploy.door.session import Done
 from deploy.image import folder_memory, folder_push, folder_stream, left_out, path_entry, selection
@@ -20,6 +19,7 @@ from deploy.image.credentials import NO_CHOICE, Choice
 from deploy.image.folder_look import FolderLook
 from deploy.image.folder_push import HostFolders, LargeFolder
 from deploy.image.path_entry import Entry
+from deploy.job.inventory import Host
 from trainer.node import work
 
 

@@ -8,7 +8,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.image import official
 from deploy.image.official import IMAGES, Machine, choose
-from deploy.preflight.checks import cuda
+from deploy.preflight.checks import gpus
 
 
 def chosen(*machines):
@@ -64,7 +64,7 @@ def test_where_none_fits_the_host_is_named_with_what_it_has(machine):
 def test_the_table_agrees_with_preflight_and_with_the_dockerfile():
     for image in IMAGES:
         major, minor = map(int, re.search(r"cuda(\d+)\.(\d+)", image.tag).groups())
-        assert image.driver == tuple(map(int, cuda.LEAST_DRIVER[major].split(".")))
-        assert all(cuda._knows((major, minor), gpu) for gpu in image.gpus)
+        assert image.driver == tuple(map(int, gpus.LEAST_DRIVER[major].split(".")))
+        assert all(gpus._knows((major, minor), gpu) for gpu in image.gpus)
     dockerfile = (Path(__file__).resolve().parents[3] / "Dockerfile").read_text()
     assert f"GPU_BASE=pytorch/pytorch:{official.USUAL.tag}@{official.USUAL.digest}" in dockerfile

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config.inventory import Host
-from deploy.config.wishes import lines
 from deploy.job import asked
 from deploy.job.cluster import from_file
+from deploy.job.consent import lines
+from deploy.job.inventory import Host
 from deploy.job.options import KEYS, Job
 from deploy.job.rows import FREE
 

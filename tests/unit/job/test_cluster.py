@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config.inventory import Host, hosts_of_flag, refuse_twins
-from deploy.config.values import Mount, Secret
 from deploy.core.errors import USAGE, UsageError
 from deploy.job.cluster import find_cluster, from_file
+from deploy.job.inventory import Host, hosts_of_flag, refuse_twins
+from deploy.job.values import Mount, Secret
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

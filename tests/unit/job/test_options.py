@@ -50,7 +50,7 @@ def test_an_option_that_a_job_does_not_have_is_refused_by_name_with_what_does_th
 
 
 def test_texts_are_kept_whole_but_where_commas_separate_them():
-    read = command._read({"include": ["a,b", "c"], "env": ["A=1,B=2"], "keep": None, "run": "", "wait": False})
+    read = command.read_options({"include": ["a,b", "c"], "env": ["A=1,B=2"], "keep": None, "run": "", "wait": False})
     assert read == Options(include=("a", "b", "c"), env=("A=1,B=2",))
 
 
@@ -109,11 +109,11 @@ ELSEWHERE = {
     "--follow": {"host/commands.py"},
     "--force": {"hosts/overlay.py", "packages/commands.py", "packages/places.py"},
     "--gpus": {"hosts/container.py"},
-    "--include": {"config/script.py"},
+    "--include": {"job/script.py"},
     "--min-nodes": {"hosts/leave.py"},
     "--mount": {"hosts/container.py", "hosts/large_folder.py", "hosts/rehearsal.py", "local/packages.py"}
     | {"packages/commands.py"},
-    "--nodes": {"config/runners.py", "run/sbatch_options.py"},
+    "--nodes": {"job/launchers.py", "run/sbatch_options.py"},
     "--now": {"hosts/bootstrap.py"},
     "--port": {"hosts/port.py"},
     "--python": {"packages/inside/build.py", "packages/inside/install.py", "packages/resolve.py"},
@@ -124,7 +124,7 @@ ELSEWHERE = {
 }
 # How many pairs of an option and a file there are in which a text names the option: an error, or a command that a hint
 # names. They read better with the flag in them; each is one more place that knows it.
-MOST_MENTIONS = 321
+MOST_MENTIONS = 346
 MOST_PARAMETERS = 8
 
 

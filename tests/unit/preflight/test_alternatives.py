@@ -2,15 +2,13 @@
 
 import pytest
 
-from deploy.core import docker_faults
+from deploy.causes import docker_faults
+from deploy.causes.finding import FAULT, LOOKS, UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
 from deploy.hosts import host_findings
 from deploy.hosts import preflight as hosts_preflight
-from deploy.preflight import judge, observations, refusals
-from deploy.preflight.alternatives import LOOKS, OTHERS
-from deploy.preflight.causes import CAUSES
-from deploy.preflight.findings import FAULT, UNKNOWN
+from deploy.preflight import confidence, judge, refusals
 from deploy.report import preflight_text
 from lab.answers import HOSTS, answers
 from tests.hosts import FACTS
@@ -20,10 +18,6 @@ DAEMON = "docker: Error response from daemon: "
 
 def of_words(words):
     return refusals.of_words("b", "hosts", refusals.how("the probe", 125), words)
-
-
-def test_every_alternative_belongs_to_a_cause():
-    assert set(OTHERS) <= CAUSES
 
 
 @pytest.mark.parametrize(
@@ -97,11 +91,11 @@ def test_what_a_server_gives_no_reason_for_is_not_sure(slug, text, sure):
 
 def test_calls_are_told_with_their_hosts_ports_and_how_many_and_what_passes():
     seen = answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("c", "b", "data") else "ok")
-    sentence = observations.sentence(seen, {("c", "b")})
+    sentence = confidence.seen_in_words(seen, {("c", "b")})
     assert sentence.startswith("calls from c to b on ports ")
     assert "get no answer (" in sentence
     assert "port 29500 there answers" in sentence
-    assert observations.sentence(seen, {("a", "b")}) == ""
+    assert confidence.seen_in_words(seen, {("a", "b")}) == ""
 
 
 def test_a_call_that_the_callers_own_kernel_forbids_is_about_the_caller():

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from deploy.causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from deploy.core.errors import DeployError
 from deploy.preflight import burned, probe_answers
 from deploy.preflight.burned import Burned
-from deploy.preflight.findings import FAULT, UNKNOWN, WARNING, Finding, Verdict
+from deploy.preflight.verdict import Verdict
 
 # What an H200 answered in 24 s, in November 2026: at its power limit, and sound.
 H200 = json.loads((Path(__file__).parent / "burn_h200.json").read_text())

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from deploy.config.values import Mount
-from deploy.core import docker_faults
+from deploy.causes import docker_faults
+from deploy.causes.finding import FAULT, WARNING
 from deploy.door import faults, framing
 from deploy.door.faults import Where
 from deploy.hosts import host_findings
+from deploy.job.values import Mount
 from deploy.preflight import PreflightRequest, judge
-from deploy.preflight.findings import FAULT, WARNING
 from deploy.preflight.probe import facts as probe_facts
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.preflight.checks import cuda, gpus, rdma, xid
-from deploy.preflight.findings import FAULT, UNKNOWN, WARNING
+from deploy.causes.finding import FAULT, UNKNOWN, WARNING
+from deploy.preflight.checks import gpus, rdma
 from deploy.preflight.probe import facts as probe_facts
 from lab import gpu_hosts
 
@@ -87,11 +87,11 @@ def test_names_of_devices_are_understood_as_nccl_does(asked, taken):
      (13000, "12.8", False), (11040, "11.8", False), (10010, "10.2", True), (0, "12.4", False), (12040, "None", False)],
 )  # fmt: skip
 def test_only_another_major_version_makes_a_driver_too_old(driver, image, old):
-    assert cuda.too_old({"software": {"cuda": image}, "cuda": {"version": driver}}) is old
+    assert gpus.driver_too_old({"software": {"cuda": image}, "cuda": {"version": driver}}) is old
 
 
 def test_a_log_and_nvidia_smi_mean_the_same_gpu():
-    assert xid.bus("00000000:3B:00.0") == xid.bus("0000:3b:00") == "0000:3b:00"
+    assert gpus.pci_bus("00000000:3B:00.0") == gpus.pci_bus("0000:3b:00") == "0000:3b:00"
 
 
 def test_rdma_that_is_switched_off_everywhere_may_be_down():

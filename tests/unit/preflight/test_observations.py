@@ -6,17 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from deploy.causes.finding import UNKNOWN, WARNING, Finding
 from deploy.door.session import Done
 from deploy.host.facts import Address, parse_addresses
 from deploy.hosts import host_findings, probes
 from deploy.hosts import preflight as hosts_preflight
 from deploy.image.push_plan import HostImage
 from deploy.job.options import Job
-from deploy.preflight import PreflightRequest, differences, judge, targets
+from deploy.preflight import PreflightRequest, judge, targets
 from deploy.preflight.answers import Answers, Link
-from deploy.preflight.checks import link_quality, long_calls, ports
-from deploy.preflight.doubts import is_left_to_rehearsal
-from deploy.preflight.findings import UNKNOWN, WARNING, Finding
+from deploy.preflight.checks import link_quality, payloads, ports
+from deploy.preflight.confidence import is_left_to_rehearsal
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS
 
@@ -197,9 +197,9 @@ def test_calls_that_fail_in_a_way_nobody_knows_are_described_and_not_named():
 
 def test_what_differs_is_listed_with_a_fault_and_alone_is_none():
     change = {"b": {"port_range": [20000, 60000]}, "c": {"kernel": "5.4"}, "a": {"kernel": "6.1"}}
-    assert differences.lines(answers(change=change))[0].startswith("kernel: ")
     assert judge(answers(change=change)).differ == ()
     broken = judge(answers(change=change, outcome=lambda s, t, k: "dropped" if t == "a" and k == "meet" else "ok"))
+    assert broken.differ[0].startswith("kernel: ")
     assert any("local ports: b has 20000-60000" in line for line in broken.differ)
 
 
@@ -413,7 +413,7 @@ def test_a_rule_that_counts_bytes_cuts_also_where_packets_are_lost(rule, cut):
     seen = of_two(answers(outcome=lambda s, t, k: "cut" if (s, k) == ("b", "data") else "ok"))
     links = tuple(dataclasses.replace(link, tries=2, sent=20) for link in seen.links)
     grown = {"a": {"firewall": {"rules": [], "grown": [f"filter: -A INPUT -i eth0 {rule} -j DROP"]}}}
-    found = long_calls.check(dataclasses.replace(seen, links=links, control=grown))
+    found = payloads.check_long_calls(dataclasses.replace(seen, links=links, control=grown))
     assert ("connection-cut" in {finding.cause for finding in found}) == cut
 
 

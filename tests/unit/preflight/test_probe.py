@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from deploy.causes.finding import FAULT, UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.local.probe import LocalProbe
-from deploy.preflight.findings import FAULT, UNKNOWN
 from deploy.preflight.judge import judge
 from deploy.preflight.probe import conversation, sockets
 from deploy.preflight.probe import text as preflight_stream

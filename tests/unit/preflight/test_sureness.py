@@ -2,10 +2,9 @@
 
 import pytest
 
+from deploy.causes.finding import FAULT, UNKNOWN, WARNING
 from deploy.preflight import Finding, Verdict, judge
-from deploy.preflight.doubts import is_left_to_rehearsal
-from deploy.preflight.findings import FAULT, UNKNOWN, WARNING
-from deploy.preflight.sureness import ranked
+from deploy.preflight.confidence import is_left_to_rehearsal, ranked
 from lab.answers import answers
 
 ENDS = ("c", "b")

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from deploy.report import compare
-from deploy.report.page import comparison
 from deploy.run import code
 from tests.unit.report.test_page import ENVIRONMENT, HOSTILE, Page, sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, START, plain_run, watched_run
@@ -61,7 +60,7 @@ def test_the_text_has_a_line_for_each(tmp_path):
 
 
 def test_the_page_has_both_curves_in_one_chart(tmp_path):
-    source = comparison.build(compare.compare(watched_run(tmp_path / "a"), watched_run(tmp_path / "b")))
+    source = compare.page(compare.compare(watched_run(tmp_path / "a"), watched_run(tmp_path / "b")))
     shown = Page(source)
     charts = [json.loads(a["data-series"]) for _, a in shown.tags if "data-series" in a]
     assert [[curve["name"] for curve in chart] for chart in charts] == [["a", "b"], ["a", "b"]]
@@ -75,7 +74,7 @@ def test_text_of_the_runs_stays_text(tmp_path):
     write(second / "record.json", {**RECORD, "arguments": [odd], "nodes": [odd]})
     write(second / "environment.json", {odd: odd, "packages": {odd: odd}, "variables": {odd: odd}, "torch": [odd]})
     compared = compare.compare(first, second)
-    shown = Page(comparison.build(compared))
+    shown = Page(compare.page(compared))
     assert shown.text.count("alert(") > 5
     assert len(shown.scripts) == 1
     assert "img" not in {name for name, _ in shown.tags}
@@ -101,5 +100,5 @@ def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
         path.write_bytes(rubbish)
     compared = compare.compare(first, second)
     assert compare.lines(compared)
-    Page(comparison.build(compared))
+    Page(compare.page(compared))
     compare.compare(tmp_path / "none", tmp_path / "neither")

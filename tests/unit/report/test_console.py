@@ -83,12 +83,12 @@ def test_a_narrow_terminal_gets_whole_cells_in_one_line_for_each_node() -> None:
 def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> None:
     state = State(("a", "b"), script=True)
     state.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a", "attempt": 0, "world": 1, "pid": 1})
-    state.files_left["b"] = (0, 0)
+    state.nodes.remains["b"] = {"files": 0, "bytes": 0}
     assert may_have_written(state)
     assert lines.left_line(state, "runs/x", "fab fetch").endswith("what it wrote: fab fetch")
-    state.files_left["b"] = (2, 9)
+    state.nodes.remains["b"] = {"files": 2, "bytes": 9}
     assert lines.left_line(state, "runs/x", "fab fetch") == "2 files, 9 B on b; more may be on a: fab fetch"
-    state.files_left = {"a": (0, 0), "b": (0, 0)}
+    state.nodes.remains = {node: {"files": 0, "bytes": 0} for node in "ab"}
     assert not may_have_written(state)
     assert "wrote no files" in lines.left_line(state, "runs/x", "fab fetch")
 

@@ -7,11 +7,11 @@ import subprocess
 import pytest
 from rich.console import Console as RichConsole
 
+from deploy.causes.ends import Cause
 from deploy.image.credentials import NO_CHOICE
-from deploy.report import ending, file_on_other_host
+from deploy.report import ending
 from deploy.report.console import THEME, Console
 from deploy.run import record
-from deploy.run.causes import Cause
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 
@@ -97,11 +97,11 @@ def test_a_full_disk_blames_no_host_for_a_file_that_it_names(folder):
 def test_a_file_of_the_home_is_shown_as_the_script_has_it():
     words = "FileNotFoundError: '/muster/run/home/.cache/w.pt'"
     there = {"a": frozenset({"home/.cache/w.pt"}), "b": HERE}
-    assert file_on_other_host.known(words, RUN, "b", there).startswith("a has ~/.cache/w.pt, and b does not")
+    assert ending.known_elsewhere(words, RUN, "b", there).startswith("a has ~/.cache/w.pt, and b does not")
 
 
 def test_if_nobody_knows_who_failed_a_host_that_lacks_the_file_is_named():
-    assert file_on_other_host.known(MISSES, RUN, "", {"a": frozenset({CHECKPOINT}), "b": HERE}).startswith("a has")
+    assert ending.known_elsewhere(MISSES, RUN, "", {"a": frozenset({CHECKPOINT}), "b": HERE}).startswith("a has")
 
 
 def test_an_end_that_is_shown_again_has_the_rank_too(tmp_path):

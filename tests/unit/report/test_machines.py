@@ -108,8 +108,8 @@ def test_new_lines_come_as_events_and_are_no_sign_of_life(tmp_path):
     state = State(("master",))
     for event in events:
         state.apply(event)
-    assert state.last_sign == 0.0
-    assert state.telemetry["master"]["cores"] == 8
+    assert state.ranks.last_sign == 0.0
+    assert state.nodes.telemetry["master"]["cores"] == 8
 
 
 def test_a_rank_cannot_pass_telemetry_off_as_an_event():
@@ -129,7 +129,7 @@ def test_the_live_view_has_one_short_cell_a_node(more, cell):
     state = state_of(line(1, **more))
     assert text.machine_cell("master", state) == cell
     assert text.machine_cell("worker-1", state) == ""
-    state.nodes["master"] = NodeState("master", "exited", 0)
+    state.nodes.states["master"] = NodeState("master", "exited", 0)
     assert text.machine_cell("master", state) == ""
 
 
@@ -138,7 +138,7 @@ def test_the_cell_is_there_where_the_view_has_room(width, visible):
     with open("/dev/null", "w") as nowhere:
         console = RichConsole(width=width, record=True, file=nowhere)
         state = state_of(line(1))
-        state.began = {0: "master", 1: "worker-1"}
+        state.ranks.began = {0: "master", 1: "worker-1"}
         console.print(view(state, "train.py", "why", width, 24))
         shown = console.export_text()
     assert ("cpu 45 %" in shown) == visible
@@ -149,4 +149,4 @@ def test_a_gpu_that_is_slowed_by_heat_is_told_once_and_a_power_cap_is_not():
     slow = line(1, gpus=[gpu(3, throttled=["power cap", "heat"])])
     state = state_of(slow, slow, {**slow, "node": "stranger"})
     assert [happening.text for happening in state.story] == ["master: GPU 3 runs slower than it could: heat"]
-    assert set(state.telemetry) == {"master"}
+    assert set(state.nodes.telemetry) == {"master"}

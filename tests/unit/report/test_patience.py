@@ -2,8 +2,8 @@
 
 import threading
 
-from deploy.report import patience
-from deploy.report.push_progress import Transfers
+from deploy.report import plain_view
+from deploy.report.plain_view import Transfers
 
 
 def test_a_long_step_tells_its_newest_phase_and_goes_on_telling():
@@ -16,7 +16,7 @@ def test_a_long_step_tells_its_newest_phase_and_goes_on_telling():
         if len(said) == 2:
             enough.set()
 
-    with patience.ticking(lambda: f"packages   {phase['now']}", say, first_s=0.01, then_s=0.01):
+    with plain_view.ticking(lambda: f"packages   {phase['now']}", say, first_s=0.01, then_s=0.01):
         assert enough.wait(20)
     assert said[0].startswith("packages   reading   ")
     assert said[1].startswith("packages   installing   ")
@@ -24,7 +24,7 @@ def test_a_long_step_tells_its_newest_phase_and_goes_on_telling():
 
 def test_a_short_step_says_nothing():
     said = []
-    with patience.phases("packages", said.append) as say:
+    with plain_view.phases("packages", said.append) as say:
         say("installing")
     assert said == []
 

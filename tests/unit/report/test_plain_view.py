@@ -8,7 +8,7 @@ import pytest
 
 from deploy.report import plain_view
 from deploy.run.progress import State
-from deploy.run.story import Happening
+from deploy.run.state.story import Happening
 
 
 def test_where_the_nodes_are_is_told_now_and_then_until_their_ranks_begin(monkeypatch: pytest.MonkeyPatch) -> None:

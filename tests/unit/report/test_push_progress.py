@@ -1,6 +1,6 @@
 """How far a push is, in words: per host, in a limited room."""
 
-from deploy.report.push_progress import Transfers
+from deploy.report.plain_view import Transfers
 
 
 def test_each_host_has_bytes_rate_and_time_left():

@@ -137,7 +137,7 @@ def test_a_loss_from_a_file_is_shown_where_the_watcher_sees_none():
     state = State(("master",), script=True)
     state.apply(events.of_scalars(line(**{"train/loss": [[5, 0.25]]}), 0.0))
     assert text.metric_line(state, 80) == "train/loss 0.25"
-    state.losses.append((5, 0.5))
+    state.training.losses.append((5, 0.5))
     assert "train/loss" not in text.metric_line(state, 80)
 
 
@@ -147,5 +147,5 @@ def test_what_a_training_logs_is_shown_beside_the_loss_that_the_watcher_sees():
     state.apply(events.of_scalars(logged, 0.0))
     assert text.metric_line(state, 80) == "loss 0.25    perplexity 1.30"
     state.apply({"kind": "step", "t": 1.0, "rank": 0, "node": "master", "step": 5})
-    state.losses.append((5, 0.5))
+    state.training.losses.append((5, 0.5))
     assert text.progress_line(state).endswith("loss 0.50   perplexity 1.30")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.run.catching_up import CatchingUp
-from deploy.run.story import Happening, Story
+from deploy.run.state.story import CatchingUp, Happening, Story
 
 NOW = 1000.0
 

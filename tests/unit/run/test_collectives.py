@@ -1,8 +1,8 @@
 """On which collective ranks that wait for each other do not agree: told from what each called last."""
 
-from deploy.run import hang
-from deploy.run.collectives import Call, alike, disagreement
-from deploy.run.hang import RankDoing
+from deploy.run.inquest import hang
+from deploy.run.inquest.collectives import Call, alike, disagreement
+from deploy.run.inquest.hang import RankDoing
 
 
 def called(*calls, group="0"):

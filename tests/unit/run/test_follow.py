@@ -23,7 +23,6 @@ from deploy.run.outcome import (
     may_restart,
 )
 from deploy.run.progress import State
-from deploy.run.span import Span
 
 NAMES = ("master", "worker-1", "worker-2")
 
@@ -65,7 +64,7 @@ def test_the_first_failed_rank_outranks_those_that_stopped_with_it() -> None:
 
 def test_a_rank_that_starts_again_under_the_same_pid_is_a_restart() -> None:
     state = run_of(*training(240), {"kind": "started", "rank": 0, "node": "master", "pid": 100})
-    assert (state.restarts, state.step) == (1, 240)
+    assert (state.ranks.restarts, state.step) == (1, 240)
 
 
 def test_the_first_to_fail_speaks_and_the_others_are_only_named() -> None:
@@ -180,7 +179,7 @@ def test_a_killed_rank_is_told_by_name_and_its_victims_are_not() -> None:
     graves = [line.text for line in state.story if line.grave]
     assert graves == ["worker-2 (rank 2) was killed by SIGKILL at step 240"]
     assert state.story[-1].text == "all ranks restart (restart 1)"
-    assert state.restarts == 1
+    assert state.ranks.restarts == 1
 
 
 def test_ranks_with_the_same_pid_on_every_node_are_told_apart() -> None:
@@ -248,19 +247,21 @@ def test_a_run_lasted_as_long_as_its_ranks_whoever_looks_whenever() -> None:
     begin = [{**event, "t": 1000.0 + event["rank"]} for event in began()]
     ends = [ended(rank, 0, 1090.0 + rank) for rank in range(3)]
     seen_late = {**verdict("done"), "t": 9999.0}
-    assert run_of(*begin, *ends, seen_late).span.seconds == 92.0
+    assert run_of(*begin, *ends, seen_late).ranks.span.seconds == 92.0
     without_ends = {"kind": "step", "t": 1053.5, "rank": 0, "node": "master", "step": 90}
-    assert run_of(*begin, without_ends, seen_late).span.seconds == 53.5, "who was stopped may leave no word of its end"
+    assert run_of(*begin, without_ends, seen_late).ranks.span.seconds == 53.5, (
+        "who was stopped may leave no word of its end"
+    )
     up = {"kind": "node_up", "t": 990.0, "node": "master"}
-    assert run_of(up, *begin, *ends).span.seconds == 102.0, "a node loads torch before its ranks begin"
+    assert run_of(up, *begin, *ends).ranks.span.seconds == 102.0, "a node loads torch before its ranks begin"
     waits = {"kind": "waits", "t": 991.0, "rank": 0, "node": "master", "why": "GPUs"}
-    assert run_of(up, waits, *begin, *ends).span.seconds == 92.0, "it began when its GPUs were free"
+    assert run_of(up, waits, *begin, *ends).ranks.span.seconds == 92.0, "it began when its GPUs were free"
     before = [{**event, "t": 100.0} for event in began()]
-    state = State(NAMES, span=Span(since=900.0))
+    state = State(NAMES, since=900.0)
     for event in (*before, *begin, *ends):
         state.apply(event)
-    assert state.span.seconds == 92.0
-    assert State(NAMES).span.seconds == 0.0
+    assert state.ranks.span.seconds == 92.0
+    assert State(NAMES).ranks.span.seconds == 0.0
 
 
 def test_a_rank_that_left_with_0_makes_no_run_done_whose_others_failed() -> None:
@@ -274,7 +275,7 @@ def test_a_rank_that_left_with_0_makes_no_run_done_whose_others_failed() -> None
 def test_a_script_that_one_host_alone_was_asked_to_stop_is_told_of_with_the_host() -> None:
     stopped = {**verdict("stopped", "worker-1", 1), "message": "train.py was asked to stop"}
     state = run_of(*all_up(), stopped, *(exited(name, 75) for name in NAMES))
-    state.script = True
+    state.ranks.script = True
     assert "by a signal on worker-1; no other node tells of one" in final(state).message
 
 
@@ -282,7 +283,7 @@ def test_a_script_that_reached_its_limit_on_one_host_first_was_ended_by_no_signa
     limit = "train.py reached its limit of 0.002 h (--max-hours)"
     stopped = {**verdict("stopped", "worker-1", 1), "message": limit}
     state = run_of(*all_up(), stopped, *(exited(name, 75) for name in NAMES))
-    state.script = True
+    state.ranks.script = True
     assert final(state).message == limit
 
 
@@ -464,8 +465,8 @@ def test_steps_that_a_later_start_repeats_count_once_if_the_optimizer_tells_and_
             state.apply({"t": 1.0, "kind": "step", "rank": 0, "node": "master", "step": step})
             state.apply({"t": 1.0, "kind": "metrics", "step": step, "loss": loss})
         state.apply(placed(70 if known else 73, 73, known))
-        assert state.losses == ([(60, 2.0)] if known else [(60, 2.0), (73, 1.0)])
-        assert state.step_words == ("step 70" if known else "step 73 (all starts, with repeats)")
+        assert state.training.losses == ([(60, 2.0)] if known else [(60, 2.0), (73, 1.0)])
+        assert state.ranks.step_words == ("step 70" if known else "step 73 (all starts, with repeats)")
         (line,) = state.story
         assert ("steps 71 to 73 come again" in line.text) == known
 
@@ -488,8 +489,8 @@ def test_all_ranks_of_a_script_that_begin_again_are_one_restart_with_its_reason(
         "logs/rank-1.log has its last words",
         "the script starts again (restart 2)",
     ]
-    assert state.restarts == 2
-    assert not state.ends
+    assert state.ranks.restarts == 2
+    assert not state.ranks.ends
 
 
 def test_the_reason_of_a_restart_is_told_also_if_its_host_speaks_last() -> None:
@@ -502,7 +503,7 @@ def test_the_reason_of_a_restart_is_told_also_if_its_host_speaks_last() -> None:
         "the reason of restart 1: worker-1 (rank 1) ended with code 1: OSError: x; logs/rank-1.log has its last words",
     ]
     state.apply({"t": 1.0, **ended(1, 1, error="OSError: y", how="ended with code 1")})
-    assert state.ends, "the present start's own"
+    assert state.ranks.ends, "the present start's own"
 
 
 def test_a_container_that_somebody_killed_is_told_before_those_that_end_for_it() -> None:

@@ -91,12 +91,12 @@ def test_the_story_says_who_trains_on_and_from_where():
         state.apply({"kind": "started", "t": 12.0, "rank": rank, "node": name, "world": 2})
     state.apply({"kind": "resumed", "t": 12.5, "rank": 0, "node": "worker-1", "step": 20, "changes": []})
     assert state.story[-1].text == "master is lost: worker-1 and worker-2 train on from step 20 (2 of 3 nodes)"
-    assert state.restarts == 0
+    assert state.ranks.restarts == 0
     lost(state, "master")
     for name in NAMES[1:]:
         verdict = {"verdict": "done", "node": name, "rank": 0, "message": "", "hint": "", "step": 30}
         state.apply({"kind": "verdict", "t": 20.0, **verdict})
-        state.nodes[name] = NodeState(name, "exited", 0)
+        state.nodes.states[name] = NodeState(name, "exited", 0)
     assert final(state).verdict == "done"
 
 
@@ -133,7 +133,7 @@ def test_a_rank_that_began_before_the_word_of_its_new_epoch_arrived_is_known_whe
     state.apply({"kind": "began", "t": 11.4, "rank": 1, "node": "worker-2", "attempt": 1, "world": 2, "pid": 8})
     told = {"rank": 0, "node": "worker-1", "epoch": 2, "planned": 3, "before": list(NAMES)}
     state.apply({"kind": "members", "t": 11.0, **told, "members": list(NAMES[1:])})
-    assert state.began == {1: "worker-2"}
+    assert state.ranks.began == {1: "worker-2"}
     state.apply(
         {"kind": "ended", "t": 20.0, "rank": 1, "node": "worker-2", "attempt": 1, "code": -9, "how": "was killed"}
     )
@@ -155,7 +155,7 @@ def test_a_loss_is_one_line_although_the_ranks_start_again_for_it():
     state.apply({"kind": "plan", "t": 12.1, "rank": 0, "node": "master", "start_step": 20})
     told = [line for line in state.story if "train" in line.text or "restart" in line.text]
     assert [line.t for line in told] == [11.0, 12.1], "the loss, when it was agreed on, and what is trained"
-    assert state.restarts == 0
+    assert state.ranks.restarts == 0
     assert state.step >= 20, "whoever is new trains from there, too"
 
 
@@ -196,9 +196,9 @@ def test_the_story_of_a_script_counts_a_lost_node_as_no_restart():
     for rank, name in enumerate(NAMES[1:]):
         state.apply({**again, "t": 12.0, "rank": rank, "node": name})
     assert state.story[-1].text.startswith("master is lost: worker-1 and worker-2 start the script again")
-    assert state.restarts == 0
+    assert state.ranks.restarts == 0
     state.apply({**again, "t": 13.0, "rank": 0, "node": "worker-1"})
-    assert state.restarts == 1
+    assert state.ranks.restarts == 1
 
 
 def test_a_link_that_is_cut_between_two_is_not_said_to_be_a_lost_node():
@@ -237,7 +237,7 @@ def test_a_node_that_joined_a_moment_ago_is_not_missing_where_the_others_train()
 def test_while_a_scripts_ranks_start_again_the_step_is_the_one_that_it_had_reached():
     """It showed `step 0`, and after a return the step at which the host that is back had been lost."""
     state = grouped()
-    state.script, state.least = True, 2
+    state.ranks.script = True
     for rank, name in enumerate(NAMES):
         state.apply({"kind": "step", "t": 10.0, "rank": rank, "node": name, "step": 650})
     state.apply(members(20.0, NAMES, NAMES[1:], "master"))

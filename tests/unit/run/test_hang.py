@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from deploy.core.errors import BadAnswer
-from deploy.run import hang
-from deploy.run.hang import RankDoing
+from deploy.run.inquest import hang
+from deploy.run.inquest.hang import RankDoing
 from deploy.run.progress import State
 
 
@@ -80,7 +80,7 @@ def run():
 
 def verdict_of(run):
     run.inquire(120.0)
-    return run.finding.message if run.finding else ""
+    return run.case.finding.message if run.case.finding else ""
 
 
 def test_a_hang_is_told_once_all_living_ranks_stand_still_and_once_only(run):

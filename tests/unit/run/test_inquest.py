@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from deploy.run import inquest
 from deploy.run.causes import Cause, Finding
 from deploy.run.events import of_rank
-from deploy.run.evidence import Evidence
-from deploy.run.inquest import cause_of_error, cause_of_words
+from deploy.run.inquest import findings as inquest
+from deploy.run.inquest.findings import cause_of_error, cause_of_words
 from deploy.run.outcome import AT_ONCE, ENDED_AFTER_S, concluded, from_verdicts, judge
 from deploy.run.progress import State
 
@@ -42,13 +41,13 @@ def node(name: str, trouble: str = "", t: float = 100.0, restarts: int = 0) -> d
     return {"kind": "node", "t": t, "node": name, "state": "running", "trouble": trouble, "restarts": restarts}
 
 
-def run_of(*events: dict[str, Any]) -> Evidence:
+def run_of(*events: dict[str, Any]) -> State:
     """The records of a run of three ranks."""
-    evidence = Evidence()
+    evidence = State(tuple(ADDRESSES))
     for name, address in ADDRESSES.items():
-        evidence.take({"kind": "node_up", "t": 1.0, "node": name, "address": address}, 1.0)
+        evidence.apply({"kind": "node_up", "t": 1.0, "node": name, "address": address}, 1.0)
     for event in (*(rank("began", number, 1.0) for number in range(3)), *events):
-        evidence.take(event, float(event["t"]))
+        evidence.apply(event, float(event["t"]))
     return evidence
 
 
@@ -316,10 +315,10 @@ def test_a_clock_that_jumps_is_told_of_and_a_late_report_is_not() -> None:
     evidence = run_of()
     for second in range(0, 60, 5):
         jump = 60.0 if second >= 30 else 0.0
-        evidence.take({"kind": "telemetry", "node": "n1", "t": 200.0 + second + jump}, 200.5 + second)
+        evidence.apply({"kind": "telemetry", "node": "n1", "t": 200.0 + second + jump}, 200.5 + second)
     for second in range(0, 60, 5):
         late = 30.0 if second == 40 else 0.0
-        evidence.take({"kind": "telemetry", "node": "n2", "t": 200.0 + second}, 200.5 + second + late)
+        evidence.apply({"kind": "telemetry", "node": "n2", "t": 200.0 + second}, 200.5 + second + late)
     found = inquest.findings(evidence, 300.0)
     assert [(finding.cause, finding.node) for finding in found] == [(Cause.CLOCK, "n1")]
 
@@ -346,7 +345,8 @@ def test_a_script_whose_ranks_wait_for_one_that_ended_is_over_in_less_than_a_min
     assert judge(state, 0.0, 101.0 + ENDED_AFTER_S - 1) is None
     result = judge(state, 0.0, 101.0 + ENDED_AFTER_S)
     assert result is not None
-    assert (result.verdict, result.node, concluded(result, state.finding).cause) == ("failed", "n1", Cause.LEFT_EARLY)
+    ended_so = concluded(result, state.case.finding)
+    assert (ended_so.verdict, ended_so.node, ended_so.cause) == ("failed", "n1", Cause.LEFT_EARLY)
     state.apply(rank("moves", 0, 120.0))
     assert judge(state, 0.0, 101.0 + ENDED_AFTER_S) is None, "rank 0 has work of its own to finish"
 
@@ -381,7 +381,7 @@ def test_a_cut_link_is_waited_for_as_long_as_asked_also_while_the_ranks_start_ag
     for state in (cut(now=130.0), cut(*again, now=130.0)):
         result = judge(state, 0.0, 130.0)
         assert result is not None, "nobody has mended it"
-        assert (result.verdict, concluded(result, state.finding).cause) == ("failed", Cause.CUT_OFF)
+        assert (result.verdict, concluded(result, state.case.finding).cause) == ("failed", Cause.CUT_OFF)
         assert {"n0", "n1"} < set(result.message.split())
     mended = [links(0), links(1)]
     for well in (cut(*mended, now=130.0), cut(*again, rank("step", 1, 125.0, step=9), now=130.0)):
@@ -425,7 +425,7 @@ def test_ranks_that_train_alone_are_told_once_while_they_do_with_what_to_change(
     assert line.grave
     assert line.text.startswith("ranks 0-2 train alone so far")
     assert "no process group was formed. Trainer(num_nodes=3)" in line.text
-    assert state.finding is None, "the run goes on"
+    assert state.case.finding is None, "the run goes on"
 
 
 def test_ranks_that_wait_where_nobody_comes_are_told_at_once_if_all_of_them_do() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.config.script import read
 from deploy.core.errors import USAGE, DeployError, UsageError
+from deploy.job.script import read
 from deploy.run import record, resumable
 from deploy.run.resumable import Asked, choose
 

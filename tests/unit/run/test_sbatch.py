@@ -3,9 +3,8 @@
 import shlex
 
 import pytest
-from invoke.exceptions import Exit
 
-from deploy.cli import export
+from deploy.cli import main
 from deploy.core.errors import UsageError
 from deploy.job.load import read_text
 from deploy.run import environment, sbatch_options
@@ -72,9 +71,8 @@ def test_a_job_that_asks_for_no_cpus_says_so_in_its_file_and_to_whoever_makes_it
 def exported(monkeypatch, capsys, **options):
     """The exit code of `fab export` with these options, its standard output and its messages."""
     monkeypatch.setattr("sys.argv", ["fab", "export"])
-    with pytest.raises(Exit) as ended:
-        export.export.body(None, **options)
-    return ended.value.code, *capsys.readouterr()
+    code = main.run(["export", *(f"--{name}={value}" for name, value in options.items())])
+    return code, *capsys.readouterr()
 
 
 def test_a_job_of_muster_s_own_trainer_has_its_name(monkeypatch, capsys):

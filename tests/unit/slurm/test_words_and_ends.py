@@ -18,8 +18,8 @@ def state(*verdicts, began=True):
         for verdict in verdicts
     ]
     if began:
-        made.began = {0: "n1"}
-    made.nodes = {"n1": NodeState(N1, "running")}
+        made.ranks.began = {0: "n1"}
+    made.nodes.states = {"n1": NodeState(N1, "running")}
     return made
 
 

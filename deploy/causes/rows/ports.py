@@ -1,0 +1,116 @@
+"""Causes: ports, leftovers and clocks. Data."""
+
+from __future__ import annotations
+
+from ..ends import Cause
+from ..row import LAB, Row, Section
+
+SECTIONS = (
+    Section(
+        "Ports and leftovers",
+        (
+            Row(
+                "port-busy",
+                (
+                    "All nodes are silent: with c10d they become clients of whatever listens there. A preflight "
+                    "that finds the probe of another preflight there waits for half a minute, and says so. With a "
+                    "static rendezvous, one node prints `EADDRINUSE`."
+                ),
+                by_hand="`sudo ss -ltnp 'sport = :29500'`",
+                fix="End that process, or use another port.",
+                source="pytorch/pytorch #85604",
+                what="a port that another program has",
+                group="ports",
+                others=("a security module",),
+                explains="wrong-machine",
+                symptom=(
+                    "all nodes hang silently, as clients of that process; with a static rendezvous, one node prints "
+                    "EADDRINUSE"
+                ),
+            ),
+            Row(
+                "port-forbidden",
+                (
+                    "`Permission denied` on the first node: the kernel lets users listen only on ports above a "
+                    "number that is higher than the rendezvous port; or, if that is not so, a seccomp profile or a "
+                    "security module forbids it (preflight then says that it is not sure)."
+                ),
+                by_hand="`sysctl net.ipv4.ip_unprivileged_port_start`",
+                fix="`sudo sysctl -w net.ipv4.ip_unprivileged_port_start=1024`, or a higher port: `--port`.",
+                source="ip-sysctl of the kernel",
+                command="on {host}: sudo sysctl -w net.ipv4.ip_unprivileged_port_start=1024",
+                symptom="`Permission denied` on the first node; the others wait until the timeout",
+                group="ports",
+                others=(
+                    "a seccomp profile",
+                    "AppArmor or SELinux",
+                ),
+            ),
+            Row(
+                "between-ports",
+                (
+                    "With `--min-nodes`, the nodes use two more ports than otherwise, from 29600 on. A node that "
+                    "the others do not reach there counts as lost."
+                ),
+                by_hand="`nc -vz gpu-b 29600` from each other host: `refused` is well, no answer is not",
+                fix="Allow the two ports that the message names between the hosts (firewall, security group).",
+                symptom="a node that the others do not reach on these ports counts as lost",
+                group="ports",
+            ),
+            Row(
+                "leftovers",
+                "An earlier run still holds ports or GPUs.",
+                by_hand="`pgrep -af torchrun`; `fab status --hosts ...`",
+                fix="`fab down --hosts ...`, or end the process.",
+                symptom="busy ports or GPUs",
+                group="ports",
+            ),
+            Row(
+                "few-ports",
+                "`Cannot assign requested address`, or a hang: the range for local ports is too narrow.",
+                by_hand="`sysctl net.ipv4.ip_local_port_range`",
+                fix="Set a range of at least 200 ports, more for many ranks.",
+                source=LAB,
+                symptom="`Address already in use` or `Cannot assign requested address`, or a hang",
+                group="ports",
+                explains="data-ports-rejected host-unreachable local-ports-used no-route",
+            ),
+            Row(
+                "local-ports-used",
+                (
+                    "`Cannot assign requested address`: the range for local ports is wide enough, and other "
+                    "connections of the host hold all of it; or packets would leave with an address that the host "
+                    "does not have. Often a program opens connections and never closes them."
+                ),
+                by_hand="`ss -tan | awk '{print $1}' | sort | uniq -c`; `ss -tanp` as root names the programs",
+                fix="End that program, or widen `net.ipv4.ip_local_port_range`.",
+                source=LAB,
+                symptom="`Cannot assign requested address`, or a hang",
+                group="ports",
+                others=("a source address that the host does not have",),
+                explains="few-ports",
+                inferred=True,
+            ),
+        ),
+    ),
+    Section(
+        "Clocks",
+        (
+            Row(
+                "clock-skew",
+                (
+                    "torch's rendezvous compares its clock with the times that other nodes wrote. It takes a node "
+                    "that is 15 s behind for dead. One node may train alone and end with code 0. With `fab deploy` "
+                    "the clocks may differ by any amount (tried: an hour), and preflight only warns: the times in "
+                    "logs of different hosts do not fit together."
+                ),
+                by_hand="`date +%s.%N` on all hosts at once; `chronyc tracking`",
+                fix="`sudo timedatectl set-ntp true`",
+                source="pytorch/pytorch #76287",
+                command="on {host}: sudo timedatectl set-ntp true (or: sudo chronyc makestep)",
+                group="clocks",
+                ends=Cause.CLOCK,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,116 @@
+"""Causes: InfiniBand and RoCE. Data."""
+
+from __future__ import annotations
+
+from ..ends import Cause
+from ..row import Row, Section
+
+SECTIONS = (
+    Section(
+        "InfiniBand and RoCE",
+        (
+            Row(
+                "rdma-down",
+                (
+                    "NCCL ignores the host's ports and uses sockets; it hangs if its peers use RDMA. State INIT "
+                    "means that no subnet manager answers."
+                ),
+                by_hand="`ibstat`, `cat /sys/class/infiniband/*/ports/*/state`",
+                fix="Check the cable, the switch and the subnet manager (`opensm`).",
+                source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+                command=(
+                    "on {host}: ibstat; the cable, the switch, a subnet manager (INIT means that no manager answers)"
+                ),
+                symptom="a hang in NCCL's init, or `NET/Socket` where peers say `NET/IB`",
+                group="interfaces",
+                ends=Cause.CUT_OFF,
+            ),
+            Row(
+                "rdma-device",
+                "`NCCL_IB_HCA` names devices that this host lacks, so NCCL uses no RDMA there.",
+                by_hand="`ls /sys/class/infiniband`, `env | grep NCCL_IB_HCA`",
+                fix="Set the right names for each host (its `environment` in cluster.toml), or unset it.",
+                source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca",
+                command="name a device that the host has",
+                symptom="`Failed to initialize any NET plugin`",
+                group="interfaces",
+            ),
+            Row(
+                "rdma-hidden",
+                (
+                    "`NET/Socket` in `NCCL_DEBUG=INFO` although the host has InfiniBand: the container has no "
+                    "access to it."
+                ),
+                by_hand="`ls /dev/infiniband` in the container",
+                fix=(
+                    "`docker run --device /dev/infiniband --ulimit memlock=-1` (`fab deploy` does so). If the host "
+                    "itself lacks the folder: `sudo modprobe ib_uverbs`."
+                ),
+                source="NVIDIA/nccl #451, #925",
+                what="the host has no RDMA devices",
+                command="on {host}: sudo modprobe ib_uverbs",
+                symptom="a hang in NCCL's init, or `NET/Socket` where peers say `NET/IB`",
+                group="interfaces",
+                others=("rights of the devices",),
+                explains="memlock",
+            ),
+            Row(
+                "rdma-differs",
+                "Some hosts have RDMA and others do not, or the kinds differ: NCCL hangs or fails when it starts.",
+                by_hand="`ibstat`, `cat /sys/class/infiniband/*/ports/*/link_layer` on each host",
+                fix="Use the same network on all hosts (`NCCL_IB_HCA`), or set `NCCL_IB_DISABLE=1` on all.",
+                source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+                symptom="a hang in NCCL's init, or `NET/Socket` where peers say `NET/IB`",
+                group="interfaces",
+                explains="rdma-gid",
+            ),
+            Row(
+                "rdma-gid",
+                (
+                    "`ibv_modify_qp failed`, `wc error 12`: a RoCE port has no IP address, or `NCCL_IB_GID_INDEX` "
+                    "names no address on this host, or another kind than on its peers."
+                ),
+                by_hand="`show_gids`; `cat /sys/class/infiniband/*/ports/1/gid_attrs/types/3`",
+                fix=(
+                    "Give the interface an address; unset `NCCL_IB_GID_INDEX` (NCCL 2.21 and later choose it "
+                    "themselves)."
+                ),
+                source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-gid-index",
+                command="on {host}: ip addr (give its interface an address); unset NCCL_IB_GID_INDEX; show_gids",
+                symptom="`ibv_modify_qp failed`, `wc error 12`",
+                group="interfaces",
+            ),
+            Row(
+                "rdma-library",
+                (
+                    "`NET/Socket` in `NCCL_DEBUG=INFO` although the host has InfiniBand: the image has no "
+                    "`libibverbs.so.1`, or no provider for the cards. NCCL then uses sockets, many times slower, "
+                    "without a word."
+                ),
+                by_hand="in the container: `ldconfig -p | grep ibverbs`, `ls /etc/libibverbs.d`",
+                fix=(
+                    "Use an image with the packages `libibverbs1` and `ibverbs-providers` "
+                    "([packages.md](packages.md#infiniband)); `make image TARGET=gpu` has them."
+                ),
+                source="NVIDIA/nccl, src/misc/ibvwrap.cc (it loads libibverbs.so.1 when it starts)",
+                command="an image with libibverbs1 and ibverbs-providers: docs/packages.md#infiniband",
+                symptom="`NET/Socket` in `NCCL_DEBUG=INFO`",
+                group="interfaces",
+            ),
+            Row(
+                "rdma-slow",
+                "One host has fewer or slower active ports than the others, and all wait for it.",
+                by_hand="`cat /sys/class/infiniband/*/ports/*/rate`",
+                fix="Check the cable, the transceiver and the port of the switch.",
+                source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+                command="on {host}: ibstat (state, rate); the cable and the switch's port",
+                symptom="the slowest sets the pace",
+                group="interfaces",
+            ),
+        ),
+        intro=(
+            "Preflight checks these if the run uses NCCL (`--collectives nccl`) and does not turn RDMA off "
+            "(`NCCL_IB_DISABLE=1`)."
+        ),
+    ),
+)

@@ -1,0 +1,79 @@
+"""Causes: what a rehearsal shows. Data."""
+
+from __future__ import annotations
+
+from ...core.program import FAB
+from ..row import LAB, Row, Section
+
+SECTIONS = (
+    Section(
+        "The rehearsal",
+        (
+            Row(
+                "not-known",
+                "Calls failed in a way that no rule of preflight explains. The lines say what is odd, in order.",
+                by_hand="the lines of evidence, from the hosts that they name",
+                fix=(
+                    "Compare the named hosts with others that work; `fab preflight --keep FILE` keeps all answers "
+                    "for a report."
+                ),
+                source=LAB,
+                command=f"compare these hosts with others; {FAB} preflight --keep FILE keeps all answers",
+                group="links",
+            ),
+            Row(
+                "no-proof",
+                "There is no torch where the ranks would run, so nothing was rehearsed.",
+                by_hand=(
+                    "`docker run --rm IMAGE python -c 'import torch'`; `docker run --rm --entrypoint sh IMAGE -c "
+                    "'command -v python; echo $PATH'`; with another `--style`, `python3 -c 'import torch'` on the "
+                    "host"
+                ),
+                fix="Use an image with torch; with another `--style`, name your Python: `--python ~/venv/bin/python`.",
+                group="proof",
+            ),
+            Row(
+                "proof-failed",
+                (
+                    "Every check passed, and the rehearsal failed. The text names the host, the step and its last "
+                    "words. If each host only lost another one, it names the pair; either end may then be the "
+                    "cause."
+                ),
+                by_hand=(
+                    "`fab preflight --hosts HOST` tries one host alone; 132, 134, 135, 137 and 139 are signals: "
+                    "illegal instruction, abort, bus error, killed (memory), crash"
+                ),
+                fix="on the named host, what its last words say; between a pair, the firewalls of both.",
+                symptom="the run does not start there",
+                group="proof",
+            ),
+            Row(
+                "fabric-unused",
+                (
+                    "The hosts have InfiniBand, RoCE or EFA, and NCCL's own log of the rehearsal says that it uses "
+                    "sockets. Training works, and is 10 to 50 times slower. If the log does not mention its "
+                    "network, the warning says that it could not tell: the run's environment sets `NCCL_DEBUG` or "
+                    "`NCCL_DEBUG_FILE`. Muster gives no EFA device to a run, and plans no ROCm GPU."
+                ),
+                by_hand="`NCCL_DEBUG=INFO` in the run: `Using network Socket`, `via NET/Socket`",
+                fix=(
+                    "What the log gives as the reason: a variable, a library that the image lacks, or a port that "
+                    "is down."
+                ),
+                source=(
+                    "the excerpts in `tests/unit/preflight/nccl_logs.txt` and `lab/nccl_logs.txt`, with their addresses"
+                ),
+                command=f"no NCCL_DEBUG and NCCL_DEBUG_FILE in the run's environment; then: {FAB} preflight again",
+                symptom="steps 10 to 50 times slower",
+                group="proof",
+            ),
+        ),
+        intro=(
+            "What fails in the [rehearsal](preflight.md#the-rehearsal) is told in its own words, with what was "
+            "looked at then in brackets: the room and the rights of the folder, the room of /dev/shm, what the "
+            "control group has counted. If both say the same, the cause is sure: `shm-small`, `disk-full`, "
+            "`inodes-full`, `home-readonly`, `process-limits`, `open-files`, `memory-low`, `gpu-busy`, "
+            "`port-busy`, `interface-missing`. The entries below are for the rest."
+        ),
+    ),
+)

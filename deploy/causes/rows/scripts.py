@@ -1,0 +1,231 @@
+"""Causes: what a script does, as only a run's output shows it. Data."""
+
+from __future__ import annotations
+
+from ..ends import Cause
+from ..row import Row, Section
+
+SECTIONS = (
+    Section(
+        "Only in a run's output",
+        (
+            Row(
+                "script-error",
+                "The script raised an error itself.",
+                by_hand="find the first traceback that is not a `ChildFailedError`",
+                fix="Correct the script.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "exception",
+                "A library raised an error that Muster does not know, and the run ended with it.",
+                by_hand="read the traceback above the quoted line, from its last file upwards",
+                fix="what the message says; often other versions of the library, or other arguments.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "node-lost",
+                (
+                    "`ORTE has lost communication with a remote daemon`, `NodeNotReady`: a host of the run, or the "
+                    "launcher's process on it, is gone."
+                ),
+                by_hand="`ssh HOST uptime`, and `dmesg -T | tail -50` there",
+                fix="start the host again, or run without it.",
+                ends=Cause.NODE_LOST,
+            ),
+            Row(
+                "collectives-differ",
+                "`op.preamble.length <= op.nbytes`: two ranks called a collective with different sizes.",
+                by_hand="`TORCH_DISTRIBUTED_DEBUG=DETAIL`",
+                fix="Make the same calls with the same shapes on all ranks.",
+                ends=Cause.MISMATCH,
+            ),
+            Row(
+                "models-differ",
+                (
+                    "`DDP expects same model across all ranks`, `appears not to match sizes of the same param`: "
+                    "the ranks have different models."
+                ),
+                by_hand="print `sum(p.numel() for p in model.parameters())` on each rank",
+                fix="Build the same model from the same configuration on all ranks.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "parameter-twice",
+                "`Expected to mark a variable ready only once`: a parameter got its gradient twice in one step.",
+                by_hand="`TORCH_DISTRIBUTED_DEBUG=DETAIL` names the parameter",
+                fix=(
+                    "Set `use_reentrant=False` for activation checkpoints, or `DistributedDataParallel(..., "
+                    "static_graph=True)`. Use parameters only inside forward."
+                ),
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "launcher-missing",
+                (
+                    "`environment variable RANK expected, but not set`, `KeyError: 'LOCAL_RANK'`: somebody started "
+                    "the script without a launcher."
+                ),
+                fix="`torchrun SCRIPT`, or `fab deploy --script SCRIPT`",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "local-rank",
+                (
+                    "`unrecognized arguments: --local-rank`: `torch.distributed.launch` passes an argument that "
+                    "the script does not take."
+                ),
+                fix='`torchrun SCRIPT`, and `os.environ["LOCAL_RANK"]` in the script',
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "group-small",
+                (
+                    "gloo's `enforce fail at .../gloo/context.cc:23] rank < size. 2 vs 1`: the script gave its "
+                    "process group fewer ranks than the launcher started, as Lightning does without `num_nodes`."
+                ),
+                by_hand="print `WORLD_SIZE` and the size that the script passes to `init_process_group`",
+                fix='`Trainer(num_nodes=3, devices="auto")`, or no world size of the script\'s own',
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "arguments",
+                (
+                    "`error: unrecognized arguments` or a similar message: the script got arguments that it does "
+                    "not take."
+                ),
+                by_hand="`python SCRIPT --help`",
+                fix="Correct the arguments, or use another version of the script.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "module-missing",
+                (
+                    "`ModuleNotFoundError`, `cannot import name`: the environment of the run lacks a package or "
+                    "its version; often it is not the environment that you meant."
+                ),
+                by_hand="`which python`; `pip list`",
+                fix="Install it in the image, for example with `--dockerfile FILE`.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "checkpoint-mismatch",
+                "`Error(s) in loading state_dict`: the checkpoint belongs to another model.",
+                by_hand="read the names and shapes in the message; DDP puts `module.` before each name",
+                fix="Load it into the model that wrote it, or with `strict=False` if some parts are new on purpose.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "checkpoint-broken",
+                (
+                    "`PytorchStreamReader failed`, `invalid load key`, `HeaderTooLarge`: the file is incomplete, "
+                    "some program still writes it, or it is a git-lfs pointer."
+                ),
+                by_hand="`ls -l FILE`; `head -c 200 FILE`",
+                fix="Use the checkpoint before it, or fetch the file again.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "pickle",
+                (
+                    "`Can't pickle local object`: a data loader worker or a spawned process gets an object that "
+                    "pickle cannot send."
+                ),
+                fix="Define functions at the top level of a module, and use no lambdas.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "loss-nan",
+                "The loss is `nan` or infinite.",
+                by_hand="look at the step before, and at the data of that rank",
+                fix="Use a lower learning rate, `bf16` instead of `fp16`, or gradient clipping.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "worker-failed",
+                (
+                    "`DataLoader worker (pid(s) ...) exited unexpectedly`: it crashed, or the kernel killed it "
+                    "because memory ran out."
+                ),
+                by_hand="`dmesg -T | tail`; `num_workers=0` shows an exception",
+                fix="Use fewer workers or more memory.",
+                ends=Cause.EXCEPTION,
+            ),
+            Row(
+                "collective-timeout",
+                (
+                    "`Watchdog caught collective operation timeout`: a rank waited for others that never came. The "
+                    "others crashed, hang, or run different code."
+                ),
+                by_hand=(
+                    "see which rank did not report the timeout, and what it printed last; "
+                    "`TORCH_NCCL_TRACE_BUFFER_SIZE=2000`"
+                ),
+                fix=(
+                    "Look for the cause in the rank that did not come. If it was only slow (a long evaluation on "
+                    "rank 0), set a longer `timeout=`."
+                ),
+                ends=Cause.LOCKED_UP,
+            ),
+            Row(
+                "locked-up",
+                (
+                    "`stands still in train.py:54`: a rank of a run of Muster's does nothing any more, and the "
+                    "others wait for it."
+                ),
+                by_hand="`fab why` while the run goes on; the line that the message names",
+                fix=(
+                    "Correct what it waits for there: a lock, a child, a service without a timeout. `--restarts N` "
+                    "lets Muster end such a rank, and start all again."
+                ),
+                ends=Cause.LOCKED_UP,
+            ),
+            Row(
+                "left-early",
+                (
+                    "`left early, with code 0`: a rank of a run of Muster's ended as if it were done, while the "
+                    "others waited for it."
+                ),
+                by_hand="what that rank printed last: `fab logs --rank N`",
+                fix="Give all ranks the same number of steps; look for `sys.exit()` or `return` on one rank alone.",
+                ends=Cause.LEFT_EARLY,
+            ),
+            Row(
+                "paused",
+                (
+                    "`is stopped by a signal (SIGSTOP)`, `is paused`, `is stopped by a debugger`: somebody holds a "
+                    "rank of a run of Muster's, or its container."
+                ),
+                by_hand="`ps -o pid,stat,args` there (T: stopped); `docker ps`",
+                fix="`kill -CONT PID`, or `docker unpause`.",
+                ends=Cause.STOPPED,
+            ),
+            Row(
+                "trained-alone",
+                (
+                    "The ranks of a run of Muster's formed no process group, or each node's ranks one of their "
+                    "own, and each trained a model of its own; or they wait at an address where no other node "
+                    "comes."
+                ),
+                by_hand="print `torch.distributed.get_world_size()`",
+                fix=(
+                    "what the run's hint says for Lightning, Accelerate or plain torch, or for the line of a shell "
+                    "script that it names (`--standalone`, `--nnodes=1`, a `MASTER_ADDR`); `--separate` if it is "
+                    "meant so."
+                ),
+                ends=Cause.ALONE,
+            ),
+            Row(
+                "node-missing",
+                (
+                    "`Timed out after ... seconds waiting for clients. 1/2 clients joined`: processes never "
+                    "started, or do not reach the first host."
+                ),
+                by_hand="`fab preflight --hosts ...`; read the output of the nodes that did not join",
+                fix="Start all nodes with the same address and world size.",
+                ends=Cause.NODE_LOST,
+            ),
+        ),
+        intro="`fab explain` names these. Preflight cannot see them before the run.",
+    ),
+)

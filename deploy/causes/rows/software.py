@@ -1,0 +1,123 @@
+"""Causes: images, versions and settings. Data."""
+
+from __future__ import annotations
+
+from ...core.program import FAB
+from ..ends import Cause
+from ..row import Row, Section
+
+SECTIONS = (
+    Section(
+        "Software and settings",
+        (
+            Row(
+                "architecture-differs",
+                "`exec format error` on one host.",
+                by_hand="`uname -m` on each host",
+                fix="Use hosts of one architecture.",
+                what="the image is for another kind of processor",
+                command="on {host}: uname -m (build the image for that processor)",
+                symptom="`exec format error`",
+                group="software",
+                others=("a file of the image or a runtime that is empty or damaged",),
+                ends=Cause.KILLED,
+            ),
+            Row(
+                "image-without-python",
+                "`no python in this image`, or no `sh`: nothing can train in this image.",
+                by_hand="`docker run --rm --entrypoint sh IMAGE -c 'python --version || python3 --version'`",
+                fix="Use an image that has a shell, Python and torch.",
+                what="the image has no shell or no Python",
+                command="use an image that has a shell, Python and torch",
+            ),
+            Row(
+                "image-missing",
+                (
+                    "`No such image`: somebody removed the image meanwhile. `failed to extract layer`: the host "
+                    "has its name but not its layers, after an interrupted push or a clean-up that removed too "
+                    "much."
+                ),
+                by_hand="`docker image ls` and `docker create IMAGE` there",
+                fix="`fab push --hosts HOST` sends what is missing. `fab deploy` does so by itself.",
+                what="the image is missing",
+                command=f"{FAB} push --hosts {{host}}",
+                here="build it: make image",
+                others=("a damaged store of images",),
+            ),
+            Row(
+                "image-differs",
+                (
+                    "The hosts have different layers under the same tag: odd errors follow, if they are used "
+                    "together. `fab deploy` sends one image to all hosts, so this is a warning. It also says in "
+                    "which of them `import torch` fails, and with which words."
+                ),
+                by_hand="`docker image inspect -f '{{json .RootFS.Layers}}' IMAGE` on each host",
+                fix="nothing before `fab deploy`. For another launcher: `fab push --hosts ...`.",
+                symptom="odd errors later",
+                group="software",
+            ),
+            Row(
+                "python-old",
+                (
+                    "`unknown option -P`, code 2 on every host: Muster's agent starts the ranks, and it needs "
+                    "Python 3.11. Muster adds the agent to images that lack it."
+                ),
+                by_hand="`docker run --rm --entrypoint sh IMAGE -c 'python --version || python3 --version'`",
+                fix="Use an image with Python 3.11 or newer.",
+                command="an image with Python 3.11 or newer",
+                symptom="`unknown option -P`",
+                group="software",
+            ),
+            Row(
+                "torch-differs",
+                "pickle or collectives fail; sometimes results differ silently.",
+                by_hand="`python -c 'import torch; print(torch.__version__)'` in each container",
+                fix="Use the same image on all hosts: `fab push`.",
+                source="pytorch/pytorch issues",
+                group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
+                command=f"{FAB} push gives all hosts the same image",
+            ),
+            Row(
+                "nccl-differs",
+                "`Mismatched NCCL version detected : rank 0 version 21805 rank 1 version 22005`.",
+                by_hand="`python -c 'import torch; print(torch.cuda.nccl.version())'`",
+                fix="Use the same image on all hosts: `fab push`.",
+                source="NVIDIA/nccl #354, #1634",
+                group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
+                command=f"{FAB} push gives all hosts the same image",
+            ),
+            Row(
+                "cuda-differs",
+                "The same message as for NCCL, or `no kernel image is available`.",
+                by_hand="`python -c 'import torch; print(torch.version.cuda)'`",
+                fix="Use the same image on all hosts: `fab push`.",
+                group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
+                command=f"{FAB} push gives all hosts the same image",
+            ),
+            Row(
+                "python-differs",
+                "Usually nothing happens; pickles of code may fail.",
+                by_hand="`python --version` in each container",
+                fix="Use the same image on all hosts: `fab push`.",
+                group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
+                command=f"{FAB} push gives all hosts the same image",
+            ),
+            Row(
+                "settings-differ",
+                (
+                    "Hosts disagree on a variable such as `NCCL_ALGO` or `PET_NNODES`: the run hangs, or uses "
+                    "another algorithm."
+                ),
+                by_hand="`env | grep -E 'NCCL|GLOO|TORCH|PET'` on each host",
+                fix="Set the same value on all hosts (`[job.environment]` in cluster.toml), or unset it on all.",
+                source="NVIDIA/nccl, environment variables",
+                group="software",
+                symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,71 @@
+"""THE table of causes: the rows of rows/, and what is made of them. Pure.
+
+To add a cause, add a row to a file in rows/, and let a check or a sign name its slug. `python -m tests.causes_page`
+makes docs/troubleshooting.md from the rows, and `fab explain CAUSE` prints one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .ends import Cause
+from .row import Row, Section
+from .rows import (
+    gpus,
+    hosts,
+    interfaces,
+    links,
+    names,
+    ports,
+    rdma,
+    rehearsal,
+    resources,
+    scripts,
+    software,
+    surroundings,
+)
+
+DOCS = "docs/troubleshooting.md"
+SECTIONS: tuple[Section, ...] = tuple(
+    section
+    for theme in (
+        hosts,
+        software,
+        gpus,
+        rdma,
+        names,
+        interfaces,
+        links,
+        ports,
+        resources,
+        rehearsal,
+        scripts,
+        surroundings,
+    )
+    for section in theme.SECTIONS
+)
+ROWS: Mapping[str, Row] = {row.slug: row for section in SECTIONS for row in section.rows}
+# By cause, what is a consequence where it is found at one of the same hosts.
+EXPLAINS: Mapping[str, frozenset[str]] = {slug: frozenset(row.explains.split()) for slug, row in ROWS.items()}
+
+
+def end_of(slug: str) -> Cause:
+    """The cause of the closed list to which a cause belongs."""
+    return ROWS[slug].ends if slug in ROWS else Cause.SET_UP if slug else Cause.NOT_KNOWN
+
+
+def entry_of(row: Row) -> Iterator[str]:
+    """What the page of causes says of one, as lines of Markdown."""
+    yield from (row.meaning, "")
+    bullets = {"by hand": row.by_hand, "fix": row.fix, "source": row.source}
+    yield from (f"- {name}: {text}" for name, text in bullets.items() if text)
+
+
+def lines_of(row: Row) -> Iterator[str]:
+    """A row in words, for somebody who has met its slug and no page."""
+    yield f"cause     {row.slug}: {row.meaning}"
+    yield from ([f"by hand   {row.by_hand}"] if row.by_hand else ())
+    yield from ([f"fix       {row.fix}"] if row.fix else ())
+    yield from ([f"may be    {'; '.join(row.others)}"] if row.others else ())
+    yield from ([f"explains  {', '.join(row.explains.split())}"] if row.explains else ())
+    yield from ([f"source    {row.source}"] if row.source else ())

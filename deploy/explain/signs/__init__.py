@@ -1,0 +1,1 @@
+"""The signs of causes in a failed run's output: tables, one row per sign. Data."""

@@ -1,0 +1,155 @@
+"""Words in wide use, of an error that no sign describes: by them it is still told what kind of fault it is. Pure.
+
+They are asked last, and only of the words of an error: of an exception, or of a line that looks like an error. So they
+may be wide, and no line of training is read by them. The first row that fits wins.
+"""
+
+from __future__ import annotations
+
+from ..words import ELSEWHERE, WRAPPERS, facts
+from .kinds import ALONE, GPUS, KERNEL, Sign, general, several
+
+_CANNOT = r"(?:could(?: not|n't)|can ?not|can't|unable to|fail(?:s|ed|ure)?(?: to| in| of| while)?)"
+# At the start of a text: what follows names no address of this host.
+_ELSEWHERE = r"^(?!.{0,2000}(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]))"
+_ACCELERATOR = r"(?:cuda|gpus?|hip|npus?|xpus?|hbm|vram|accelerators?)"
+_COMPILER = r"(?:gcc|g\+\+|nvcc|clang|ninja|cmake)"
+
+# Faults of the world outside: whatever class raises them, the script is not at fault.
+_OUTSIDE = (
+    general("access-denied", r"(?i)\b40[13]\b.{0,60}(?:client error|forbidden|unauthori[sz]ed|denied)|"
+            r"(?<!cuda )(?<!hip )(?<!acl )(?:error|status|code|response)\W{1,4}(?:\w+ ){0,3}40[13]\b|"
+            r"\b(?:unauthori[sz]ed|forbidden)\b|"
+            r"accessdenied|"
+            r"\b(?:invalid|expired|missing|no|incorrect|wrong) (?:\w+ ){0,3}(?:credentials?|api[_ -]?key|(?:access|"
+            r"auth\w*|security|login) (?:key|token))\b|nocredentials|expiredtoken|authenticat\w* (?:failed|required|"
+            r"error)|not (?:logged in|authenticated|authori[sz]ed)|\bpermissions? to access\b|ask the project owner|"
+            r"permission_(?:error|denied)|\bgated (?:repo|model|dataset)",
+            "an internet service refuses the login, or there is no token", "huggingface-cli whoami", "download"),
+    general("download", _ELSEWHERE
+            + r"(?i:.{0,2000}?\b(?:429|50[0234])\b.{0,60}(?:client|server) error|.{0,2000}?(?:too many requests|"
+            r"rate limit|(?:gateway|service) (?:time-?out|unavailable)|\bhttp\w*error(?!.{0,20}4(?:00|09|13|22)\b)|"
+            r"urlerror|incompleteread|chunkedencodingerror|entrynotfound|"
+            r"download\w* .{0,60}(?:fail|error|interrupt|incomplete)|(?:fail\w*|"
+            r"error|unable|can ?not|could not) .{0,40}download|(?:https?://[^/\s]{1,200}\.[a-z]{2,9}(?<!local)[/:]|"
+            r"huggingface\.co|modelscope\.|s3[.:]).{0,200}(?:refused|reset|aborted|timed? ?out|unreachable|closed)))",
+            "the run could not download a model or a data set, or the service limits its requests",
+            "curl -sSI https://huggingface.co", "access-denied"),
+    general("checkpoint-mismatch", "(?i)(?:checkpoint|state[_ ]?dict|pretrained|adapter "
+            "weights).{0,160}(?:mismatch|(?:not|n't) (?:match|fit)|different (?:number|size|shape)|incompatib|"
+            r"unexpected (?!keyword)|missing key)|(?:mismatch|(?:not|n't) (?:match|fit)|different|incompatib\w*) "
+            ".{0,80}(?:checkpoint|state[_ ]?dict)|(?:missing|unexpected) keys?\\b.{0,40}(?:checkpoint|state[_ ]?dict)",
+            "the checkpoint does not fit the model", ALONE, "checkpoint-broken"),
+    general("checkpoint-broken", r"(?i)unable to load weights from \w+ checkpoint file|(?:corrupt|truncated|"
+            r"incomplete|invalid header|bad magic|unexpected end).{0,100}(?:checkpoint|safetensors|weights|"
+            r"\.(?:pt|pth|bin|ckpt)\b)|(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|ckpt)\b).{0,100}(?:corrupt|"
+            "truncated|incomplete|invalid header|malformed|not a valid)",
+            "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
+    general("arguments", "(?i)unrecogni[sz]ed (?:argument|option)|specified arguments are not used|no such "
+            "option|(?:missing|unknown) (?:command[- ]line )?(?:option|flag)|invalid choice",
+            "the script was given wrong arguments", "python SCRIPT --help"),
+    general("file-permission", "(?i)permissionerror|permission denied|operation not permitted|not write?able",
+            "the run's user may not read or write a file", "ls -ld FOLDER; id", "folder-readonly"),
+    general("folder-readonly", "(?i)read-only file ?system", "the run writes to a folder that is mounted read-only",
+            "findmnt -T FOLDER", "disk-faulty"),
+    general("disk-faulty", "(?i)stale file handle",
+            "a network file system no longer knows a file: it was removed or replaced, or its server changed",
+            "findmnt -T FOLDER"),
+    general("disk-faulty", "(?i)input/output error",
+            "a disk or a network file system failed", KERNEL, "disk-full"),
+    general("disk-quota", r"(?i)(?:disk|storage|file|inode|errno 122).{0,40}quota|quota.{0,40}(?:disk|"
+            "storage|file)",
+            "the user's disk quota is used up", "quota -s", "disk-full"),
+    general("disk-full", r"(?i)\bno (?:free |more |disk )?space (?:left|on|in /|available)|disk (?:is )?full|"
+            r"(?:not enough|insufficient) (?:free )?(?:disk|storage) space",
+            "a disk is full", "df -h; df -i", "disk-quota"),
+    several(r"(?i)file write failed|" + _CANNOT + r" writ(?:e|ing) (?:\w+ ){0,3}(?:file|checkpoint|record|disk)",
+            "the run could not write a file", "df -h; df -i; quota -s", "disk-full", "disk-quota", "disk-faulty",
+            "file-permission"),
+    general("peer-name-unresolvable", r"(?i)name or service not known|failure in name resolution|no such host\b|"
+            + _CANNOT + r" resolve (?:\w+ ){0,2}(?:host|name|address)|unknown ?host|getaddrinfo",
+            "a node cannot resolve the name of another one, or its own", "getent hosts $MASTER_ADDR",
+            "name-unresolvable", "endpoint-unresolvable"),
+    general("preempted", r"(?i)\bpreempt(?:ed|ion)\b(?! by preemptionmode)|"
+            r"spot (?:instance )?(?:interrupt|terminat|reclaim)|\bpod (?:was )?evicted",
+            "the scheduler took the job's hosts away", "sacct -X -j JOB"),
+    general("scheduler", r"(?i)quota (?:metrics|exceeded|limits?)|exceed\w* .{0,30}quota|capacityerror|"
+            r"(?:not enough|insufficient|no (?:free|available|idle|more)) (?:\w+ ){0,2}(?:capacity|slots|nodes)\b|"
+            r"resourcelimitexceeded|no capacity\b",
+            "the scheduler, or the cloud, does not give the hosts that the job asks for", "scontrol show job JOB"),
+)  # fmt: skip
+# Faults of the host, its GPUs and its libraries.
+_HOST = (
+    general("gpu-memory", "(?i)" + _ACCELERATOR
+            + r"\b.{0,80}\b(?:out of memory|oom|(?:not enough|insufficient) memory)|(?:out of memory|(?:not "
+            r"enough|insufficient) memory|\boom\b).{0,60}\b" + _ACCELERATOR + r"\b",
+            "a GPU's memory is full", GPUS, "host-memory"),
+    general("host-memory", r"(?i)\b(?:host|node|system|cpu|ram|container|cgroup|pod|replica|instance|kernel|job|"
+            r"machine)\b.{0,80}(?:out[- ]of[- ]memory|\boom\b|(?:not enough|insufficient|low on) memory)|"
+            r"(?:out[- ]of[- ]memory|\boom\b|(?:not enough|insufficient) memory).{0,60}\b(?:host|node|system|cpu|ram|"
+            r"container|cgroup|pod|kill\w*)\b|out[- ]of[- ]host[- ]memory|memory pressure|arraymemoryerror|"
+            r"exceed\w*(?: the)? memory",
+            "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed", "gpu-memory"),
+    general("gpu-arch", r"(?i)unsupported (?:gpu|cuda|device) arch|(?:compute capability|\bsm_?\d\d|ampere|"
+            "hopper|blackwell).{0,80}(?:required|not supported|unsupported|or (?:higher|newer|above|later))|"
+            r"(?:requires?|only supports?|needs?) .{0,60}(?:compute capability|\bsm_?\d\d|ampere|hopper)",
+            "this build was not made for that GPU, or the compiler does not know it",
+            "python -c 'import torch; print(torch.cuda.get_arch_list())'", "compiler-missing"),
+    several(r"(?i)\b" + _COMPILER
+            + r"\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|(?:fail\w*|error)(?: to)? (?:build|compil)\w* "
+            r"(?:\w+ ){0,2}(?:extension|op)\b",
+            "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
+            "exception", "compiler-missing", "gpu-arch", "library-mismatch"),
+    general("library-mismatch", "(?i)" + _CANNOT
+            + r" load (?:the )?(?:\w+ ){0,2}(?:librar|shared|dynamic|any of|symbol|dll|native)|(?:could not find|"
+            r"cannot load|failed to open) .{0,100}\.so\b|\.so(?:\.\d+){0,3}\b.{0,100}(?:not found|cannot|no such|"
+            "undefined|not defined)|dll load failed|invalid elf|(?:compiled|built) (?:with|using|against|for) "
+            r".{0,60}(?:but|cannot|incompatible|different|older|newer)|\bbut .{0,40}(?:compiled|built) (?:with|using|"
+            r"against|for)|multiarray failed to import|(?:incompatible|mismatch\w*) (?:\w+ ){0,2}version|"
+            "requires version .{0,80}but .{0,40}(?:installed|version)|version "
+            "(?:mismatch|conflict|incompatib)|binary incompatib",
+            "a compiled library is missing, or was built for another torch, CUDA or system",
+            "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'", "module-missing"),
+    general("module-missing", r"^(?:\w+\.){0,8}(?:ModuleNotFoundError|PackageNotFoundError|"
+            r"DistributionNotFound|\w*VersionConflict)\b|(?i:(?:is not|isn't) installed|\b(?:pip|conda) install\b)",
+            "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
+    several(r"^(?:\w+\.){0,8}ImportError(?!.{0,300}(?:relative import|circular import))",
+            "an import failed", "pip list", "module-missing", "library-mismatch"),
+    general("gpu-missing", r"(?i)\bno (?:\w+ ){0,3}" + _ACCELERATOR
+            + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|" + _ACCELERATOR
+            + r" (?:\w+ ){0,2}(?:is|was|are|were) not (?:available|found|detected|visible)",
+            "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
+    general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b.{0,60}(?:no such|not found|not exist)",
+            "the host has no device file of the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",
+            "gpu-driver", "gpu-runtime"),
+    general("port-busy", r"(?i)address (?:is )?already in use|EADDRINUSE|port (?:\d+ )?(?:is )?(?:already "
+            ")?(?:in use|taken|occupied)",
+            "a port is in use on the host that should listen on it", "ss -ltnp"),
+    general("loss-nan", r"(?i)\b(?:loss|grad\w*)\b.{0,60}\b(?:nan|inf|non-?finite|not finite)\b|\b(?:nan|"
+            r"inf|non-?finite)\b.{0,30}\b(?:loss|grad\w*)\b",
+            "the loss is no longer a number", ALONE),
+    general("cuda-fork", r"(?i)(?:fork\w*|new process\w*|subprocess\w*) "
+            r".{0,60}\bcuda\b.{0,40}initiali[sz]ed|\bcuda\b.{0,60}initiali[sz]ed.{0,60}(?:fork|spawn|new process)",
+            "a forked process uses CUDA, which its parent has started already", ALONE),
+    general("collective-timeout", "(?i)(?:all_?reduce|all_?gather|reduce_?scatter|broadcast|barrier|"
+            r"all_?to_?all|collective)(?![^\n]{0,300}connect).{0,120}tim(?:ed|e)[- ]?out|remote rank did not send",
+            "a rank waited in a collective for another that did not come, or is stuck",
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...", "collectives-differ"),
+    general("command-missing", "(?i)(?:failed to execute|cannot run|could not (?:run|start|execute)|"
+            r"exec(?:vp?e?|ute)?)\b(?!.{0,200}slurm_script).{0,60}(?:no such file|not found)|"
+            r"executable .{0,60}not found|command not found",
+            "a program does not exist there", "which PROGRAM"),
+    several("(?i)" + _CANNOT + r" (?:\w+ ){0,2}(?:import|pull|fetch|find|resolve) (?:the )?(?:\w+ )?image",
+            "the image could not be fetched or unpacked", "docker pull IMAGE", "container-missing", "access-denied",
+            "file-permission", "disk-full", "download"),
+)  # fmt: skip
+
+ROWS = (*_OUTSIDE, *_HOST)
+
+
+def kind_by(words: str, outside_only: bool = False) -> Sign | None:
+    """The kind of fault that these words of an error mean. outside_only: only one of the world outside."""
+    if WRAPPERS.search(words) or ELSEWHERE.search(words):
+        return None
+    words = facts(words)
+    return next((row for row in ROWS if (not outside_only or row in _OUTSIDE) and row.pattern.search(words)), None)

@@ -1,0 +1,135 @@
+"""Signs in the output of GPUs, their driver and their libraries. Pure."""
+
+from __future__ import annotations
+
+from ...causes import docker_faults
+from .. import libraries
+from .kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, several, sign
+
+GPU = (
+    sign("shm-small", r"unable to (?:allocate|write|mmap).{0,40}shared memory|failed to extend /dev/shm|"
+         r"[Ee]rror while creating shared memory segment|posix_fallocate failed|killed by signal: Bus error|"
+         r"out of shared memory|No space left on device.{0,60}(?:/dev/shm|torch_\d+_)|/torch_\d+_\S* .{0,60}No space",
+         "/dev/shm is too small", "df -h /dev/shm"),
+    # Of all eight public threads with a bus error, /dev/shm was the cause.
+    general("shm-small", ended("SIGBUS", 7) + r"|Bus error|SIGBUS",
+            "a process died of a bus error: no room was left in /dev/shm, or for a file that it maps", "df -h /dev/shm",
+            "disk-full", "crashed"),
+    sign("gpus-shared", r"Duplicate GPU detected", "two ranks use one GPU: choose the device by LOCAL_RANK", GPUS),
+    several(r"ncclInvalidUsage|NCCL error in.{0,200}invalid (?:usage|argument)",
+            "a wrong call of NCCL, often because two ranks use one GPU", NCCL_DEBUG, "gpus-shared", "nccl-differs"),
+    script("gpu-count", r"invalid device ordinal|device >= 0 && device < num_gpus|"
+           r"deserialize object on CUDA device \d+ but torch\.cuda\.device_count\(\) is",
+           "a rank wants a GPU that is not there: more ranks than visible GPUs",
+           "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L"),
+    sign("gpu-driver", r"(?i:driver/library version mismatch)|Error 803\b|nvml error: driver not loaded|"
+         r"unsupported display driver / cuda driver|"
+         r"couldn't communicate with the NVIDIA driver",
+         "the NVIDIA driver does not run, or was not reloaded after an update", "nvidia-smi"),
+    sign("driver-old", r"CUDA driver version is insufficient|unsatisfied condition: cuda|Error 804\b|"
+         r"forward compatibility was attempted|The NVIDIA driver on your system is too old|"
+         r"PTX was compiled with an unsupported toolchain|unsupported toolchain",
+         "the driver is older than the image's CUDA", "nvidia-smi", "gpu-driver"),
+    sign("fabric-manager", r"Error 802\b|system not yet initialized", "the fabric manager is not running",
+         "systemctl status nvidia-fabricmanager", "gpu-faulty"),
+    sign("fabric-manager", r"Failed to bind NVLink SHARP(?!.{0,200}out of memory)|"
+         r"configuration error in the Fabric Manager",
+         "NCCL cannot use NVLink SHARP: the fabric manager or an NVSwitch does not work",
+         "systemctl status nvidia-fabricmanager", "nccl-cuda", "gpu-faulty"),
+    sign("gpu-lost", r"fallen off the bus|GPU is lost|GPU requires (?:reset|restart)|Unable to determine the device "
+    r"handle",
+         "a GPU is no longer on its bus", KERNEL, "gpu-faulty", "gpu-xid"),
+    sign("gpu-faulty", r"uncorrectable ECC|hardware exception on an? |NVLink error|"
+         r"uncorrectable NVLink", "a GPU is broken: its memory has errors that cannot be corrected",
+         "nvidia-smi -q -d ECC",
+         "gpu-xid"),
+    sign("gpu-xid", r"Xid \(?[^)]{0,40}\)?: (\d+)", "the driver reports Xid {0}", KERNEL, "gpu-faulty"),
+    hint("gpu-faulty", r"PCIe Bus Error|AER: (?:Unc|C)orrect",
+         "the bus of a GPU or a network card has errors", KERNEL),
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: .{0,60}(?:device rules|device filters|cgroup)",
+         "the NVIDIA runtime may not set the container's device rules: its engine has no root, or is in a container",
+         "sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true"),
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|mount|ldcache|container) error|"
+         r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file",
+         docker_faults.named("gpu-runtime").what, docker_faults.named("gpu-runtime").row.plain_command, "gpu-driver"),
+    sign("gpu-hidden", r"nvidia-container-cli(?:\.real)?: device error: (\S{1,100}): unknown device",
+         "the container asks for a GPU, or a part of one, that the host does not have: {0}", "nvidia-smi -L",
+         "gpu-runtime"),
+    sign("gpu-hidden", r"Failed to initialize NVML: Unknown Error",
+         "the container lost its GPUs: systemd changed its device rules while it ran", "docker restart CONTAINER",
+         "gpu-lost"),
+    sign("gpu-missing", r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected|"
+         r"cudaGetDeviceCount.{0,200}Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
+         r"ProcessGroupNCCL is only supported with GPUs", "the process sees no GPU", "nvidia-smi -L", "gpu-runtime",
+         "gpu-hidden"),
+    sign("torch-without-cuda", r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL built in",
+         "this torch was built without CUDA and NCCL", "python -c 'import torch; print(torch.version.cuda)'"),
+    sign("gpu-arch", r"no kernel image is available for execution|invalid device function|hipErrorNoBinaryForGpu|"
+         r"is not compatible with the current PyTorch install|"
+         r"only supports (?:Ampere|Hopper) GPUs|requires? compute capability",
+         "this build was not made for that GPU", "python -c 'import torch; print(torch.cuda.get_arch_list())'"),
+    sign("gpu-memory", r"CUDA out of memory|HIP out of memory|torch\.(?:cuda\.)?OutOfMemoryError|"
+         r"(?<!on host: )CUDA_ERROR_OUT_OF_MEMORY|CUDA error: out of memory|[Cc]uda failure.{0,12}out of memory|"
+         r"OutOfMemoryError: (?:CUDA|HIP)|Failed to bind NVLink SHARP.{0,200}out of memory|"
+         r"out of memory at |RESOURCE_EXHAUSTED: Out of memory|OutOfMemoryError: Alloc|No available memory for the "
+         r"cache blocks", "a GPU's memory is full", GPUS),
+    several(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)",
+            "cuBLAS could not start: GPU memory is full, an earlier kernel failed, or it does not fit the driver",
+            BLOCKING, "gpu-memory", "device-assert", "library-mismatch", "gpu-driver"),
+    several(r"Failed to CUDA (?:c|m)alloc", "NCCL could not have GPU memory; the line before this one says why", GPUS,
+            "gpu-memory", "nccl-cuda"),
+    script("device-assert", r"device-side assert triggered|Assertion `.{1,200}` failed",
+           "an index is out of range on the GPU: a label or a token outside its table, most often", BLOCKING),
+    script("illegal-memory", r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
+           r"CUDA_ERROR_ILLEGAL_ADDRESS|Memory access fault by GPU",
+           "a GPU kernel wrote or read outside its memory: a kernel's fault, or its arguments'",
+           BLOCKING, "gpu-faulty"),
+    script("cuda-fork", r"Cannot re-initialize CUDA in forked subprocess",
+           "a forked process uses CUDA, which its parent has started already", ALONE),
+    sign("gpu-peer", r"peer access is not supported|peer mapping resources exhausted|"
+         r"P2P is disabled between connected GPUs", "the GPUs of a host cannot reach each other's memory",
+         "NCCL_P2P_DISABLE=1 torchrun ..."),
+    general("gpu-busy", r"all CUDA-capable devices are busy or unavailable",
+            "another process holds the GPU, or its compute mode takes only one process", "nvidia-smi", "gpu-prohibited",
+            "gpu-faulty"),
+    several(r"CUDA driver initialization failed|NVML Shared Library Not Found|deserialize object on a CUDA device but",
+            "the process has no GPU that it can use, and the words do not say why", "nvidia-smi -L", "gpu-missing",
+            "gpu-driver", "gpu-runtime", "torch-without-cuda"),
+    several(r"(?i:CUDA(?: runtime)?(?: driver)? error).{0,24}(?:unknown|initialization) error|CUDA unknown error|"
+            r"Error 999\b|CUDA error: the launch timed out",
+            "CUDA does not work there, and does not say why: its driver, a GPU, or a process that was forked",
+            "nvidia-smi; dmesg -T | tail -50", "gpu-driver", "gpu-faulty", "cuda-fork", "gpu-prohibited"),
+    sign("python-old", r"TypeError: 'type' object is not subscriptable|unsupported operand type\(s\) for \|: 'type'",
+         "the script is written for a newer Python", "python --version"),
+    # The words of the compiler come before these, or are not there. Ranks that did not compile miss the result.
+    several(r"Command '\['ninja'|Error building extension|torch_extensions/\S{1,200}\.so: cannot open shared",
+            "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
+            "exception", "compiler-missing", "library-mismatch", "gpu-arch"),
+    sign("library-missing", libraries.PATTERN, "the system, or the image, does not have the library {0}",
+         "apt-get update && apt-get install -y PACKAGE", "library-mismatch"),
+    sign("library-mismatch", r"undefined symbol: (\S{1,60})|version `(GLIBC\w*_[\d.]+)' not found|"
+         r"cannot open shared object file|with link time reference|"
+         r"detected that PyTorch and torch\w+ were compiled with different CUDA|operator torchvision::nms does not "
+         r"exist|"
+         r"Detected that PyTorch and \w+ were compiled with different|The detected CUDA version .{0,60} mismatches|"
+         r"numpy\.dtype size changed|GLIBCXX_\S+' not found",
+         "a compiled library is missing, or was built for another torch, CUDA or system",
+         "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
+    hint("library-mismatch", r"compiled using NumPy 1\.x cannot be run",
+         "a compiled library was built for an older NumPy", "pip list | grep -i numpy"),
+    several(r"(CUDNN_STATUS_\w+|CUBLAS_STATUS_\w+|CUSOLVER_STATUS_\w+)",
+            "a CUDA library failed: {0}; its memory, its version, or a fault of an earlier kernel", BLOCKING),
+    # Errors 900 to 908 of CUDA, and HIP's: what a program may not do while it records a graph.
+    script("exception", r"(?:CUDA|HIP) error: (.{0,80}\b(?:capture|capturing|uncaptured)\b.{0,60})",
+           "a graph of GPU work was recorded wrongly: {0}", ALONE),
+    several(r"(CUDA|HIP) error: (.{1,60})", "a {0} call failed: {1}", BLOCKING),
+    sign("compiler-missing", r"Failed to find C compiler|CUDA_HOME (?:does not exist|environment variable is not set)|"
+         r"Ninja is required|Unable to find (?:the )?nvcc|"
+         r"Command '\['which', '(?:[cg]\+\+|gcc|cc|clang\S*|nvcc|ninja)'|"
+         r"/(?:nvcc|[cg]\+\+|gcc|cc|ninja)\b.{0,9}: (?:not found|No such file)|"
+         r"fatal error: (?:cuda\w*|Python)\.h: No such",
+         "a library compiles kernels at first use, and the compiler, CUDA's toolkit or a header is missing",
+         "which gcc nvcc ninja"),
+    sign("gpu-arch", r"Unsupported gpu architecture", "CUDA's compiler does not know that GPU, or no longer",
+         "nvcc --version", "compiler-missing", "library-mismatch"),
+)  # fmt: skip

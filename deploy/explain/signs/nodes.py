@@ -1,0 +1,316 @@
+"""Signs in the output of the network, SSH, the container engine, the scheduler and the host. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...core.program import FAB
+from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, ended, general, hint, several, sign, victim
+
+_NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
+
+# Of a host in the internet: a server of the run itself has an address, or a name without a domain.
+_RETRIED = (
+    r"host='[\w.-]{1,200}\.[a-z]{2,20}(?<!local)', port=\d+\): Max retries exceeded with url|"
+    r"(?<!\): )Max retries exceeded with url"
+)
+
+# Not in the tables: of these words only those of Python's subprocess mean a program; others mean a file.
+NO_PROGRAM = sign(
+    "command-missing", r"FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'\s]{1,80})'",
+    "the program {0} does not exist there", "which PROGRAM",
+)  # fmt: skip
+# The kernel says the same of calls that have nothing to do with a file: a path stands behind that of a file.
+_CALLS = (
+    r"(?<![/\w.-])(?:bpf\w*|cgroups?\d?|device rules|unshare|clone\d?|setns|pivot_root|namespaces?|seccomp|ptrace|"
+    r"process_vm_\w+|perf_event\w*|sched_set\w+|set_mempolicy|mbind|mlock\w*|setrlimit|setpriority|bind|listen|socket|"
+    r"sendto|sendmsg|ioctl|pidfd_\w+|io_uring\w*)\b(?![/.])"
+)
+_REFUSED = r"(?:[Oo]peration not permitted|[Pp]ermission denied)"
+DENIED = several(
+    rf"({_CALLS}).{{0,160}}{_REFUSED}|\[Errno 13?\] {_REFUSED}\s*$",
+    "the kernel denies a call ({0}): by the container's rights, a rule of the host, or a limit",
+    "grep -E 'Cap|Seccomp|NoNewPrivs' /proc/self/status; ulimit -a", "docker-refused", "port-forbidden",
+    "process-limits", "file-permission",
+)  # fmt: skip
+NETWORK = (
+    sign("interface-missing", r"Unable to find address for: (\S+)", "the host has no interface {0} with an address",
+         "ip -br addr", "interface-no-address", "interface-down"),
+    sign("interface-missing", r"no socket interface found|No usable listening interface found",
+         "NCCL found no interface of this host to use: NCCL_SOCKET_IFNAME or NCCL_COMM_ID names another",
+         "ip -br addr", "interface-no-address", "other-network"),
+    sign("few-ports", r"gloo/transport/tcp/socket\.cc:\d+\].{0,80} bind: Address already in use",
+         "gloo found no free port in the system's range", "sysctl net.ipv4.ip_local_port_range"),
+    sign("family-mixed", r"ss1?\.ss_family == ss2\.ss_family",
+         "some nodes use IPv4 for the gradients and others IPv6", PREFLIGHT, "interface-no-address", "link-local",
+         "name-loopback"),
+    sign("settings-differ", r"makeDeviceForInterface\(\): unsupported gloo device",
+         "a variable asks gloo for a transport that this torch lacks", "env | grep GLOO_DEVICE_TRANSPORT"),
+    # First the forms that name the port.
+    sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|"
+         r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
+         r"listen on any local network address.{0,90}?:(\d+) \(errno: 98|"
+         r"\('[\w.:]{1,80}', (\d{1,5})\): \[?(?:errno 98\] )?address already in use|"
+         r"[Ee]rror.{0,200}(?:EADDRINUSE|[Aa]ddress already in use)\D{0,10}?(?:[\w.*:\]]{0,60}?:|\bport )(\d{2,5})\b",
+         "port {0} is in use on the host that should listen on it", "ss -ltnp"),
+    sign("port-busy", r"(?:listen on any local network address|error|Error).{0,300}"
+         r"(?:EADDRINUSE|[Aa]ddress already in use)",
+         "a port is in use on the host that should listen on it", "ss -ltnp"),
+    sign("port-busy", r"[Tt]ried to launch distributed communication on port `(\d+)`, but another process is utilizing",
+         "port {0} is in use on the host that should listen on it", "ss -ltnp"),
+    hint("port-busy", r"failed to (?:bind|listen).{0,40}?:(\d+) \(errno: (?:98|48)",
+         "port {0} is in use on the host that should listen on it", "ss -ltnp"),
+    sign("name-loopback", r"(?:remote=\[|connect \[)(127\.(?!0\.0\.1\b)[\d.]+)\]|"
+         r"Connect to (127\.(?!0\.0\.1\b)[\d.]+)<",
+         "a node gave its peers its loopback address, {0}, as its own name resolves", "getent hosts $(hostname)",
+         "interface-loopback", "name-unresolvable"),
+    # The ranks of one host may talk over 127.0.0.1.
+    several(r"(?:remote=\[|connect \[)(127\.0\.0\.1|::1)\]|Connect to (127\.0\.0\.1|::1)<",
+            "a peer at {0} does not answer: it ended, or it is on another host and gave its loopback address",
+            "getent hosts $(hostname)", "name-loopback", "interface-loopback"),
+    sign("container-bridge",
+         r"(?:remote=\[|connect \[|Connect(?: to)? )(172\.1[78]\.[\d.]+|10\.88\.[\d.]+)(?:\]|<).{0,300}"
+         r"(?:failed|refused|timed out|returned|No route)",
+         "a node gave its peers the address of a container bridge, {0}", PREFLIGHT, "bridge-network",
+         "other-network", "data-ports-dropped"),
+    sign("link-local", r"Connect(?: to)? (fe80:[\w:%.-]+)<\d+> (?:failed|returned)",
+         "NCCL chose a link-local address, {0}, which no other host can reach", "NCCL_SOCKET_IFNAME=DEV torchrun ...",
+         "interface-no-address", "container-bridge"),
+    sign("name-unresolvable", r"Unable to resolve hostname to a \(local\) address",
+         "a host cannot resolve its own name", "getent hosts $(hostname)", "name-loopback"),
+    sign("peer-name-unresolvable", r"host not found: (?:Name or service|Temporary failure|No address)",
+         "a node cannot resolve the name of the first one", "getent hosts $MASTER_ADDR", "endpoint-unresolvable"),
+    # A download says the same first, and its address after that.
+    several(r"gaierror: \[Errno -[235]\]", "a host cannot resolve a name: its own, or another",
+            "getent hosts $(hostname)", "name-unresolvable", "endpoint-unresolvable", "peer-name-unresolvable",
+            "download"),
+    # Firewalls that reject say "No route to host" too.
+    sign("host-unreachable", r"failed to connect.{0,200} remote=\[([^]]+)\].{0,200}(?:Network is unreachable|No "
+         r"route to host)",
+         "{0}, the address that a node gave, cannot be reached: no route leads there, or a firewall rejects",
+         PREFLIGHT, "other-network", "no-route", "data-ports-rejected"),
+    sign("host-unreachable", rf"{_NCCL_TO} (?:failed|returned).{{0,40}}(?:No route to host|Network is unreachable)",
+         "NCCL cannot reach the address {0}: there is no route, or a firewall there rejects it", PREFLIGHT,
+         "data-ports-rejected", "other-network", "no-route"),
+    # A peer that has ended refuses too.
+    several(rf"{_NCCL_TO} (?:failed|returned).{{0,40}}Connection refused",
+            "{0} refuses NCCL's connections", PREFLIGHT, "data-ports-rejected", "container-bridge", "other-network"),
+    sign("data-ports-dropped", rf"{_NCCL_TO} (?:failed|returned).{{0,40}}(?:timed out|connection abort|in progress)",
+         "{0} does not answer NCCL's connections: a firewall drops them, or the network is another one", PREFLIGHT,
+         "data-ports-rejected", "other-network", "host-unreachable"),
+    several(r"WARN (?:Net : )?Call to connect failed : Connection refused", "a peer refuses NCCL's connections",
+            NCCL_DEBUG, "data-ports-rejected", "container-bridge", "other-network"),
+    sign("data-ports-dropped", r"WARN (?:Net : )?Call to connect failed : Connection timed out",
+         "a peer does not answer NCCL's connections", NCCL_DEBUG, "other-network", "host-unreachable"),
+    hint("data-ports-dropped", r"NCCL INFO Call to connect returned Connection timed out, retrying",
+         "a peer does not answer NCCL's connections", NCCL_DEBUG, "other-network", "host-unreachable"),
+    sign("data-ports-rejected", r"tcp/pair\.cc:\d+\] connect \[([^]]+)\]:\d+: Connection refused|"
+         r"(?:failed to connect|connectFullMesh).{0,300}Connection refused.{0,300}remote=\[([^]]+)\]",
+         "{0} joined the rendezvous but refuses the connections for the gradients", PREFLIGHT, "name-loopback"),
+    sign("host-unreachable", r"tcp/socket\.cc:\d+\].{0,80} connect: (?:Network is unreachable|No route to host)",
+         "a node gave an address that its peers cannot reach", PREFLIGHT, "other-network", "no-route", "link-local"),
+    general("data-ports-dropped", r"Gloo connectFullMesh failed with .{0,200}no error",
+            "the nodes met, but gloo could not connect them", PREFLIGHT, "data-ports-rejected",
+            "other-network", "name-loopback", "open-files"),
+    sign("clock-skew", r"the world has (\d+) ranks, planned were",
+         "only {0} ranks came together: torch took living nodes for dead, as when clocks differ", "timedatectl"),
+    several(r"connect\(\) timed out\. Original timeout",
+            "a node did not reach the address of the first one, or that one was not started", PREFLIGHT,
+            "rendezvous-dropped", "node-missing", "data-ports-dropped"),
+    general("node-missing", r"RendezvousTimeoutError", "not enough nodes joined the rendezvous in time", PREFLIGHT,
+            "rendezvous-dropped"),
+    general("node-missing", r"store based barrier on rank.{0,160}worker_count=(\d+)",
+            "only {0} of the ranks met in time: the others never started, or died before that", PREFLIGHT),
+    general("node-missing", r"Timed out after \d+ seconds waiting for clients\. (\d+/\d+) clients joined",
+         "only {0} of the processes joined the rendezvous: the others never started, or cannot reach it",
+         PREFLIGHT, "rendezvous-dropped", "data-ports-dropped", "data-ports-rejected"),
+    sign("nccl-differs", r"Mismatched NCCL version detected", "the nodes have different NCCL versions"),
+    sign("memlock", r"ibv_reg_mr.{0,20} failed.{0,60}Cannot allocate memory|"
+         r"ibv_create_\w+ failed.{0,60}Cannot allocate memory", "locked memory is limited", "ulimit -l"),
+    general("nccl-cuda", r"[Cc]uda failure (?:\d+ )?'(?!out of memory|(?:an )?(?:illegal memory|uncorrectable|"
+            r"unspecified launch)|device-side|CUDA driver version)([^']{1,80})'",
+            "a CUDA call of NCCL failed: {0}", NCCL_DEBUG, "gpu-faulty"),
+    replace(
+        general("", r"unhandled (?:system|cuda) error|ncclSystemError|ncclUnhandledCudaError|ncclInternalError",
+                "NCCL failed", NCCL_DEBUG),
+        absent=", and nothing here says why: NCCL prints it with NCCL_DEBUG",
+    ),
+    sign("rdma", r"ibv_modify_qp failed|[Ff]ailed to modify QP|ibv_\w+ failed",
+         "an RDMA call failed: by its settings (the GID index), its cabling, or hosts on different rails",
+         "ibv_devinfo -v", "memlock", "rdma-gid"),
+    # Status 12: the other end did not answer, however often it was asked.
+    general("rdma", r"wc error 12\b|vendor err 129\b|Got completion from peer .{0,80} with (?:status=|error )12\b",
+            "an RDMA transfer was not answered: by its settings or its cabling, or because the peer died",
+            "ibv_devinfo -v", "killed", "node-lost"),
+    sign("rdma-down", r"NET/IB.{0,20} Got async event ?: (?:port error|.{0,20}fatal)", "an RDMA port went down",
+    "ibstat"),
+    several(r"NET/OFI.{0,120}(?:failed|[Ee]rror|Unable)", "the RDMA plugin failed: NCCL may do without it", NCCL_DEBUG,
+            "rdma", "rdma-hidden"),
+    several(r"Got completion from peer .{0,80} with (?:status=|error )\d+|got completion with error",
+            "an RDMA transfer failed: the peer died, or the network lost the data", "ibv_devinfo -v", "rdma",
+            "node-lost", "killed"),
+    sign("ssh-host-key-changed", r"REMOTE HOST IDENTIFICATION HAS CHANGED", "a host's SSH key has changed",
+         "ssh-keygen -F HOST"),
+    sign("ssh-host-key-unknown", r"Host key verification failed", "this machine does not know a host's SSH key",
+         f"{FAB} trust --hosts HOST", "ssh-host-key-changed"),
+    sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)", "a host refuses our SSH keys",
+         "ssh -v HOST true"),
+    # 255 is SSH's own code, for whatever reason.
+    general("ssh", r"'ssh .{0,120}' returned non-zero exit status 255",
+            "the launcher cannot start a command on a host over SSH", "ssh -o BatchMode=yes -v HOST true", "ssh-key",
+            "ssh-refused", "ssh-name", "ssh-timeout", "ssh-host-key-unknown"),
+    general("ssh-silent", r"(?:ssh|kex)_exchange_identification: (?:read: )?Connection (?:closed|reset)",
+            "a host's SSH server closed the connection before it said its name", "nc -w 3 HOST 22", "ssh"),
+    several(r"(?:mpirun|prterun|ORTE|PRTE) was unable to reliably start one or more daemons",
+            "the launcher's daemons did not start on a host: SSH, a library or a folder there", "ssh HOST true",
+            "ssh", "ssh-key", "command-missing", "library-mismatch"),
+    sign("ssh-name", r"ssh: Could not resolve hostname (\S+?):", "SSH cannot resolve the name of a host",
+         "ssh -G HOST"),
+    sign("ssh-refused", r"ssh: connect to host \S+ port \d+: Connection refused", "no SSH server listens on a host",
+         "nc -vz HOST 22"),
+    sign("ssh-timeout", r"ssh: connect to host \S+ port \d+: (?:Connection timed out|No route to host)",
+         "a host does not answer SSH", "nc -vz HOST 22"),
+    sign("access-denied", r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|api_key not "
+         r"configured|Invalid user token",
+         "an internet service refuses the login, or there is no token", "huggingface-cli whoami"),
+    several(r"(RepositoryNotFoundError|is not a local folder and is not a valid model identifier)",
+            "no model has that name, or it is not public: {0}", ALONE, "script-error", "access-denied", "download"),
+    sign("download", r"(?:huggingface\.co|hf-mirror\.com|s3[\w.-]{0,40}\.amazonaws|github(?:usercontent)?\.com|"
+         r"modelscope\.\w\w)\b\S{0,80}.{0,200}"
+         r"(?:Max retries exceeded|timed out|Name or service not known|name resolution|Connection (?:refused|reset))|"
+         r"We couldn't connect to 'https://|LocalEntryNotFoundError|OfflineModeIsEnabled|"
+         rf"{_RETRIED}|Could not resolve host: (\S+)|SSLCertVerificationError|"
+         r"<urlopen error (?!\[Errno 111\])|Cannot connect to host [\w-]+\.[\w.-]+:443|"
+         r"Couldn't reach https?://|"
+         r"requests\.exceptions\.(?:SSL|Proxy)Error|"
+         r"wandb: (?:Network error \(\w+\)|ERROR Run initialization has timed)",
+         "the run could not reach a service in the internet: a model, a data set or a tracker",
+         "curl -sSI https://huggingface.co"),
+)  # fmt: skip
+
+# What a shell says in the languages of glibc, where the word is no other one.
+_KILLED = (
+    "Killed|Getötet|Processus arrêté|Terminado \\(killed\\)|Ucciso|Morto|Geëlimineerd|Unicestwiony|Dödad|Dræbt|Tapettu|"
+    "Zabit \\(SIGKILL\\)|Süreç durduruldu|Убито|Вбито|強制終了|죽었음|已杀死|強制結束"
+)
+HOST = (
+    # libuv's loop needs three descriptors of its own, and torch says no more than this where they are not to be had.
+    sign("open-files", r"Too many open files|received 0 items of ancdata|Failed to init uv loop",
+         "the limit of open files is too low", "ulimit -n"),
+    sign("disk-quota", r"Disk quota exceeded", "the user's disk quota is used up", "quota -s", "disk-full"),
+    sign("disk-full", r"No space left on device|low on resource: ephemeral-storage|DiskPressure|StorageFull",
+         "a disk is full", "df -h; df -i",
+         "inodes-full"),
+    several(r"No usable temporary directory", "no folder for temporary files can be written to",
+            "df -h /tmp; ls -ld /tmp", "disk-full", "folder-readonly", "file-permission"),
+    # All five public threads with these words name a full disk, two of them beside a quota or a fault.
+    general("disk-full", r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
+            "the run could not write all of a checkpoint: no room is left for it, or the file system failed",
+            "df -h; df -i; quota -s", "disk-quota", "disk-faulty"),
+    sign("folder-readonly", r"Read-only file system", "the run writes to a folder that is mounted read-only",
+         "findmnt -T FOLDER", "disk-faulty"),
+    sign("disk-faulty", r"Stale (?:NFS )?file handle",
+         "a network file system no longer knows a file: it was removed or replaced on another host, or its server "
+         "exports another file system now", "findmnt -T FOLDER"),
+    sign("disk-faulty", r"Input/output error|Transport endpoint is not connected: '",
+         "a disk or a network file system failed", KERNEL, "disk-full"),
+    sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
+    sign("command-missing", r"slurmstepd: error: execve\(\): (?!\S{0,200}/slurm_script:)(\S{1,80}): No such file|"
+         r"\bexec (\S{1,80}) failed: No such file|"
+         r"\w+ was unable to (?:find the specified executable|launch the specified application as it could not access)|"
+         r"(\S{1,80}): command not found$|(?:line |: )\d+: (\S{1,80}): not found$|"
+         r"\b(?:ba)?sh: (?:line \d+: )?(/\S{1,200}/bin/\S{1,80}): No such file|"
+         r"exec: \\?\"(\S{1,80}?)\\?\": executable file not found",
+         "the program {0} does not exist there", "which PROGRAM"),
+    sign("command-missing", r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
+         r"nvcc|ninja|gcc|g\+\+|cc|c\+\+|git|ffmpeg|ldconfig|ibstat|lscpu)'",
+         "the program {0} does not exist there", "which PROGRAM"),
+    DENIED,
+    sign("file-permission", r"\[Errno 13?\] [\w ]{1,40}: ['\"/]|: Permission denied$",
+         "the run's user may not read or write a file", "ls -ld FOLDER; id"),
+    sign("container-missing", r"manifest unknown|manifest for \S+ not found|repository does not exist(?! or)|"
+         r"/manifests/\S{1,200} returned error code: 404", "the image is not there", f"{FAB} push --hosts ..."),
+    # A registry says the same of an image that is not there and of one that needs a login.
+    several(r"pull access denied|ImagePullBackOff|ErrImagePull|trying and failing to pull image",
+            "the image cannot be fetched: it is not there, or it needs a login", "docker pull IMAGE",
+            "container-missing", "access-denied", "download"),
+    sign("access-denied", r"/v2/\S{1,300} returned error code: 40[13]\b", "the registry wants a login for that image",
+         "docker login; docker pull IMAGE", "container-missing"),
+    several(r"pyxis: failed to import docker image",
+            "the image could not be fetched or unpacked; the lines after this one say why", "enroot import docker://IMAGE",
+            "container-missing", "access-denied", "file-permission", "disk-full", "download"),
+    sign("node-lost", r"DUE TO NODE FAIL\w*|Node failure on ([\w.-]{1,80})",
+         "the scheduler says that a node of the job failed ({0})", "sacct -X -j JOB"),
+    sign("preempted", r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|JOB REQUEUE)|"
+         r"this job is preempted|DUE TO PREEMPTION|"
+         r"TaintManagerEviction|Preempted (?:by|in order)",
+         "the scheduler took the job's hosts away", "sacct -X -j JOB"),
+    sign("time-limit", r"DUE TO TIME LIMIT|exceeded (?:its |the )?(?:time|walltime) limit|"
+         r"active longer than specified deadline",
+         "the scheduler's time limit ended the job", "sacct -X -j JOB --format JobID,Timelimit,Elapsed"),
+    general("cancelled", r"(?:slurmstepd|srun): error: \*\*\* JOB \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*",
+            "somebody cancelled the job", "sacct -X -j JOB"),
+    # Slurm says so of each step, also if it ends it because one of its ranks has failed.
+    victim(r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
+    sign("scheduler", r"sbatch: error: Batch job submission failed|Insufficient nvidia\.com/gpu|FailedScheduling|"
+         r"srun: error: Unable to (?:create|allocate|confirm)|"
+         r"Requested node configuration is not available|Invalid (?:account|qos|partition)",
+         "the scheduler refused the job", "scontrol show job JOB"),
+    several(r"srun: error: Task launch", "Slurm could not start a task on a host", "scontrol show node HOST",
+            "scheduler", "node-lost", "clock-skew"),
+    # Memory may be free, and no more areas of it may be mapped: vm.max_map_count, or a limit of address space.
+    several(r"Cannot allocate memory",
+            "the kernel gave no memory: by a limit (of mappings, of address space), or because it is full",
+            "sysctl vm.max_map_count; ulimit -a; free -h", "host-memory", "process-limits", "memlock"),
+    # Slurm watches the job's own limit. If it is the host that has no memory, the kernel's log alone says so.
+    sign("host-memory", r"Detected \d+ oom[-_]kill event|srun: error: .{0,80}Out Of Memory|"
+         r"slurmstepd: error: .{0,200}(?i:oom[-_ ]kill)|[Ee]xceeded (?:job|step) memory limit",
+         "a process of the job was ended for its memory: of the job's own limit (--mem), or else of the host",
+         "scontrol show job JOB | grep -i mem; sacct -j JOB --format JobID,ReqMem,MaxRSS,State", "killed"),
+    sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
+         r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OOM-killed|OUT_OF_MEMORY|"
+         r"std::bad_alloc|\bMemoryError\b|"
+         r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded memory limit|"
+         r"ray\.exceptions\.OutOfMemoryError|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure|"
+         r"due to the node running low on memory|NODE_OUT_OF_MEMORY|on host: CUDA_ERROR_OUT_OF_MEMORY|"
+         r"Unable to allocate [\d.]+ [GMT]iB for an array",
+         "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed"),
+    general("killed", r"killed by signal: Killed", "a data loader worker was killed, as by a host whose memory is full",
+            "dmesg -T | grep -i oom", "host-memory"),
+    general("crashed", r"DataLoader worker \(pid \d+\) is killed by signal: Aborted",
+            "a data loader worker aborted in compiled code", "python -X faulthandler SCRIPT", "worker-failed"),
+    sign("process-limits", r"can't start new thread|pthread_create failed|fork.{0,40}Resource temporarily unavailable|"
+         r"File size limit exceeded|Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
+         "a limit of the host or the container ended a process", "ulimit -a"),
+    sign("ssh-hangup", r"got signal: 1\b|closing signal SIGHUP|Received 1 death signal|[Ss]ignal 1 \(SIGHUP\)",
+         "the terminal or SSH session ended, and the run with it", f"{FAB} deploy --detach"),
+    general("stopped", r"got signal: (?:2|15)\b|Received (?:2|15) death signal|closing signal SIGINT|"
+            r"KeyboardInterrupt",
+            "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
+    general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
+            r"exit status 3221225477|double free or corruption|free\(\): invalid|free invalid pointer|"
+            r"corrupted (?:size|double)|malloc\(\): |Fatal Python error(?!: Aborted)",
+            "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
+    general("crashed", r"\.(?:cc?|cpp|cxx|h|hpp):\d+: .{0,1000}Assertion .{1,300} failed",
+            "an assertion in compiled code failed, and the process ended itself", "python -X faulthandler SCRIPT",
+            "exception"),
+    general("architecture-differs", ended("SIGILL", 4) + r"|Illegal instruction",
+            "a library was built for another kind of processor", "lscpu | grep Flags", "crashed"),
+    general("crashed", ended("SIGFPE", 8) + r"|Floating point exception",
+            "a process crashed: it divided a whole number by zero", "python -X faulthandler SCRIPT"),
+    # Compiled code ends itself for any error that nothing caught: NCCL's watchdog does so after a timeout.
+    hint("", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing|"
+         r"Fatal Python error: Aborted", "a process ended itself, for an error that its words before this one tell",
+         "python -X faulthandler SCRIPT", "crashed", "collective-timeout"),
+    general("killed", ended("SIGKILL", 9) + rf"|^(?:{_KILLED})$|"
+            rf"^\[\d+\] +\+? *\d+ killed\b|\b\d+ ?:\s+\d+ (?:{_KILLED})(?: |$)|task \S+: Killed$",
+            "a process was killed, as by a host or a container whose memory is full", "dmesg -T | grep -i oom",
+            "host-memory"),
+    # Ray does not know: it has the same list of guesses for each worker that is gone, memory first.
+    hint("", r"A worker died or was killed while executing|its worker process has died",
+         "a Ray worker is gone, and Ray only guesses why: its own log or the kernel's says it",
+         "dmesg -T | grep -iE 'oom|segfault'", "killed", "host-memory", "crashed"),
+    general("node-lost", r"(?:ORTE|PRTE) has lost communication with a remote daemon|NodeNotReady|node is not ready|"
+            r"Node \S{1,80} (?:is|became) not ready|node\.kubernetes\.io/(?:not-ready|unreachable)",
+            "a node of the run is gone: its host, its network or its daemon", PREFLIGHT, "host-unreachable"),
+)  # fmt: skip

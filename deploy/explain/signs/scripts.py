@@ -1,0 +1,98 @@
+"""Signs of faults in the script itself, and of ranks that only lost a peer. Pure."""
+
+from __future__ import annotations
+
+from .kinds import ALONE, NCCL_DEBUG, general, script, several, sign, victim
+
+# A missing attribute of these libraries means another version; of others, a mistake of the script.
+_LIBRARY = (
+    r"(?:torch\w*|numpy|scipy|pandas|jax\w*|tensorflow|keras|transformers|datasets|accelerate|deepspeed|peft|trl|"
+    r"triton|xformers|flash_attn\w*|apex|megatron|vllm|ray|wandb|pytorch_lightning|lightning|diffusers|huggingface_hub|"
+    r"bitsandbytes|cv2|PIL|google|pkg_resources|setuptools|distutils|collections|inspect|asyncio)"
+)
+SCRIPT = (
+    script("collectives-differ", r"op\.preamble\.length <= op\.nbytes|Detected mismatch between collectives|"
+           r"Mismatched collective detected|Cannot apply desired operation due to shape mismatches|"
+           r"Collectives differ in the following|"
+           r"(?i:disagree\w*|inconsistent|mismatch\w*|differ\w*|not the same) "
+           r"(?:\w+ ){0,4}?(?:between|across|among|on) (?:\w+ ){0,2}?rank|Rank \d+ has different ",
+           "ranks called different collectives, or with tensors of different sizes",
+           "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    several(r"Message truncated : received", "a rank sent NCCL another size than its peer expects", NCCL_DEBUG,
+            "collectives-differ", "nccl-differs"),
+    script("models-differ", r"DDP expects same model|params\[\d+\] in this process with sizes|"
+           r"appears not to match (?:sizes|strides) of the same param", "ranks have different models",
+           "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    script("unused-parameters", r"Expected to have finished reduction in the prior iteration",
+           "some parameters got no gradient", "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    script("parameter-twice", r"mark a variable ready only once|has been marked as ready twice",
+           "a parameter got its gradient twice in one step: reentrant checkpointing, or use outside forward",
+           "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
+    script("launcher-missing", r"KeyError: '(?:LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'|"
+           r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|LOCAL_RANK) expected, but not set",
+           "the script was started without a launcher, which sets its rank and the address of the first node",
+           "torchrun SCRIPT"),
+    script("local-rank", r"unrecognized arguments:.{0,200}--local[-_]rank",
+           "the launcher passes --local-rank, which the script does not know", "torchrun SCRIPT"),
+    script("group-small", r"gloo/context\.cc:\d+\] rank < size\. (\d+) vs (\d+)",
+           "the script formed a process group of {1}, and the launcher started a rank {0}: it knows of too few hosts "
+           "(Lightning: Trainer(num_nodes=...))", "env | grep -E 'WORLD_SIZE|NNODES'"),
+    script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
+           r"argument .{0,120}|ambiguous option.{0,80})", "the script was given wrong arguments: {0}",
+           "python SCRIPT --help"),
+    script("module-missing", r"(?:^|: )(No module named \S+)|"
+           r"(?:^|: )(cannot import name (?!.{0,200}circular import).{0,80})|"
+           rf"(module '{_LIBRARY}(?:\.\S+)?' has no attribute '\S+')",
+           "{0}: the package, or the version the script wants, is not in this environment", "pip list"),
+    script("checkpoint-mismatch", r"Error\(s\) in loading state_dict|Unexpected key\(s\) in state_dict|"
+           r"Missing key\(s\) in state_dict|loaded state dict (?:contains|has)|"
+           r"size mismatch for \S{1,200}: copying a param|Global shape mismatch for loaded",
+           "the checkpoint does not fit the model", ALONE),
+    script("checkpoint-broken", r"PytorchStreamReader failed|unpickling stack underflow|pickle data was truncated|"
+           r"Error while deserializing header(?!.{0,9}(?i:header ?too ?large))|MetadataIncompleteBuffer|"
+           r"invalid header or archive|"
+           r"_pickle\.UnpicklingError(?!: Weights only)|invalid load key|InvalidHeaderDeserialization",
+           "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
+    sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file ('[^']{1,300}')|"
+         r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image",
+         "a file of the data set is no image that can be read, or is cut off ({0})", "ls -l FILE"),
+    several(r"(?i)header ?too ?large", "a file's header is larger than the library allows, or it has no weights",
+            "ls -l FILE", "checkpoint-broken", "exception"),
+    general("exception", r"Weights only load failed",
+            "torch.load finds more than weights in a file, and does not trust it (weights_only)", ALONE,
+            "library-mismatch", "checkpoint-broken"),
+    script("pickle", r"[Cc]an't pickle|cannot pickle|Can't get attribute .{0,80} on <module",
+           "something that is handed to another process cannot be pickled", ALONE),
+    script("loss-nan", r"[Ll]oss is (?:nan|inf)\b|(?:nan|NaN|non-finite) (?:loss|gradient)s?\b.{0,40}(?:stop|abort|"
+           r"detected)|"
+           r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
+           r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no longer a number",
+           ALONE),
+    script("worker-failed", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) exited unexpectedly",
+           "a data loader worker ended and handed over no error: memory, or a crash in it", "dmesg -T | tail -20",
+           "killed", "crashed", "shm-small"),
+    general("worker-failed", r"DataLoader worker \(pid \d+\) is killed by signal: ",
+            "a signal ended a data loader worker", "dmesg -T | tail -20", "killed", "stopped"),
+)  # fmt: skip
+
+VICTIM = (
+    victim(r"Watchdog caught collective operation timeout.{0,200}?OpType=(\w+)|Watchdog caught collective\b|"
+           r"watchdog (?:\w+ )?tim(?:ed|e) ?out|Timeout at NCCL work",
+           "a rank waited in a collective ({0}) for another that did not come, or is stuck", "collective-timeout",
+           "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
+    victim(r"watchdog got stuck for|Heartbeat monitor timed out|due to a collective timeout from|"
+           r"Some rank\w* (?:did not|didn't) (?:join|reach)",
+           "the ranks stand still in a collective or in CUDA", "collective-timeout",
+           "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
+    victim(r"failed to pass monitoredBarrier|Ranks? [\d, ]{1,80} failed to pass",
+           "a rank did not come to a barrier", "collective-timeout"),
+    victim(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|got 0 bytes|Timed out waiting \d+ms for "
+           r"(?:send|recv)|"
+           r"closing signal SIGTERM|exitcode\s*: -15|remote process exited|ncclRemoteError|RendezvousClosedError|"
+           r"clients joined|wait timeout after \d+ms|NCCL communicator was aborted|Socket Timeout|Socket recv failed|"
+           r"Connection reset by peer|is setting up NCCL communicator and retrieving|Failed to send MESSAGE_TASK_EXIT|"
+           r"the Heartbeat|heartbeat monitor|Horovod has been shut down|"
+           r"Some NCCL operations have failed|taking the entire process down|"
+           r"Exception \(either an error or timeout\) detected by watchdog|"
+           r"reached monitoredBarrier, but received errors while waiting"),
+)  # fmt: skip

@@ -1,0 +1,68 @@
+"""The signs of known causes in a failed run's output: tables, one row per sign. Pure.
+
+The texts come from torch, gloo, NCCL, CUDA, Docker, Slurm and OpenSSH. To teach `fab explain` a new fault, add a row
+to a table, an example to tests/unit/explain/examples.txt, and a thread that has it (lab/threads.py). The earliest sign
+counts; within one line, the first row of the table wins. Patterns have no unbounded gaps: lines are untrusted, and
+matching must stay fast.
+"""
+
+from __future__ import annotations
+
+from ...causes import docker_faults
+from ..words import compiled
+from .gpus import GPU
+from .kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight, several
+from .nodes import HOST, NETWORK, NO_PROGRAM
+from .scripts import SCRIPT, VICTIM
+
+__all__ = [
+    "ALONE",
+    "KERNEL",
+    "LAST_ERROR",
+    "NOT_REACHED",
+    "NO_FAMILY",
+    "NO_PROGRAM",
+    "PREFLIGHT",
+    "REASON",
+    "RENDEZVOUS_FAILED",
+    "SIGNS",
+    "STORE",
+    "UNKNOWN_NAME",
+    "Sign",
+    "Weight",
+]
+
+# causes/docker_faults.py has Docker's own texts: of each cause the words that have no other one.
+_DOCKER = tuple(
+    Sign(cause.name, cause.only or cause.words, cause.what, cause.row.plain_command)
+    for cause in docker_faults.CAUSES
+    if cause.in_logs
+)
+# For a script the same words mean that its first line is not `#!`.
+_ARCHITECTURE = docker_faults.named("architecture-differs")
+_BINARY = Sign(
+    _ARCHITECTURE.name,
+    compiled(r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error"),
+    _ARCHITECTURE.what,
+    _ARCHITECTURE.row.plain_command,
+)
+_SCRIPT_OR_BINARY = several(
+    r"exec format error", _ARCHITECTURE.what, _ARCHITECTURE.row.plain_command, _ARCHITECTURE.name
+)
+# Why something failed of which another line tells: torch puts NCCL's words behind `Last error:`.
+REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
+LAST_ERROR = compiled(r"Last error:\s*$")
+SIGNS = (*NETWORK, _BINARY, *_DOCKER, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
+
+# Messages of a node that does not reach a store of torch; deploy/explain/store.py finds out which store, and why.
+STORE = compiled(
+    r"[Cc]lient socket has (?:timed out after \d+m?s while trying to connect to|"
+    r"failed to connect to any network address of) \(?(?P<host>[^,()\s]{1,255}?)(?:, |"
+    r":)(?P<port>\d{1,5})\b\)?(?P<rest>.*)"
+)
+NOT_REACHED = compiled(r"client socket has failed to connect to \S{1,255} \(errno: \d+ - ([^)]{1,60})\)")
+UNKNOWN_NAME = compiled(r"network addresses of \(([^,]{1,255}), (\d+)\) cannot be retrieved \(gai error: -[235] ")
+NO_FAMILY = compiled(
+    r"The (IPv[46]) network addresses of \(([^,]{1,255}), .{0,200}Address family for hostname not supported"
+)
+RENDEZVOUS_FAILED = "RendezvousConnectionError: The connection to the C10d store has failed"

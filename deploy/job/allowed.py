@@ -1,0 +1,189 @@
+"""What a user has allowed folders, in the user's configuration folder: muster/allowed/DIGEST.json, one file a folder.
+
+Each file is the user's alone (0600 in 0700), replaced as a whole, and sealed (core/provenance.py): one that a folder
+brought with it is not believed. To take an answer back, delete its file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pwd
+import re
+import secrets
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core import provenance
+from ..core.formats import ALLOWED
+
+_MOST = 8 << 20  # bytes; ten thousand hosts take less than two
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder of this machine: its real path, and which one that is. Another clone at the same path is another."""
+
+    path: str
+    device: int
+    inode: int
+
+
+def place_of(folder: Path) -> Place:
+    """The place of an existing folder. Raises OSError."""
+    real = os.path.realpath(folder)
+    facts = os.stat(real)
+    return Place(real, facts.st_dev, facts.st_ino)
+
+
+def file_of(place: Place) -> Path:
+    """The file of a folder's answers, whether it exists or not. Raises OSError for a user without a home."""
+    home = os.environ.get("XDG_CONFIG_HOME", "")
+    base = Path(home if os.path.isabs(home) else os.path.expanduser("~/.config"))
+    if not base.is_absolute():
+        raise OSError("this user has no home")
+    digest = hashlib.sha256(json.dumps(asdict(place), sort_keys=True).encode()).hexdigest()
+    return base / "muster" / "allowed" / f"{digest[:32]}.json"
+
+
+def allowed(place: Place) -> frozenset[str]:
+    """The keys of the wishes that the user has allowed this folder; none where that cannot be believed."""
+    with suppress(OSError, ValueError, RecursionError):
+        path = file_of(place)
+        if _is_planted(path, place):
+            return frozenset()
+        with closing(_Folder(path.parent)) as folder:
+            document = folder.read(path.name)
+        keys = document.get("allowed")
+        is_known = document.get("format") == ALLOWED and document.get("folder") == asdict(place)
+        if (
+            is_known
+            and provenance.is_ours(document)
+            and isinstance(keys, list)
+            and all(isinstance(key, str) for key in keys)
+        ):
+            return frozenset(keys)
+    return frozenset()
+
+
+def keep(place: Place, keys: Collection[str]) -> str:
+    """Keep these with what the folder was allowed before; returns why that was not possible, or nothing."""
+    try:
+        path = file_of(place)
+        if _is_planted(path, place):
+            return f"{path.parent} lies in the folder that asks"
+        _make(path.parent)
+        with closing(_Folder(path.parent, tighten=True)) as folder:
+            both = sorted({*allowed(place), *keys})
+            document = {"format": ALLOWED, "folder": asdict(place), "allowed": both}
+            folder.write(path.name, provenance.sealed(document))
+    except OSError as fault:
+        return f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
+    return "" if allowed(place) >= set(keys) else f"{path} would not be believed"
+
+
+class _Folder:
+    """The folder of the answers, held open: only a real one that is this user's alone. Raises OSError for another."""
+
+    def __init__(self, path: Path, tighten: bool = False) -> None:
+        self._path = path
+        self._open = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if tighten and os.fstat(self._open).st_uid == os.geteuid():
+                os.fchmod(self._open, 0o700)
+            _refuse_others(os.fstat(self._open), path)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._open)
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A file of it as JSON. Raises OSError, ValueError."""
+        number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._open)
+        with os.fdopen(number, "rb") as file:
+            facts = os.fstat(number)
+            _refuse_others(facts, self._path / name)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST:
+                raise OSError(f"{name} is no file of answers")
+            document = json.loads(file.read(_MOST))
+        return document if isinstance(document, dict) else {}
+
+    def write(self, name: str, document: dict[str, Any]) -> None:
+        """Replace a file of it as a whole: of two commands at once, one is the last. Raises OSError."""
+        aside = f".{secrets.token_hex(8)}"
+        number = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self._open)
+        try:
+            with os.fdopen(number, "w") as file:
+                json.dump(document, file, indent=1)
+            os.replace(aside, name, src_dir_fd=self._open, dst_dir_fd=self._open)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(aside, dir_fd=self._open)
+            raise
+
+
+def _refuse_others(facts: os.stat_result, path: Path) -> None:
+    if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+        raise PermissionError(0, "others than you may write or read it", str(path))
+
+
+def _make(path: Path) -> None:
+    """Make the folder. Raises OSError below another user's: root would leave a folder in it that is root's."""
+    above = next(parent for parent in path.parents if parent.exists())
+    if not path.exists() and above.stat().st_uid not in (os.geteuid(), 0):
+        raise PermissionError(0, "it belongs to another user", str(above))
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _is_planted(path: Path, place: Place) -> bool:
+    """Whether the answers lie in the work tree that asks, which may have brought them. A user's home brings none."""
+    top = top_of(Path(place.path))
+    with suppress(KeyError):
+        if str(top) == os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir):
+            return False
+    return Path(os.path.realpath(path)).is_relative_to(top)
+
+
+def stranger(folder: Path, *files: Path) -> str:
+    """The name of another user who owns the folder, one of these files of it, or the git work tree around it; or ""."""
+    ours = own_users()
+    for path in (*files, *_tree(Path(os.path.realpath(folder)))):
+        # A link and what it leads to: whoever owns either decides what is read.
+        for facts in (os.lstat, os.stat):
+            with suppress(OSError):
+                if (number := facts(path).st_uid) not in ours:
+                    return _name(number)
+    return ""
+
+
+def own_users() -> set[int]:
+    """This user; for root also who called sudo, as git has it."""
+    own, by_sudo = os.geteuid(), os.environ.get("SUDO_UID", "")
+    return {own, int(by_sudo)} if own == 0 and re.fullmatch(r"[0-9]{1,9}", by_sudo) else {own}
+
+
+def top_of(folder: Path) -> Path:
+    """The top of the git work tree that a folder, by its real path, lies in; the folder itself outside of any."""
+    return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), folder)
+
+
+def _tree(folder: Path) -> Iterator[Path]:
+    """The folder and those above it up to the work tree's top, and the .git there."""
+    top = top_of(folder)
+    yield from (above for above in (folder, *folder.parents) if above.is_relative_to(top))
+    yield top / ".git"
+
+
+def _name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"uid {number}"

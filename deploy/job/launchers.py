@@ -1,0 +1,145 @@
+"""What people type in front of a script's command: what of it Muster follows, leaves out, or refuses, and why."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
+from typing import NoReturn
+
+from ..core.program import COMMAND
+
+# In front of a launcher or a script: what they do is Muster's work, or the image's.
+RUNNERS = {
+    "srun": "Muster starts the ranks itself, without Slurm",
+    "mpirun": "Muster starts the ranks itself, without MPI",
+    "mpiexec": "Muster starts the ranks itself, without MPI",
+    "lightning": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
+    "fabric": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
+    "nohup": "a run goes on without its terminal anyway",
+    "uv": "Muster installs the folder's packages itself",
+    "poetry": "Muster installs the folder's packages itself",
+    "pipenv": "Muster installs the folder's packages itself",
+    "conda": "Muster installs the folder's packages itself",
+    "sudo": "a run's user is chosen by Muster",
+    "env": "a run's variables are given by --env NAME=VALUE",
+    "pdm": "Muster installs the folder's packages itself",
+    "hatch": "Muster installs the folder's packages itself",
+    "pixi": "Muster installs the folder's packages itself",
+    "time": "the run's page says how long it took",
+    "nice": "it would not reach the ranks, which Muster starts",
+    "numactl": "it would not reach the ranks, which Muster starts",
+    "taskset": "it would not reach the ranks, which Muster starts",
+    "stdbuf": "Python is started unbuffered",
+    "exec": "no shell reads this command",
+    "setsid": "a run goes on without its terminal anyway",
+    "screen": "a run goes on without its terminal anyway",
+    "tmux": "a run goes on without its terminal anyway",
+    "docker": "a run is in a container anyway; --image names its image",
+    "podman": "a run is in a container anyway; --image names its image",
+    "ssh": "--hosts says where a run is",
+    "rye": "a run has the packages of its image",
+}
+# Of these, the next word is a command already.
+BEFORE_ANY = ("nohup", "time", "nice", "setsid", "exec", "sudo", "env")
+# Of launchers that start ranks: the style whose variables their scripts read, and how they count ranks.
+_STYLES = {"mpirun": "mpi", "mpiexec": "mpi", "srun": "slurm"}
+_PER_NODE = ("--ntasks-per-node", "-npernode", "--npernode", "-ppn", "--ppn", "-perhost")
+_OF_MPI, _OF_SLURM = ("-np", "--np", "-n", "--n", "-c"), ("-n", "--ntasks")
+_NODES = ("-N", "--nodes")
+
+
+def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
+    """Muster's options that do what a launcher's `words` do, in front of the script's command, and a word about them.
+
+    Both are empty where there are none.
+    """
+    style = _STYLES.get(runner)
+    if style is None:
+        return "", ""
+    nodes = _number(words, _NODES) if style == "slurm" else 0
+    per_node, ranks = _number(words, _PER_NODE), _number(words, _OF_SLURM if style == "slurm" else _OF_MPI)
+    count = per_node or ranks // max(nodes, 1)
+    options = [f"--nproc {count}"] if count else []
+    if COMMAND in ("up", "deploy"):
+        options.append(f"--style {style}")
+    several = COMMAND == "deploy" and count and not (per_node or nodes)
+    return " ".join(options), "(--nproc counts the ranks of each host)" if several else ""
+
+
+def _number(words: Sequence[str], names: Collection[str]) -> int:
+    """The number behind one of these options, in any of its spellings (`-n 2`, `-n2`, `--ntasks=2`); 0: not given."""
+    for word, following in pairwise((*words, "")):
+        name, equals, value = word.partition("=")
+        if name in names and (number := value if equals else following).isdecimal():
+            return int(number)
+        if (attached := re.fullmatch(r"(-\w)([0-9]+)", word)) and attached[1] in names:
+            return int(attached[2])
+    return 0
+
+
+# Options of torchrun that say where the nodes meet, or how ranks are watched over: Muster chooses all of it.
+MEETING = (
+    *("--node-rank", "--master-addr", "--master-port", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
+    *("--rdzv-conf", "--local-addr", "--monitor-interval"),
+)
+REFUSED = {
+    "--role": "ranks of a run have one role",
+    "--log-dir": "each rank's output is in logs/rank-N.log of the run",
+    "--redirects": "each rank's output is in logs/rank-N.log of the run",
+    "-r": "each rank's output is in logs/rank-N.log of the run",
+    "--tee": "--rank all shows the lines of all ranks",
+    "-t": "--rank all shows the lines of all ranks",
+    "--local-ranks-filter": "--rank N shows the lines of one rank",
+    "--duplicate-stdout-filters": "--rank N shows the lines of one rank",
+    "--duplicate-stderr-filters": "--rank N shows the lines of one rank",
+    "--start-method": "Muster forks the ranks",
+    "--event-log-handler": "Muster writes the events of a run",
+    "--logs-specs": "each rank's output is in logs/rank-N.log of the run",
+    "--numa-binding": "Muster does not bind ranks to memory nodes",
+    "--signals-to-handle": "Muster passes signals to the ranks",
+    "--shutdown-timeout": "a rank has 20 s to end when it is asked to",
+}
+REFUSED_FLAGS = {
+    "--run-path": "name the script itself",
+    "--virtual-local-rank": "each rank has its own LOCAL_RANK",
+}
+
+
+class TorchrunWords(argparse.ArgumentParser):
+    """torchrun's options, as torch.distributed.run has them (torch 2.8 to 2.13), with both spellings of each."""
+
+    def __init__(self, fail: Callable[[str], NoReturn]) -> None:
+        # Without abbreviations: `train.py --n 3` has a word of the script's, and argparse would call it ambiguous.
+        super().__init__(add_help=False, allow_abbrev=False)
+        self._fail = fail
+        self.add_argument("--standalone", action="store_true")
+        self.add_argument("--use-env", "--use_env", action="store_true")  # of torch.distributed.launch
+        self.add_argument("-m", "--module", action="store_true")
+        self.add_argument("--no-python", "--no_python", action="store_true")
+        for name in ("--nnodes", "--nproc-per-node", "--max-restarts", *MEETING, *REFUSED):
+            self.add_argument(*dict.fromkeys((name, underscored(name))))
+        for name in REFUSED_FLAGS:
+            self.add_argument(name, underscored(name), action="store_true")
+        self.add_argument("script", nargs=argparse.REMAINDER)
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """The options; what follows the first word without a dash is the script's."""
+        asked, unknown = self.parse_known_args(list(words))
+        if unknown:
+            self.error(f"{unknown[0]} is not one of its options")
+        return asked
+
+    def error(self, message: str) -> NoReturn:
+        self._fail(message)
+
+
+def attribute(name: str) -> str:
+    """What argparse calls an option."""
+    return name.lstrip("-").replace("-", "_")
+
+
+def underscored(name: str) -> str:
+    """The other spelling of an option."""
+    return name[:2] + name[2:].replace("-", "_")

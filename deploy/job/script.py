@@ -1,0 +1,393 @@
+"""A script's command as people type it: `python train.py`, `torchrun --nproc-per-node 8 train.py`, `bash run.sh`.
+
+Muster starts one torchrun a node itself. So it leaves out `python` and `torchrun` in front of a script, and keeps what
+they say about ranks. A launcher of another kind, a shell script or a program runs once a node. A word that Muster
+cannot follow is refused by name, with the command that works.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import dropwhile, takewhile
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from ..core import plain_file, text
+from ..core.errors import UsageError
+from ..core.near import near, near_program
+from ..core.program import COMMAND, FAB, SCRIPT
+from . import launchers, values
+from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
+from .secrets import is_likely
+
+# In front of a command that runs once a node, and starts that node's ranks itself.
+PER_NODE = "--per-node"
+_EACH = '--each "main.py --rank {node_rank} --world-size {nodes} --dist-url tcp://{master}:{port}"'
+# What each node puts into a command of --each (trainer/elastic/launcher.py). A name in ${} is a shell's.
+_PLACES = ("node_rank", "nodes", "ranks", "master", "port")
+_IN_BRACES = re.compile(r"(?<!\$)\{(\w{1,40})\}")
+_LAUNCHERS = ("accelerate", "deepspeed", "bash", "sh")
+# What their commands stand for.
+_LAUNCHER_MODULES = {
+    "accelerate.commands.launch": ("accelerate", "launch"),
+    "accelerate.commands.accelerate_cli": ("accelerate",),
+    "deepspeed.launcher.runner": ("deepspeed",),
+}
+# Their options for what a run decides.
+_OF_LAUNCHERS = {
+    "accelerate": {"--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port", "--rdzv_backend"},
+    "deepspeed": {
+        *("--hostfile", "-H", "--include", "-i", "--exclude", "-e", "--num_nodes", "--node_rank"),
+        *("--master_addr", "--master_port", "--launcher", "--no_ssh"),
+    },
+}
+# A program of the image, such as a package's own command: no path, no Python file.
+_PROGRAM = re.compile(r"\w[\w+-]*")
+_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
+_VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
+# The agent sets these for each rank.
+_GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
+_MOST_SCRIPT = 1 << 20  # bytes of a script that is read
+# torchrun starts Python unbuffered, and -B only keeps Python from writing .pyc files.
+_NO_MATTER = ("-u", "-B", "-uB", "-Bu")
+_PYTHON_OPTIONS = {"-OO": "PYTHONOPTIMIZE=2", "-O": "PYTHONOPTIMIZE=1", "-W": "PYTHONWARNINGS=", "-X": ""}
+_TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
+# What torch.distributed.launch gives a script; torchrun puts the number in.
+_LOCAL_RANK, _UNDERSCORE = "--local-rank=${local_rank}", "--local_rank=${local_rank}"
+# What a shell would act on: an operator that begins a word, or a `;` at a word's end, outside of quotes.
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
+_OPERATOR = re.compile(r"(?:^|\s)(&&|\|\|?|&|[0-9]?>>?|<)|(;)(?=\s|$)")
+# At a command's end: what keeps its output, or lets it run without its terminal. A file's name in quotes stays.
+_NO_MATTER_BEHIND = re.compile(
+    r"(?:\s{0,20}(?<!\S)(?:\d?>&\d|(?:\d|&)?>>?\s{0,20}[^\s&|<>\"';]{1,400}|"
+    r"\|&?\s{0,20}tee\s{1,20}(?:-a\s{1,20})?[^\s&|<>\"';]{1,400}|&)){1,10}\s{0,20}$"
+)
+# An init_method of torch.distributed. `{master}` in it is Muster's to fill in.
+_OWN_ADDRESS = re.compile(r"(?:^|=)tcp://(?!\{)")
+
+
+@dataclass(frozen=True)
+class ScriptCommand:
+    """What is to run. `words`: as torchrun takes them, or `--per-node COMMAND ARGS`.
+
+    torchrun takes `train.py ARGS`, `-m pkg.train ARGS`, and `--no-python PROGRAM ARGS` for a program on each rank.
+
+    `processes`: ranks of each node; `nodes`: how many; `restarts`: how often ranks that fail are started again; None:
+    the command does not say. `notes`: sentences about words of it that are not used. `python`: it begins with `python`.
+    """
+
+    words: tuple[str, ...]
+    processes: Literal["auto"] | int | None = None
+    nodes: int | None = None
+    restarts: int | None = None
+    notes: tuple[str, ...] = ()
+    python: bool = False
+
+    @property
+    def bare(self) -> bool:
+        """Whether it starts as it does by hand where it is the run's only rank: without torchrun's variables.
+
+        So it does where nobody asked for torchrun, and names the number of ranks neither here nor by --nproc.
+        """
+        return (self.python or self.words[:1] == (PER_NODE,)) and self.processes is None
+
+    def asked_ranks(self, option: str) -> str:
+        """The text of --nproc, or what torchrun's own option says. Raises UsageError if the two differ."""
+        own = str(self.processes or "")
+        if own and option not in ("", own):
+            raise UsageError(f"--nproc {option}: the script's command says {own}", "leave out --nproc")
+        return option or own
+
+    def asked_restarts(self, option: str) -> str:
+        """The text of --restarts, or what torchrun's own option says. Raises UsageError if the two differ."""
+        own = "" if self.restarts is None else str(self.restarts)
+        if own and option not in ("", own):
+            raise UsageError(f"--restarts {option}: the script's command says {own}", "leave out --restarts")
+        return option or own
+
+    def refuse_nodes(self, nodes: int, hint: str) -> None:
+        """Raise UsageError if the command names another number of nodes than the `nodes` that the run has."""
+        if self.nodes not in (None, nodes):
+            raise UsageError(f"torchrun --nnodes {self.nodes}: the run has {text.several(nodes, 'node')}", hint)
+
+
+def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptCommand:
+    """The command of --script, or of the words after `--`; `folder`: what is sent.
+
+    Raises UsageError that names the word and the command that works.
+    """
+    try:
+        if not values.is_text(command):
+            raise ValueError("it has a letter that no command line can hold")
+        words = tuple(shlex.split(command))
+    except ValueError as fault:
+        raise UsageError(f"{option} {command}: {fault}", "quote the words as in a shell") from fault
+    if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
+        alone = _NO_MATTER_BEHIND.sub("", command)
+        if not _OPERATOR.search(_QUOTED.sub("''", alone)):
+            again = _again(shlex.split(alone.removeprefix("nohup ")), option)
+            _refusal(option)(operator[1], "a run keeps what it prints, and continues without its terminal", again)
+        shell = _again(("bash", "-c", command), option)
+        _refusal(option)(operator[1] or operator[2], "no shell reads this command", shell)
+    # A Python file needs no suffix.
+    if words and folder and _PROGRAM.fullmatch(words[0]) and os.path.isfile(folder / words[0]):
+        return ScriptCommand(words)
+    read_command = _command(words, option)
+    _refuse_mistyped(read_command.words, folder, option)
+    notes = (*read_command.notes, *_own_address(read_command.words))
+    return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)), notes=notes)
+
+
+def once_a_node(each: str, script: str) -> str:
+    """The command of --each as one of --script; `script` where there is none.
+
+    Raises UsageError if both are given, and for a name in braces that is almost one of ours.
+    """
+    if each and script:
+        raise UsageError("--each and --script are given", f"give one: {_EACH}")
+    # Other names may be the script's own.
+    for name in _IN_BRACES.findall(each):
+        if name not in _PLACES and (meant := near(name.lower(), _PLACES)):
+            own = "where the braces are the script's own, put the command into a shell script: --each 'bash run.sh'"
+            raise UsageError(f"--each: {{{name}}}: no such name", f"did you mean {{{meant}}}? {own}")
+    return f"{PER_NODE} {each}" if each else script
+
+
+def as_given(words: Sequence[str], bare: bool) -> list[str]:
+    """A read command as it can be read again; `bare`: as ScriptCommand has it."""
+    return [*["python"] * (bare and words[:1] not in ([PER_NODE], (PER_NODE,))), *words]
+
+
+def as_option(words: list[str]) -> dict[str, Any]:
+    """The option that gives a read command again, by its name: `each` where it runs once a node, else `script`."""
+    return {"each" if words[:1] == [PER_NODE] else "script": as_typed(words)}
+
+
+def as_typed(words: list[str]) -> str:
+    """A read command for people to read, without the mark that is Muster's own."""
+    return shlex.join(words[1:] if words[:1] == [PER_NODE] else words)
+
+
+def _own_address(words: Sequence[str]) -> tuple[str, ...]:
+    """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there."""
+    own = "" if words[:1] == (PER_NODE,) else next((word for word in words if _OWN_ADDRESS.search(word)), "")
+    why = "ranks that meet at an address of the script's own wait there forever: env:// is the run's, or use --each"
+    return (f"{own}: {why}",) if own else ()
+
+
+def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> None:
+    """Raise UsageError for a program whose name is almost one of the folder's own."""
+    meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
+    if meant:
+        shell = _again(("bash", "-c", shlex.join(words[1:])), option)
+        hint = f"did you mean {_again((meant, *words[2:]), option)}? a program of the image: {shell}"
+        raise UsageError(f"{words[1]}: pyproject.toml has no such script", hint)
+
+
+def _as_spelled(words: Sequence[str], folder: Path | None) -> Sequence[str]:
+    """The words, with --local-rank as the script has it: with an underscore before torch 2.0."""
+    if not folder or words[1:2] != (_LOCAL_RANK,):
+        return words
+    with suppress(OSError, UnicodeDecodeError):
+        source = plain_file.read(folder / words[0], _MOST_SCRIPT, folder).decode()
+        if "--local_rank" in source and "--local-rank" not in source:
+            return (words[0], _UNDERSCORE, *words[2:])
+    return words
+
+
+def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
+    refuse = _refusal(option)
+    first = words[0] if words else ""
+    name = first.rpartition("/")[2]
+    if _VARIABLE.match(first):
+        _refuse_variables(words, "a variable stands before the command", option)
+    if name == "env" and words[1:] and _VARIABLE.match(words[1]):
+        _refuse_variables(words[1:], "variables are given to the run", option)
+    if name in launchers.RUNNERS:
+        inner = _inner(words[1:], name)
+        options, note = launchers.instead(name, words[1 : len(words) - len(inner)])
+        refuse(first, launchers.RUNNERS[name], " ".join(filter(None, (options, _again(inner, option), note))))
+    if first.startswith("-") and first not in ("-m", "--no-python", PER_NODE):
+        trainer = shlex.quote(f"--args={shlex.join(words)}")
+        hint = f"of Muster's own trainer: {trainer}; of a script: {_again(('train.py', *words), option)}"
+        refuse(first, "an option, where a script or -m is expected", hint)
+    if _PYTHON.fullmatch(first):
+        return _of_python(words, option)
+    if name == "torchrun":
+        return _of_torchrun(words[1:], first, option)
+    if first == "-m" and words[1:2] and (words[1] in _TORCHRUN or words[1] in _LAUNCHER_MODULES):
+        return _of_python(("python", *words), option)
+    if name == "accelerate-launch":
+        return _command((first.removesuffix("-launch"), "launch", *words[1:]), option)
+    if name in _OF_LAUNCHERS:
+        _refuse_places(words, refuse)
+    if name in _LAUNCHERS or first.endswith(".sh") or _PROGRAM.fullmatch(first):
+        return ScriptCommand((PER_NODE, *words))
+    if first.startswith("./"):
+        return ScriptCommand((first.removeprefix("./"), *words[1:]))
+    return ScriptCommand(words)
+
+
+def _refuse_variables(words: Sequence[str], why: str, option: str) -> NoReturn:
+    """Raise UsageError for variables in front of a script's command."""
+    given = [word for word in takewhile(_VARIABLE.match, words) if word.partition("=")[0] not in _GIVEN]
+    rest = words[len(list(takewhile(_VARIABLE.match, words))) :]
+    _refusal(option)(words[0].partition("=")[0], why, _with_variables(given, rest, option))
+
+
+def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> str:
+    """What gives the ranks these `NAME=VALUE`: options of a deploy; in front of other commands, which have the shell's.
+
+    It repeats no value that may be a secret.
+    """
+    pairs = [word.partition("=")[::2] for word in given]
+    hidden = [name for name, value in pairs if is_likely(name, value)]
+    shown = [f"{name}={'...' if name in hidden else shlex.quote(value)}" for name, value in pairs]
+    again = _again(words, option)
+    if COMMAND in ("up", "agent"):
+        own = sys.argv[1 : sys.argv.index("--")] if option == "--" else [COMMAND]
+        return " ".join([*shown, FAB, shlex.join(own), again])
+    options = [f"--env {word}" for word in shown if word.partition("=")[0] not in hidden]
+    typed = " ".join([*options, *(f"--secret {name}" for name in hidden), again])
+    return f"export {' '.join(f'{name}=...' for name in hidden)}; then: {typed}" if hidden else typed
+
+
+def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
+    """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
+    launcher = words[0].rpartition("/")[2]
+    ends = (at for at, word in enumerate(words) if word.endswith(".py"))
+    names = [word.partition("=")[0] for word in words[1 : next(ends, len(words))]]
+    decided = [name for name in names if {name, underscored(name)} & _OF_LAUNCHERS[launcher]]
+    if decided:
+        leave = f"leave out {', '.join(dict.fromkeys(decided))}"
+        refuse(f"{launcher} {decided[0]}", "Muster tells it the nodes, and where they meet", leave)
+
+
+def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
+    refuse = _refusal(option)
+    python, rest = words[0], list(dropwhile(_NO_MATTER.__contains__, words[1:]))
+    first = rest[0] if rest else ""
+    if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
+        takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
+        value = "".join(rest[1:2]) if takes_value else first.removeprefix(known)
+        given, behind = [variable + value * (known == "-W")], _after(rest, takes_value)
+        again = _with_variables(given, behind, option) if variable else _again(behind, option)
+        refuse(first, "options of Python are not passed on", again)
+    if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
+        refuse(shlex.join([python, *rest[:1]]), "no script is named", _typed("train.py --lr 3e-4", option))
+    if first == "-m" and rest[1:2] and (launcher := _LAUNCHER_MODULES.get(rest[1])):
+        return _command((*launcher, *rest[2:]), option)
+    if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
+        return _of_torchrun(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
+    command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
+    note = f"{python}: ignored; the run uses the Python of its image, or of this shell's environment"
+    return replace(command, notes=(note,) if "/" in python else (), python=command.words[:1] != (PER_NODE,))
+
+
+def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCommand:
+    refuse = _refusal(option)
+    asked = TorchrunWords(
+        lambda why: refuse(launcher, why, _typed("torchrun --nproc-per-node 2 train.py", option))
+    ).read(words)
+    script = tuple(asked.script)
+    own, typed = words[: len(words) - len(script)], script
+    # torchrun takes a `--` around its script's name away; what is behind is the script's.
+    script = script[1:] if script[:1] == ("--",) else script
+    script = (script[0], *script[2:]) if script[1:2] == ("--",) else script
+
+    def refuse_number(what: str, why: str, hint: str) -> NoReturn:
+        wrong = what.rpartition(" ")[2]
+        right = [re.sub(rf"(^|=){re.escape(wrong)}$", r"\g<1>2", word) for word in own]
+        again = shlex.join([*launcher.split(), *right, *typed])
+        refuse(what, f"{why}; {hint}".removesuffix("; "), _typed(again, option))
+
+    for name, why in {**REFUSED, **REFUSED_FLAGS}.items():
+        if getattr(asked, attribute(name), None):
+            refuse(f"{launcher} {name}", why, f"leave out {name}")
+    if not script:
+        refuse(launcher, "no script is named", _typed("torchrun train.py --lr 3e-4", option))
+    if asked.module:
+        script = ("-m", *script)
+    elif asked.no_python:
+        script = ("--no-python", *script)
+    else:
+        script = _command(script, option).words if script[0].startswith("./") else script
+    if launcher.endswith(_TORCHRUN[1]) and not asked.use_env:
+        at = 2 if script[0].startswith("-") else 1
+        script = (*script[:at], _LOCAL_RANK, *script[at:])
+    unused = ["--standalone"] if asked.standalone else []
+    unused += [name for name in MEETING if getattr(asked, attribute(name)) is not None]
+    notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
+    if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
+        why = "the run has a node on each host; with how few it goes on is an option of Muster's"
+        refuse(f"{launcher} --nnodes {between[0]}", why, f"leave out --nnodes, and give --min-nodes {between[1]}")
+    nodes = _number(asked.nnodes, f"{launcher} --nnodes", refuse_number)
+    restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse_number)
+    return ScriptCommand(script, _ranks(asked.nproc_per_node, launcher, refuse_number), nodes, restarts, notes)
+
+
+def _ranks(given: str | None, launcher: str, refuse: Refuse) -> Literal["auto"] | int | None:
+    if given in ("gpu", "auto"):
+        return "auto"
+    if given in ("cpu", "xpu"):
+        refuse(f"{launcher} --nproc-per-node {given}", "ranks are counted by GPUs, or are named", "")
+    count = _number(given, f"{launcher} --nproc-per-node", refuse)
+    if count is not None and values.processes(count) is None:
+        refuse(f"{launcher} --nproc-per-node {count}", "not a number of ranks from 1 to 1024", "")
+    return count
+
+
+def _number(given: str | None, name: str, refuse: Refuse) -> int | None:
+    if given is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,4}", given):
+        refuse(f"{name} {given}", "not a number", "")
+    return int(given)
+
+
+Refuse = Callable[[str, str, str], NoReturn]
+
+
+def _refusal(option: str) -> Refuse:
+    def refuse(word: str, why: str, hint: str) -> NoReturn:
+        raise UsageError(f"{word}: {why}" if option == "--" else f"{option}: {word}: {why}", hint)
+
+    return refuse
+
+
+def _again(words: Sequence[str], option: str) -> str:
+    if not words:
+        return _typed("train.py --lr 3e-4", option)
+    return f"-- {shlex.join(words)}" if option == "--" else f"{option} {shlex.quote(shlex.join(words))}"
+
+
+def _typed(command: str, option: str) -> str:
+    return f"-- {command}" if option == "--" else f'{option} "{command}"'
+
+
+def _inner(words: Sequence[str], runner: str) -> Sequence[str]:
+    """The command behind a runner: from the first word that begins one, or the one behind `run`."""
+    begins = (at for at, word in enumerate(words) if _begins(word))
+    at = next(begins, len(words))
+    if at == len(words) and words and runner in launchers.BEFORE_ANY and _PROGRAM.fullmatch(words[0]):
+        return words
+    return words[at:] or (tuple(dropwhile(_is_option, words[1:])) if words[:1] == ("run",) else ())
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-")
+
+
+def _begins(word: str) -> bool:
+    name = word.rpartition("/")[2]
+    return bool(_PYTHON.fullmatch(word)) or name in ("torchrun", "accelerate", "deepspeed") or word.endswith(".py")
+
+
+def _after(words: Sequence[str], takes_value: bool) -> Sequence[str]:
+    return _inner(words[1:], "") if takes_value else words[1:]

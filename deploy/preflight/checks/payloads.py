@@ -1,0 +1,148 @@
+"""Payloads: large packets that vanish, sizes that differ, connections that carry some data and then stop. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from ...causes.finding import FAULT, WARNING, Finding, find
+from ...core.text import binary, listed
+from .. import reachability, remedies
+from ..answers import Answers, Link
+from .link_quality import far_apart, loses_small_ones
+
+SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
+
+
+def check(answers: Answers) -> Iterator[Finding]:
+    """A payload that stalls is a fault; sizes that differ and still work are worth a word."""
+    sizes = {
+        host: answers.facts[host]["interfaces"].get(pick.interface, {}).get("mtu", 0)
+        for host, pick in answers.plan.data.items()
+        if pick.interface and not pick.problem
+    }
+    stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
+    stalled = [link for link in stalled if not far_apart(answers, link.source, link.target)]
+    if stalled and not loses_small_ones(answers, {frozenset((link.source, link.target)) for link in stalled}):
+        yield _blackhole(answers, stalled, sizes)
+    elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.hosts_with_facts) > 1:
+        common = Counter(sizes.values()).most_common(1)[0][0]
+        odd = tuple(host for host, size in sizes.items() if size != common)
+        shown = tuple(f"{host}: {size}" for host, size in sizes.items())
+        yield find("mtu-differs", odd, f"the packet size (MTU) differs: {listed(shown)}", level=WARNING, evidence=shown)
+
+
+def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> Finding:
+    # Who sends the lost packets: the caller while it sends, the called host while it returns them.
+    ways = {reachability.sender(link) for link in stalled}
+    pairs = {frozenset((link.source, link.target)) for link in stalled}
+    common = [host for host in answers.hosts_with_facts if all(host in pair for pair in pairs)]
+    odd = _odd(sizes)
+    if len(answers.hosts_with_facts) > 2 and len(common) == 1:
+        hosts = tuple(common)
+    elif odd:
+        hosts = tuple(odd)
+    else:
+        # Who sends them and who gets them are suspects alike, until the firewall of one has lost our packets.
+        hosts = tuple(common if len(common) == 1 else sorted(set().union(*pairs)))
+    if len(hosts) > 1:
+        hosts = reachability.with_rules(answers, hosts) or hosts
+    sized = ", ".join(f"{host} {size}" for host, size in sizes.items())
+    known = [size for size in sizes.values() if size]
+    # Where all have one size, the path takes less: of large frames what every switch takes, else the least of IPv6.
+    least = min(known) if len(set(known)) > 1 else 1500 if min(known, default=0) > 1500 else 1280
+    fix = remedies.with_interface(answers, hosts, f"sudo ip link set dev IF mtu {least}")
+    fix += "   (or let ICMP `fragmentation needed` through)"
+    direction = "one-way" if len({source for source, _ in ways}) == 1 else "both"
+    first = next(iter(stalled))
+    link = (first.source, first.target) if len(pairs) == 1 else None
+    evidence = tuple(link_.describe() for link_ in stalled[:3])
+    cells = tuple(dict.fromkeys((link_.source, link_.target) for link_ in stalled))
+    needed = any(reachability.carries(answers, *way) for way in ways)
+    symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
+    return find(
+        "mtu-blackhole",
+        hosts,
+        f"large packets get lost between {listed(_shown(pairs))}; small ones pass (MTU: {sized})",
+        fix,
+        level,
+        evidence=evidence,
+        symptom=symptom,
+        link=link,
+        direction=direction,
+        cells=cells,
+    )
+
+
+def _shown(pairs: set[frozenset[str]]) -> list[str]:
+    return [" and ".join(sorted(pair)) for pair in sorted(pairs, key=sorted)]
+
+
+def _odd(sizes: dict[str, int]) -> list[str]:
+    """The hosts whose packet size differs from most; of two hosts, the one with the larger size."""
+    counts = Counter(size for size in sizes.values() if size)
+    if len(counts) < 2:
+        return []
+    (common, times), *_ = counts.most_common()
+    if times == 1 or list(counts.values()).count(times) > 1:
+        return [host for host, size in sizes.items() if size == max(counts)]
+    return [host for host, size in sizes.items() if size != common]
+
+
+def check_long_calls(answers: Answers) -> Iterator[Finding]:
+    """Payloads that stopped half-way, the large ones after all small calls succeeded, or before they began."""
+    yield from _mute(answers)
+    cut = [link for link in answers.links if link.outcome == "cut" or ("long" in link.kinds and not link.ok)]
+    ends = {frozenset((link.source, link.target)) for link in cut}
+    lossy = {pair for pair in ends if loses_small_ones(answers, {pair}) and not _counts_bytes(answers, pair)}
+    cut = [link for link in cut if link.outcome != "slow" and frozenset((link.source, link.target)) not in lossy]
+    if not cut:
+        return
+    pairs = {frozenset((link.source, link.target)) for link in cut}
+    common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
+    every = tuple(host for host in answers.hosts if any(host in pair for pair in pairs))
+    hosts = reachability.with_rules(answers, every) or (common if len(common) == 1 else every)
+    between = listed(every) if len(pairs) == 1 or len(common) != 1 else f"{common[0]} and its peers"
+    reset = any(link.outcome == "reset" or (link.moved and link.outcome == "cut") for link in cut)
+    least = min((link.moved for link in cut if link.moved), default=0)
+    text = f"between {between} a connection stops half-way" + (f", after {binary(least)}" if reset and least else "")
+    fix = remedies.with_interface(
+        answers, hosts, "sudo ethtool -K IF tso off gro off   (and sudo iptables -vnL: quota, connbytes)"
+    )
+    needed = any(reachability.carries(answers, *reachability.sender(link)) for link in cut)
+    symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
+    shown = tuple(link.describe() for link in cut[:3])
+    link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
+    cells = tuple(dict.fromkeys((call.source, call.target) for call in cut))
+    yield find("connection-cut", hosts, text, fix, level, evidence=shown, symptom=symptom, link=link, cells=cells)
+
+
+def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:
+    """Whether a rule of one of these hosts that counts bytes has just taken packets: then loss is not the reason."""
+    rules = [rule for host in hosts for rule in answers.control.get(host, {}).get("firewall", {}).get("grown", ())]
+    return any(re.search(r" -m (connbytes|quota) ", rule) for rule in rules)
+
+
+def _mute(answers: Answers) -> Iterator[Finding]:
+    """Connections open, and all that follows the handshake vanishes: no cable does that."""
+    links = [link for link in answers.links if link.outcome == "mute"]
+    cells = tuple(dict.fromkeys((link.source, link.target) for link in links))
+    for ends in dict.fromkeys(tuple(sorted(cell)) for cell in cells):
+        mine = tuple(cell for cell in cells if set(cell) == set(ends))
+        text = (
+            f"{listed(ends)}: each call connects, and nothing that is sent then arrives: something takes the packets "
+            "after the handshake (an inspecting firewall, a queue whose program has ended)"
+        )
+        evidence = tuple(link.describe() for link in links if (link.source, link.target) in mine)[:4]
+        hosts = (ends[0], ends[-1])
+        yield find(
+            "connection-cut",
+            hosts,
+            text,
+            f"on {listed(ends)}: sudo iptables-save | grep -i -e NFQUEUE -e DROP; sudo nft list ruleset",
+            evidence=evidence,
+            link=hosts,
+            direction="both",
+            cells=mine,
+        )

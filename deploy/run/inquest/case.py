@@ -1,0 +1,72 @@
+"""What the inquest holds against a run while it lasts: the first cause in time, and the link that is cut. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ..causes import Cause, Finding
+from ..events import Event
+from ..state.evidence import Evidence
+from ..state.story import Story
+from .findings import findings
+
+# Ranks that stand still may move again, and stop again: the story has room for so many times.
+_MOST_TOLD = 3
+
+
+@dataclass
+class CutLink:
+    """The first cut link, since when it is cut, and how often ranks had begun by then. Without `finding`: none.
+
+    It lasts while the ranks end and start again over it; a step shows that it is mended.
+    """
+
+    finding: Finding | None = None
+    t: float = 0.0
+    starts: int = 0
+
+    def look(self, finding: Finding | None, run: Evidence, now: float) -> None:
+        """Take what the inquest says of links at `now`.
+
+        A cut lasts until it is well again under the same ranks. A server that is not a node may be lost without harm.
+        """
+        starts = sum(run.ranks.starts.values())
+        if finding and not {finding.node, finding.other or finding.node} <= set(run.nodes.names):
+            finding = None
+        if finding and self.finding is None:
+            self.finding, self.t, self.starts = finding, now, starts
+        elif finding is None and self.starts == starts and not run.ranks.ends:
+            self.finding = None
+
+
+@dataclass
+class Case:
+    """The first cause in time of the present attempt, `found_at` when; and the link that nobody has mended."""
+
+    finding: Finding | None = None
+    found_at: float = 0.0
+    cut: CutLink = field(default_factory=CutLink)
+    _times_told: Counter[tuple[object, ...]] = field(default_factory=Counter)
+
+    def apply(self, event: Event) -> None:
+        """Apply an event."""
+        if event.get("kind") == "step":
+            self.cut.finding = None  # the links serve
+        elif event.get("kind") == "members" and set(event["members"]) != set(event["before"]):
+            self.finding = None
+
+    def look(self, run: Evidence, story: Story, now: float) -> None:
+        """Tell what the inquest finds: of each attempt the first cause in time, and what lasts beside the training."""
+        known = findings(run, now)
+        self.cut.look(next((each for each in known if each.cause == Cause.CUT_OFF), None), run, now)
+        if self.finding and self.finding.key not in {each.key for each in known if not each.lasting}:
+            self.finding = None  # it is over, or more is known by now
+        for finding in known:
+            if not finding.lasting:
+                if self.finding is not None:
+                    continue
+                self.finding, self.found_at = finding, now
+            if self._times_told[finding.key] < (1 if finding.lasting else _MOST_TOLD):
+                self._times_told[finding.key] += 1
+                story.tell_finding(finding, run, now)

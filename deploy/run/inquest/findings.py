@@ -1,0 +1,245 @@
+"""Who broke a run first, and why: one decision from the records of all ranks and nodes (state/). Pure.
+
+Facts come before patterns: how a process ended, what the engine and the kernel say, which packets were not
+acknowledged. What a rank wrote counts for its cause only after these. Ranks that lost another one are victims, and are
+never named first. Among several causes the first in time is the verdict.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from ...core.errors import DONE, SIGNALLED
+from ...core.text import ranks_in_words
+from ..blame import End
+from ..causes import Cause, Finding
+from ..state.evidence import Evidence
+from ..state.nodes import CLOCKS_ALIKE_S
+from ..state.ranks import ended_well
+from . import collectives, hang, lasting, reach
+
+_ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
+_UNKNOWN_AFTER_S = 8.0
+_PLACE = re.compile(r" in (\S+:\d+)$")
+_TEXTS = (
+    (
+        Cause.DISK_FULL,
+        r"\[Errno (?:28|122)\]|no space left on device|disk quota exceeded|no room on the disk|"
+        r"pytorchstreamwriter failed writing|unexpected pos \d+ vs \d+",
+    ),
+    (Cause.GPU_MEMORY, r"outofmemoryerror|cuda out of memory|cudaerrormemoryallocation|alloc_failed"),
+    (
+        Cause.GPU_LOST,
+        r"fallen off the bus|uncorrectable|gpu is lost|no cuda-capable device|cudaerrordevicesunavailable",
+    ),
+    (Cause.HOST_MEMORY, r"\[Errno 12\]|^memoryerror|defaultcpuallocator: can't allocate memory|cannot allocate memory"),
+    (Cause.MISMATCH, collectives.MISMATCH_WORDS),
+)
+# How a rank ends that SIGINT or SIGTERM asked to: by the signal itself, or by a shell's code for it.
+_ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, SIGNALLED + number))
+
+
+def findings(evidence: Evidence, now: float) -> list[Finding]:
+    """All causes that are known at `now`, the first in time first; what only follows from one of them is left out."""
+    ending = [*_ended(evidence, now), *_paused(evidence), *reach.cut_off(evidence, now), *reach.unseen(evidence, now)]
+    ending += _stopped(evidence) or ([] if ending else _still(evidence, now))
+    return [*sorted(ending, key=lambda finding: finding.t), *lasting.findings(evidence, now)]
+
+
+def cause_of_error(error: str) -> Cause:
+    """The cause in the words of an exception."""
+    return next((cause for cause, words in _TEXTS if re.search(words, error, re.IGNORECASE)), Cause.EXCEPTION)
+
+
+def cause_of_words(message: str) -> Cause:
+    """The cause in the words about the end of a node or a rank."""
+    if "out of sight" in message or "did not start" in message:
+        return Cause.NODE_LOST
+    if "(out of memory" in message or "was killed by" in message or "its node ended it" in message:
+        return cause_of_end(End(0, "", -1, 0.0, message))
+    if "something between them, reset it" in message:
+        return Cause.CUT_OFF
+    if " trained alone: " in message or " wait alone: " in message:
+        return Cause.ALONE
+    if "left with code 0" in message or "left early" in message:
+        return Cause.LEFT_EARLY
+    return cause_of_error(message)
+
+
+def cause_of_end(end: End) -> Cause:
+    """Why a rank ended that is not a victim."""
+    if "its node ended it" in end.how:
+        return Cause.STOPPED if "was stopped by a signal" in end.how else Cause.LOCKED_UP
+    if "(out of memory on its host" in end.how:
+        return Cause.HOST_MEMORY
+    if "(out of memory" in end.how:
+        return Cause.CONTAINER_MEMORY
+    if end.code < 0:
+        return Cause.KILLED
+    return cause_of_error(end.error) if end.code and end.error else Cause.LEFT_EARLY
+
+
+def _ended(evidence: Evidence, now: float) -> list[Finding]:
+    """The rank that ended first by itself."""
+    asked = _asked_to_end(evidence)
+    called = {rank: of for rank, of in evidence.ranks.called.items() if rank in evidence.ranks.ends and not asked}
+    if differ := collectives.disagreement(called):
+        ranks, _ = collectives.alike(differ)[0]
+        since = min(evidence.ranks.ends[rank].t for rank in differ)
+        tie = len(collectives.alike(differ)) == 2 and len(ranks) * 2 == len(differ)
+        culprit = None if tie else ranks[0]
+        node = "" if culprit is None else evidence.ranks.began[culprit]
+        return [Finding(Cause.MISMATCH, hang.disagreement(differ), node, culprit, t=since)]
+    if not asked and (sizes := _sizes(evidence, now)):
+        return [sizes]
+    own = [end for end in evidence.ranks.ends.values() if end.code and not end.victim]
+    if own and (first := min(own, key=lambda end: (end.t, end.rank))).code < 0:
+        return [_of_end(first, evidence)]
+    if own and now - first.t >= _ENDS_SETTLE_S and not evidence.gives_up:
+        return [_of_end(first, evidence)]
+    return [] if own else _left(evidence, now)
+
+
+def _asked_to_end(evidence: Evidence) -> bool:
+    """Whether the first rank that ended was asked to by a signal, as at a stop: each rank then left where it was."""
+    first = min((end.t for end in evidence.ranks.ends.values()), default=0.0)
+    asked = [end.t for end in evidence.ranks.ends.values() if end.code in _ASKED]
+    return bool(asked) and min(asked) - first <= CLOCKS_ALIKE_S
+
+
+def _sizes(evidence: Evidence, now: float) -> Finding | None:
+    """A finding that ranks sent each other unexpected sizes; the culprit is at another place than the other ranks."""
+    words = [end for end in evidence.ranks.ends.values() if cause_of_error(end.error) == Cause.MISMATCH]
+    if not words:
+        return None
+    since, all_ended = min(end.t for end in words), len(evidence.ranks.ends) == len(evidence.ranks.began)
+    if now - since < _SIZES_SETTLE_S and not all_ended:
+        return None
+    calls = {rank: _last_call(rank, evidence) for rank in sorted(evidence.ranks.ends)}
+    if len({place for place, _ in calls.values()}) > 1:  # what they gave is another thing at another place
+        calls = {rank: (place, "") for rank, (place, _) in calls.items()}
+    ranks: dict[str, list[int]] = {}
+    for rank, (place, size) in calls.items():
+        if place:
+            ranks.setdefault(f"{place}{f' with {size}' if size else ''}", []).append(rank)
+    groups = sorted(ranks.items(), key=lambda item: len(item[1]))
+    text = "; ".join(f"{ranks_in_words(of)} in {place}" for place, of in groups)
+    text = f"the ranks do not agree on the size of a collective: {text or words[0].error}"
+    odd = len(groups) > 1 and len(groups[0][1]) < len(groups[1][1])
+    culprit = groups[0][1][0] if odd else None
+    node = "" if culprit is None else evidence.ranks.began[culprit]
+    tail = "" if odd else "; could not tell which of them is wrong"
+    return Finding(Cause.MISMATCH, text + tail, node, culprit, t=since)
+
+
+def _last_call(rank: int, evidence: Evidence) -> tuple[str, str]:
+    """Where a rank that ended last called a collective, and how much it gave; empty where nothing says so."""
+    if called := evidence.ranks.called.get(rank):
+        return f"{called[-1].file}:{called[-1].line}", called[-1].size
+    place = _PLACE.search(evidence.ranks.ends[rank].how)
+    return place[1] if place else "", ""
+
+
+def _of_end(end: End, evidence: Evidence) -> Finding:
+    error = f": {end.error}" if end.error else ""
+    bare = " without an exception" if end.code > 0 and not end.error else ""
+    text = f"{end.node} (rank {end.rank}) {end.how}{bare}{error}{_victims(evidence)}"
+    return Finding(cause_of_end(end), text, end.node, end.rank, t=end.t)
+
+
+def _left(evidence: Evidence, now: float) -> list[Finding]:
+    left = ended_well(evidence.ranks.ends)
+    # A rank of the trainer's that leaves a verdict ends with 0.
+    if not left or len(left) == len(evidence.ranks.began) or evidence.gives_up:
+        return []
+    first, others = left[0], evidence.living
+    victims = [end for end in evidence.ranks.ends.values() if end.victim and end.t >= first.t]
+    wait = others and all(
+        rank in evidence.ranks.still and hang.waits(evidence.ranks.still[rank].doing) for rank in others
+    )
+    if not victims and not wait:
+        return []
+    lost = f"; {ranks_in_words(end.rank for end in victims)} lost it" if victims else ""
+    waits = f"; {ranks_in_words(others)} still wait for it" if wait else ""
+    text = f"{first.node} (rank {first.rank}) left early, with code 0{lost}{waits}"
+    return [Finding(Cause.LEFT_EARLY, text, first.node, first.rank, t=first.t)]
+
+
+def _paused(evidence: Evidence) -> list[Finding]:
+    faults = []
+    for node, (trouble, t) in evidence.nodes.troubles.items():
+        ranks = [rank for rank, where in evidence.ranks.began.items() if where == node]
+        of = f" ({ranks_in_words(ranks)})" if ranks else ""
+        if trouble == "paused":
+            text = f"{node}{of} is paused: its container stands still until somebody runs `docker unpause` there"
+            faults.append(Finding(Cause.STOPPED, text, node, ranks[0] if len(ranks) == 1 else None, t=t))
+        elif trouble == "gone":
+            text = f"{node}{of}: its container is gone; somebody removed it"
+            faults.append(Finding(Cause.NODE_LOST, text, node, t=t))
+        elif trouble == "closed":
+            text = (
+                f"{node}{of}: the rights of the run's folder there were taken away, and the node cannot write into it"
+            )
+            look = "`ls -ld ~/.muster/runs/*` there shows them, `chmod u+rwx` gives them back"
+            faults.append(Finding(Cause.SET_UP, f"{text}; {look}", node, ranks[0] if len(ranks) == 1 else None, t=t))
+    return faults
+
+
+def _stopped(evidence: Evidence) -> list[Finding]:
+    faults = []
+    for rank, still in evidence.ranks.still.items():
+        node, how = still.doing.node, ""
+        if still.doing.doing == "stopped":
+            how = "is stopped by a signal (SIGSTOP); `kill -CONT` lets it go on"
+        elif still.doing.doing == "traced":
+            how = f"is stopped by a debugger ({still.doing.tracer}); it goes on once that lets it go"
+        elif still.doing.doing == "disk":
+            at = f" at {still.doing.place}" if still.doing.place else ""
+            how = f"waits for a disk that does not answer{at}: {still.doing.disk}; no signal ends such a wait"
+        if how:
+            cause = Cause.DISK_SILENT if still.doing.doing == "disk" else Cause.STOPPED
+            faults.append(Finding(cause, f"rank {rank} ({node}) {how}", node, rank, t=still.since))
+    return faults
+
+
+def _still(evidence: Evidence, now: float) -> list[Finding]:
+    """Ranks that stand still while nothing else explains it. One that moves may be evaluating, and nothing is wrong."""
+    living = evidence.living
+    if not living or not living.keys() <= evidence.ranks.still.keys() or evidence.nodes.troubles:
+        return []
+    if evidence.gives_up or any(links.unanswered for links in evidence.ranks.links.values()):
+        return []  # a rank has said why, or the links explain it, or will once both ends have told
+    doing = [evidence.ranks.still[rank].doing for rank in living]
+    missing = [rank for rank in doing if not hang.waits(rank)]
+    if len(missing) == len(doing) and not any(_needs_nobody(rank) for rank in doing):
+        return []
+    t = min(evidence.ranks.still[rank].since for rank in living)
+    text = f"no rank has made a step: {hang.verdict(doing)}"
+    if missing:
+        first = min(missing, key=lambda rank: (not rank.error, evidence.ranks.still[rank.rank].since, rank.rank))
+        cause = cause_of_error(first.error) if first.error else Cause.LOCKED_UP
+    elif differ := collectives.disagreement({rank.rank: rank.collectives for rank in doing}):
+        fewest, cause = collectives.alike(differ)[0][0], Cause.MISMATCH
+        first = next(rank for rank in doing if rank.rank == fewest[0])
+        if len(fewest) * 2 == len(differ):
+            return [Finding(cause, text, t=t)]
+    elif "do not agree" in text or "different places" in text:
+        return [Finding(Cause.MISMATCH, text, t=t)]
+    else:
+        last = max(evidence.ranks.still[rank].reported for rank in living)
+        return [Finding(Cause.NOT_KNOWN, text, t=t)] if now - last >= _UNKNOWN_AFTER_S else []
+    return [Finding(cause, text, first.node, first.rank, t=t)]
+
+
+def _needs_nobody(rank: hang.RankDoing) -> bool:
+    """Whether a rank's standing still is a fault even where no other waits for it.
+
+    A loop of its own may be work that no step counts, and so may a pause before the first step.
+    """
+    return rank.doing not in ("computes", "polls", "unseen") and (rank.doing != "script" or rank.step > 0)
+
+
+def _victims(evidence: Evidence) -> str:
+    lost = [end.rank for end in evidence.ranks.ends.values() if end.victim and end.code != DONE]
+    return f"; {ranks_in_words(lost)} lost it" if lost else ""

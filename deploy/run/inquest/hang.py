@@ -1,0 +1,215 @@
+"""Who is missing while a run stands still: what each rank does, compared. Pure.
+
+The agents say what their ranks do (docs/contract.md: the event `stuck`, and trainer/node/why.py).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.fields import array, default, flag, optional, real, record, text, whole, words
+from ...core.names import node_name
+from ...core.text import in_seconds, ranks_in_words
+from ..events import COLLECTIVES
+from . import collectives
+from .collectives import Call
+
+# docs/watching.md: a rank that stands still has made no step for longer than this.
+_MOVES_S = 5.0
+# What a rank does that waits for others.
+_WAITS = ("collective", "backward")
+_STANDS = {
+    "stopped": "is stopped by a signal (SIGSTOP)",
+    "traced": "is stopped by a debugger",
+    "disk": "waits for a disk that does not answer",
+    "locked": "is in native code that holds the Python interpreter",
+    "data": "waits for its DataLoader",
+    "lock": "waits for a lock, or for a process of its own",
+    "script": "stands still",
+    "computes": "computes without a pause",
+    "polls": "stands still: it polls with short pauses",
+    "replaced": "runs another program",
+    "ended": "has ended",
+    "unseen": "stands still and answers no look",
+    "unobserved": "is not observed (--no-observe)",
+    "plain": "is not observed (MUSTER_PLAIN_TORCHRUN=1)",
+}
+# Such a rank is not observed: what it does is unknown, and it is not blamed for anything.
+_UNLOOKED = ("unobserved", "plain")
+# The same of a rank that moves.
+_IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "is in", "backward": "is in backward"}
+_FIELDS = {
+    "doing": default(text(20, "[a-z]+"), "unseen"),
+    "file": default(words(200), ""),
+    "line": default(whole(0, 1 << 30), 0),
+    "function": default(words(100), ""),
+    "op": default(words(40), ""),
+    "error": default(words(300), ""),
+    "thread_error": default(words(300), ""),
+    "program": default(words(100), ""),
+    "tracer": default(words(100), ""),
+    "disk": default(words(300), ""),
+    "collectives": default(COLLECTIVES, list[list[Any]]()),
+    "since_s": default(real(0.0, 1e9), 0.0),
+    "step": default(whole(0, 10**15), 0),
+    "moves": optional(flag),
+    "code": default(whole(-255, 255), 0),
+    "stack": default(array(words(300), 100), list[str]()),
+}
+_READ = record({"rank": whole(0, 65535), "node": node_name}, _FIELDS, others=lambda value, what: None)
+
+
+@dataclass(frozen=True)
+class RankDoing:
+    """What one rank does: in words of the agent, at which line of the script, and for how long it has made no step.
+
+    `moves`: its last step is not unusually long ago, so it is not to blame for anything. `error`: the exception of its
+    main thread, that did not end it; `thread_error`: of another thread. `program`: what runs in place of the script.
+    `tracer`: the debugger that holds it. `disk`: the file and the file system that it waits for.
+    """
+
+    rank: int
+    node: str
+    doing: str
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    since_s: float = 0.0
+    step: int = 0
+    stack: tuple[str, ...] = ()
+    op: str = ""
+    collectives: tuple[Call, ...] = ()
+    moves: bool = False
+    error: str = ""
+    thread_error: str = ""
+    program: str = ""
+    tracer: str = ""
+    disk: str = ""
+
+    @property
+    def place(self) -> str:
+        """`train.py:88 forward()`, or nothing where no line is known."""
+        return _place(self)
+
+
+def read(value: object) -> RankDoing:
+    """What an agent says of a rank. Raises BadAnswer."""
+    fields = _READ(value, "")
+    known: dict[str, Any] = {name: fields[name] for name in RankDoing.__dataclass_fields__ if name in fields}
+    if fields.get("moves") is None:  # an older image does not say; no rank stands still so soon
+        known["moves"] = "since_s" in fields and fields.get("doing") != "locked" and fields["since_s"] < _MOVES_S
+    known |= {"doing": fields.get("doing", "unseen"), "stack": tuple(fields.get("stack", ()))}
+    return RankDoing(**{**known, "collectives": collectives.calls(fields.get("collectives", ()))})
+
+
+def verdict(ranks: Iterable[RankDoing]) -> str:
+    """Who is missing, and who waits for it, in a sentence."""
+    ranks = sorted(ranks, key=lambda rank: rank.rank)
+    absent = [rank for rank in ranks if rank.doing not in _WAITS]
+    waiting = [rank for rank in ranks if rank.doing in _WAITS]
+    if absent:
+        heads = "; ".join(_missing(rank) for rank in absent[:3])
+        more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
+        return f"{heads}{more}{_waiters(waiting)}"
+    if differ := collectives.disagreement({rank.rank: rank.collectives for rank in waiting}):
+        return disagreement(differ)
+    places = _by_place(waiting)
+    if len({rank.op for rank in waiting if rank.doing == "collective"}) > 1:
+        parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
+        return f"the ranks do not agree on the next collective: {'; '.join(parts)}"
+    if len(places) > 1:
+        parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
+        return f"the ranks wait for each other in different places: {'; '.join(parts)}"
+    place = next(iter(places), "")
+    where = f"{_what(waiting[0])}, {place}" if waiting else "nothing that can be seen"
+    if waiting and waiting[0].op == "init_process_group":
+        look = "does the script name an address of its own (tcp://...)? env:// is the run's; else look at the links"
+        return f"all ranks wait in {where}: none is missing; {look}"
+    return f"all ranks wait in {where}: none is missing, so look at the links between them"
+
+
+def missing(ranks: Sequence[RankDoing]) -> str:
+    """The verdict on living ranks; empty while one of them moves, or if none waits for others."""
+    living = [rank for rank in ranks if rank.doing not in ("ended", "unseen", *_UNLOOKED)]
+    stands = len(living) > 1 and any(map(waits, living)) and not any(rank.moves for rank in living)
+    return verdict(living) if stands else ""
+
+
+def is_unlooked(rank: RankDoing) -> bool:
+    """Whether the user has switched off what looks at the rank."""
+    return rank.doing in _UNLOOKED
+
+
+def waits(rank: RankDoing) -> bool:
+    """Whether a rank only waits for others."""
+    return rank.doing in _WAITS
+
+
+def words_of(rank: RankDoing) -> str:
+    """What one rank does, in a few words."""
+    if rank.moves and (rank.doing in _IS_IN or waits(rank)):
+        return _IS_IN.get(rank.doing, f"is in {_what(rank)}")
+    if rank.doing == "unseen":  # it may have just begun, or never train: that it stands still, no look has shown
+        return "answers no look"
+    return f"waits for others in {_what(rank)}" if waits(rank) else _STANDS.get(rank.doing, rank.doing)
+
+
+def _missing(rank: RankDoing) -> str:
+    place = f" in {rank.place}" if rank.place else ""
+    who, since = f"rank {rank.rank} ({rank.node})", f"for {in_seconds(rank.since_s)}"
+    if rank.error:
+        return f"{who} failed with {rank.error}, and has not ended {since}: its process waits for its other threads"
+    program = f", {rank.program}, in place of the script" if rank.program else ""
+    program += f" ({rank.tracer})" if rank.tracer else f": {rank.disk}," if rank.disk else ""
+    after = f", after a thread of it failed with {rank.thread_error}" if rank.thread_error else ""
+    return f"{who} {_STANDS.get(rank.doing, rank.doing)}{program}{place} {since}{after}"
+
+
+def _waiters(waiting: Sequence[RankDoing]) -> str:
+    if not waiting:
+        return ""
+    groups = _by_place(waiting)
+    place, group = max(groups.items(), key=lambda pair: len(pair[1]))
+    return f"; {_names(waiting)} wait{'s' if len(waiting) == 1 else ''} for it in {_what(group[0])}, {place}"
+
+
+def _by_place(ranks: Sequence[RankDoing]) -> Mapping[str, list[RankDoing]]:
+    by_place: dict[str, list[RankDoing]] = defaultdict(list)
+    for rank in ranks:
+        by_place[rank.place or "a place that is not known"].append(rank)
+    return by_place
+
+
+def _fewest_first(places: Mapping[str, list[RankDoing]]) -> list[tuple[str, list[RankDoing]]]:
+    return sorted(places.items(), key=lambda pair: len(pair[1]))[:3]
+
+
+def disagreement(differ: Mapping[int, Call]) -> str:
+    """Who called what, in place of one collective of all."""
+    groups = collectives.alike(differ)
+    sized = len({call.name for _, call in groups}) < len(groups)
+    parts = []
+    for ranks, call in groups[:3]:
+        size = f" of {call.size}" if sized and call.size else ""
+        parts.append(
+            f"{ranks_in_words(ranks)} called {call.name}{size}{f', {place}' if (place := _place(call)) else ''}"
+        )
+    return f"the ranks do not agree on the next collective: {'; '.join(parts)}"
+
+
+def _place(rank: RankDoing | Call) -> str:
+    if not rank.file:
+        return ""
+    function = "" if rank.function.startswith("<") or not rank.function else f" {rank.function}()"
+    return f"{rank.file}:{rank.line}{function}"
+
+
+def _what(rank: RankDoing) -> str:
+    return "backward" if rank.doing == "backward" else rank.op or "a collective"
+
+
+def _names(ranks: Sequence[RankDoing]) -> str:
+    return ranks_in_words(rank.rank for rank in ranks)

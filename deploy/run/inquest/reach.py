@@ -1,0 +1,118 @@
+"""Nodes that another node, or this machine, cannot reach while the run lasts. Pure; the inquest (findings.py) asks."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Sequence
+
+from ...core.text import in_seconds, ranks_in_words
+from ..causes import Cause, Finding
+from ..state.evidence import Evidence
+
+# Others report the same link some seconds later, and SSH needs some to notice a lost host.
+_LINKS_SETTLE_S = 6.0
+# So late hosts/signs.py notices a host that does not answer, and a node that shows no life below a silent engine.
+_NOTICED_S = {"unseen": 4.0, "lifeless": 20.0}
+# So long a host must be silent before it is lost. Others may have started again a little before it fell silent.
+_LOST_S, _AGAIN_S = 11.0, 3.0
+# Hosts fall silent together, as far as anybody can tell.
+_TOGETHER_S = 2.0
+
+
+def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
+    """The pairs of nodes of which one does not acknowledge what the other sends, and since when.
+
+    Who sends nothing to a node misses no answer of it, so a call counts, too: to a machine that answers somebody else.
+    """
+    pairs: dict[tuple[str, str], float] = {}
+    answering = {evidence.nodes.node_at(peer) for links in evidence.ranks.links.values() for _, peer in links.answering}
+    for links in evidence.ranks.links.values():
+        called = ((own, peer) for own, peer in links.silent if evidence.nodes.node_at(peer) in answering)
+        for own, peer in (*links.unanswered, *called):
+            if _is_of_others(evidence.nodes.node_at(peer)):
+                continue
+            ends = sorted({links.node or evidence.nodes.node_at(own), evidence.nodes.node_at(peer)})
+            if len(ends) == 2 and not any(evidence.nodes.troubles.get(end, ("",))[0] == "paused" for end in ends):
+                pair = ends[0], ends[1]
+                pairs[pair] = min(pairs.get(pair, links.t), links.t)
+    return pairs
+
+
+def _is_of_others(end: str) -> bool:
+    """Whether a link ends at a server on the internet that is not a node: a script may lose one without harm."""
+    try:
+        return ipaddress.ip_address(end).is_global
+    except ValueError:  # a node's name
+        return False
+
+
+def cut_off(evidence: Evidence, now: float) -> list[Finding]:
+    """Links on which nothing that is sent is acknowledged; the node that is at one end of all of them."""
+    pairs = _pairs(evidence)
+    if not pairs or now - (since := min(pairs.values())) < _LINKS_SETTLE_S:
+        return []
+    count = Counter(end for pair in pairs for end in pair)
+    (node, most), *rest = count.most_common()
+    unseen = [end for end in count if evidence.nodes.troubles.get(end, ("",))[0] == "unseen"]
+    if len(unseen) == 1:
+        others = sorted(count.keys() - {unseen[0]})
+        text = f"{unseen[0]} is lost: neither {', '.join(others)} nor SSH gets an answer from it"
+        return [Finding(Cause.NODE_LOST, text, unseen[0], evidence.ranks.only_rank(unseen[0]), t=since)]
+    if most == len(pairs) > 1:
+        others = sorted(end for end, _ in rest)
+        text = f"{node} is cut off from {' and '.join(others)}: what they send each other is not acknowledged"
+        return [Finding(Cause.CUT_OFF, f"{text}; SSH reaches it", node, evidence.ranks.only_rank(node), t=since)]
+    findings = []
+    for (side, other), t in sorted(pairs.items(), key=lambda item: item[1]):
+        text = f"{side} and {other} are cut off from each other: what one sends the other does not acknowledge"
+        findings.append(Finding(Cause.CUT_OFF, text, side, other=other, t=t))
+    return findings
+
+
+def unseen(evidence: Evidence, now: float) -> list[Finding]:
+    """Hosts that do not answer, where the others wait for them or have lost them.
+
+    A host whose engine alone is silent is none of them: its node may train, and has no trouble then.
+    """
+    away = {n: t - _NOTICED_S[trouble] for n, (trouble, t) in evidence.nodes.troubles.items() if trouble in _NOTICED_S}
+    lost = sorted((node for node, t in away.items() if now - t >= _LOST_S), key=lambda node: (away[node], node))
+    # If no host answers, this machine is cut off; and what else is known of a node explains more.
+    if not lost or set(evidence.ranks.began.values()) <= away.keys() or away.keys() < evidence.nodes.troubles.keys():
+        return []
+    who = _who_miss(evidence, away[lost[0]], lost)
+    if not who:
+        return []
+    named = [node if (rank := evidence.ranks.only_rank(node)) is None else f"{node} (rank {rank})" for node in lost]
+    single = len(lost) == 1
+    silence = _silence(evidence, [now - away[node] for node in lost], lost)
+    text = f"{' and '.join(named)} {'is' if single else 'are'} lost: {silence}, and {who} {'it' if single else 'them'}"
+    noticed = min(evidence.nodes.troubles[node][1] for node in lost)
+    return [Finding(Cause.NODE_LOST, text, lost[0], evidence.ranks.only_rank(lost[0]), t=noticed)]
+
+
+def _silence(evidence: Evidence, silent_s: Sequence[float], lost: Sequence[str]) -> str:
+    """For how long the lost hosts have been silent, in words; of several the shortest silence."""
+    since = in_seconds(min(silent_s))
+    if len(lost) > 1:
+        longer = " or longer" if max(silent_s) - min(silent_s) > _TOGETHER_S else ""
+        return f"they have not answered for {since}{longer}"
+    if evidence.nodes.troubles[lost[0]][0] == "lifeless":
+        return f"its Docker engine does not answer, its node has written nothing for {since}"
+    return f"it has not answered for {since}"
+
+
+def _who_miss(evidence: Evidence, since: float, lost: Sequence[str]) -> str:
+    """The ranks that miss the hosts that do not answer, in words; empty if none is known to."""
+    victims = [end for end in evidence.ranks.ends.values() if end.victim]
+    if evidence.nodes.troubles[lost[0]][0] == "lifeless":  # while it still wrote, they lost another one
+        victims = [end for end in victims if end.node in lost or end.t >= since - _AGAIN_S]
+    # A node whose own rank has lost another one is not what the others lost: it ended, and nothing starts it again.
+    if not {*lost} <= {end.node for end in victims} and (ranks := [e.rank for e in victims if e.node not in lost]):
+        return f"{ranks_in_words(ranks)} lost"
+    others = evidence.living
+    if others and all(rank in evidence.ranks.still for rank in others):
+        return f"{ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for"
+    # Without the first host, the agents of the other nodes end, and their engines start them again.
+    again = [node for node, t in evidence.nodes.came_back.items() if t >= since - _AGAIN_S and evidence.ranks.moved < t]
+    return f"{' and '.join(sorted(again))} started again without" if again else ""

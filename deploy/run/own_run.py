@@ -1,0 +1,200 @@
+"""A run of Muster's own: its outcome and its story say how it ended, and its logs add lines and words. Pure.
+
+A log has the end of each start of a script, and does not say which of them ended the run. A rank that is killed or that
+hangs writes nothing. Those who followed the run saw all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..causes.ends import Cause
+from ..causes.table import end_of
+from ..core.program import FAB
+from ..core.text import several
+from ..explain.cause import Explanation, explain
+from ..explain.words import compiled
+from .inquest.findings import cause_of_words
+from .state.story import Happening
+
+# Of these the logs may know more than the verdict: which exception it was, or what went wrong before it.
+_OPEN = ("", Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
+_SHOWN = 6
+_RESTART = compiled(
+    r"^(?:the script starts again|all ranks restart) \(restart \d+\)(?:: )?|^the reason of restart \d+: "
+)
+_TROUBLE = compiled(
+    r"was killed by|ended with code|failed with|st(?:ood|ands) still|do not agree|different places|out of memory|"
+    r"is out of sight|is paused|is stopped by|waits for a disk|left early|is gone\b|did not answer|"
+    r"cannot (?:be reached|reach)|lost its connection"
+)
+_MOVES = compiled(r"^rank \d+ moves again$")
+_STANDS = compiled(r"st(?:ood|ands) still|has made a step")
+_DISAGREE = compiled(r"do not agree|different places")
+_WHO = compiled(
+    r"(?P<node>[\w.-]{1,80}) \(rank (?P<rank>\d{1,6})\)|rank (?P<number>\d{1,6}) \((?P<host>[\w.-]{1,80})\)"
+)
+# Before the words of an exception: who ended, and how.
+_HOW = compiled(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
+_LOGS = compiled(r"; logs/\S+ has its last words$")
+
+
+@dataclass(frozen=True)
+class OwnRun:
+    """What a run folder has. outcome: empty where no end is recorded; story: of its last start."""
+
+    name: str
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+    story: Sequence[Happening] = ()
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a run ended, or its last trouble: the words, the cause of the closed list, who failed first."""
+
+    text: str
+    cause: str = ""
+    node: str = ""
+    rank: int | None = None
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """The names of the logs that have the words of who failed, the rank's own first."""
+        return tuple(filter(None, ("" if self.rank is None else f"rank-{self.rank}", self.node)))
+
+    @property
+    def who(self) -> str:
+        """The rank and its node, as far as they are known."""
+        if self.rank is None:
+            return self.node
+        return f"rank {self.rank} on {self.node}" if self.node else f"rank {self.rank}"
+
+
+def of_run(shown: Explanation, run: OwnRun) -> Explanation:
+    """The explanation of a run from its verdict and its story; `shown` is what its logs alone say."""
+    grave = tuple(line for line in run.story if line.grave)
+    shown = replace(shown, story=grave[-_SHOWN:], silent=())
+    verdict = run.outcome.get("verdict")
+    page = f"{FAB} report --run {run.name}"
+    if verdict == "done":
+        what = f"the run ended well{_after_restarts(run)} (the run's own verdict)"
+        good = Explanation("", what, next=page, story=shown.story, ended_well=True)
+        return replace(good, contradicted=_against(shown, good, run))
+    if verdict == "stopped" or _was_killed(run):
+        return _ended_by_somebody(shown, run, page)
+    end = _verdict(run.outcome) if run.outcome else _trouble(run.story)
+    if end is None or (not end.node and end.cause in _OPEN and (shown.cause or not run.outcome)):
+        return shown
+    return _failed(shown, run, end)
+
+
+def _was_killed(run: OwnRun) -> bool:
+    words = str(run.outcome.get("message", ""))
+    return run.outcome.get("cause") == Cause.ENDED or words.startswith("killed: still running")
+
+
+def _ended_by_somebody(shown: Explanation, run: OwnRun, page: str) -> Explanation:
+    """A person or a scheduler ended the run: what it did before that may be why."""
+    words = str(run.outcome.get("message") or "stopped").partition("\n")[0]
+    before = _trouble(run.story, lasting=True)
+    tail = f"; before that: {before.text}" if before else ""
+    what = f"somebody ended the run: {words} (the run's own verdict){tail}"
+    return Explanation("stopped", what, next=page, first=before.who if before else "", story=shown.story)
+
+
+def _verdict(outcome: Mapping[str, Any]) -> _End:
+    """The end as outcome.json has it; the cause comes first in its message, and then what followed from it."""
+    rank = outcome.get("rank")
+    message = str(outcome.get("message") or outcome.get("verdict") or "").split("\nthen: ")[0]
+    whole = rank if isinstance(rank, int) else None
+    return _End(message, str(outcome.get("cause") or ""), str(outcome.get("node") or ""), whole)
+
+
+def _trouble(story: Sequence[Happening], lasting: bool = False) -> _End | None:
+    """The last trouble that the story tells; that all ranks started again is none, only why.
+
+    lasting: not one that a restart has mended.
+    """
+    for line in reversed(story):
+        if _MOVES.search(line.text) or (lasting and _RESTART.match(line.text)):
+            return None
+        text = _LOGS.sub("", _RESTART.sub("", line.text))
+        if not (line.grave and _TROUBLE.search(text)):
+            continue
+        who = _WHO.search(text)
+        node, rank = (who["node"] or who["host"], who["rank"] or who["number"]) if who else ("", "")
+        return _End(text, _cause_of(text), node, int(rank) if rank else None)
+    return None
+
+
+def _cause_of(text: str) -> str:
+    """The cause in a line of the story."""
+    if "its node ended it" not in text and _STANDS.search(text):
+        return Cause.LOCKED_UP
+    return Cause.MISMATCH if _DISAGREE.search(text) else cause_of_words(text)
+
+
+def _failed(shown: Explanation, run: OwnRun, end: _End) -> Explanation:
+    """The explanation of this end: its cause, or that of its exception's words, or of the same rank's log."""
+    again = "all ranks started again since, and " * bool(_restarted(run))
+    by = "the run's own verdict" if run.outcome else f"the run's story; {again}no end of it is recorded"
+    at_end = any(line.node in end.logs for line in shown.evidence)
+    alone = not _restarted(run) and (at_end or not end.node)
+    more = shown.cause or (shown.maybe and end.cause != Cause.EXCEPTION)
+    if alone and more and end.cause in _OPEN:  # its log says more than the verdict, of the same end
+        return replace(shown, first=end.who or shown.first)
+    head, _, _ = end.text.partition("\n")
+    what = f"{head} ({by})"
+    base = Explanation(Cause(end.cause).entry if end.cause in set(Cause) else "", what)
+    if end.cause in _OPEN:
+        by_words = _by_words(end)
+        if by_words.cause:
+            base = replace(by_words, what=f"{by_words.what} ({by})")
+        elif end.cause == Cause.EXCEPTION:
+            base = replace(by_words, cause="exception", what=what, maybe=())
+    same = alone and base.cause in (shown.cause, *shown.maybe)
+    lines = shown.evidence if same and not base.evidence else base.evidence
+    quoted = end.logs if base.evidence else ()
+    base = replace(base, evidence=lines, first=end.who, story=shown.story, victims=shown.victims, quoted=quoted)
+    return replace(base, next=_next(run, base), contradicted=_against(shown, base, run))
+
+
+def _by_words(end: _End) -> Explanation:
+    """What the words of an exception say, without the line about who ended with it."""
+    head, *rest = [line.strip() for line in end.text.splitlines()] or [""]
+    words = "\n".join(rest) if rest else _HOW.sub("", head)
+    return explain({end.node or "the run": words})
+
+
+def _next(run: OwnRun, explanation: Explanation) -> str:
+    """What to type: what helps with an exception; else the run's page, or where each rank is now if it may go on."""
+    if explanation.cause == "host-memory":
+        return "free -h; dmesg -T | grep -i oom"
+    if not run.outcome:
+        return f"{FAB} why --run {run.name}"
+    return explanation.next if explanation.quoted else f"{FAB} report --run {run.name}"
+
+
+def _restarted(run: OwnRun) -> int:
+    restarts = run.outcome.get("restarts")
+    return max(restarts if isinstance(restarts, int) else 0, sum(bool(_RESTART.match(line.text)) for line in run.story))
+
+
+def _after_restarts(run: OwnRun) -> str:
+    restarts = _restarted(run)
+    return f", after {several(restarts, 'restart')}" if restarts else ""
+
+
+def _against(shown: Explanation, explanation: Explanation, run: OwnRun) -> str:
+    """How the logs alone contradict the run's verdict; empty where they do not."""
+    well = explanation.ended_well and shown.cause == "loss-nan"  # that ends no run
+    if well or not shown.cause or end_of(shown.cause) == end_of(explanation.cause):
+        return ""
+    line = shown.evidence[0] if shown.evidence else None
+    where = f" ({line.node}:{line.number})" if line else ""
+    why = "Muster saw how each rank ended"
+    if _restarted(run):
+        why = "a log has the end of every start, and Muster started the ranks again"
+    return f"the logs alone say {shown.cause}{where}: {why}"

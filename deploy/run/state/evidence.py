@@ -1,0 +1,43 @@
+"""The facts about a run from which the inquest decides: of its ranks, of its nodes, and what these say of the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..blame import Blame, blame
+from ..events import Event
+from .nodes import Nodes
+from .ranks import Ranks
+
+
+@dataclass
+class Evidence:
+    """The records. `verdicts`: what ranks and nodes said themselves of why they end."""
+
+    ranks: Ranks = field(default_factory=Ranks)
+    nodes: Nodes = field(default_factory=Nodes)
+    verdicts: list[Event] = field(default_factory=list)
+
+    def record(self, event: Event, t: float) -> None:
+        """Apply an event to the records, which happened at `t` by this machine's clock."""
+        if event.get("kind") == "node" and self.nodes.has_restarted(event) and not self.verdicts:
+            self.ranks.show_life(event)  # after a verdict a restart does not matter
+        self.ranks.apply(event, t)
+        self.nodes.apply(event, t)
+        if event.get("kind") == "verdict":
+            self.verdicts.append(event)
+
+    @property
+    def living(self) -> dict[int, str]:
+        """The node of each rank that has not ended, on nodes that somebody sees."""
+        ranks, away = self.ranks, self.nodes.troubles.keys()
+        return {rank: node for rank, node in ranks.began.items() if rank not in ranks.ends and node not in away}
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether a rank or a node says itself why it ends."""
+        return any(verdict.get("verdict") != "done" for verdict in self.verdicts)
+
+    def blame(self) -> Blame | None:
+        """Who is to blame for the ends of the present attempt, from the reports of the nodes' agents."""
+        return blame(self.ranks.began, list(self.ranks.ends.values()))

@@ -1,0 +1,141 @@
+"""What is known of each node of a run, event by event. Pure.
+
+`node` is the backend's NodeState; a node's own agent tells what its machine does, and what a script left there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from ...core.facts import NodeState
+from ..events import Event
+
+# Clocks that differ by less do not change the order of what happened.
+CLOCKS_ALIKE_S = 2.0
+_LAGS, _LAGS_SPAN_S = 5, 8.0
+# A host that joins has a name that nobody planned. There may be so many.
+_MOST_NODES = 1024
+
+
+@dataclass
+class Lag:
+    """How much later than a node's own time its reports arrive: with `first` as usual, by its clock of the start."""
+
+    first: float | None = None
+    recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LAGS))
+
+    @property
+    def now(self) -> float:
+        """The least of late: a report may be late for other reasons, but never early."""
+        return min((lag for _, lag in self.recent), default=0.0)
+
+    def take(self, lag: float, now: float) -> None:
+        """Take a report that arrives at `now`. If several come together, the last one counts."""
+        if self.recent and self.recent[-1][0] == now:
+            self.recent.pop()
+        self.recent.append((now, lag))
+        if self.first is None and len(self.recent) == _LAGS and now - self.recent[0][0] >= _LAGS_SPAN_S:
+            self.first = self.now
+
+
+@dataclass
+class Nodes:
+    """The nodes of a run, by name. `names`: the planned ones, by place."""
+
+    names: tuple[str, ...] = ()
+    # When each came up and ended, what its backend sees of it, and since when something is wrong with it.
+    up: dict[str, float] = field(default_factory=dict)
+    states: dict[str, NodeState] = field(default_factory=dict)
+    exited_at: dict[str, float] = field(default_factory=dict)
+    troubles: dict[str, tuple[str, float]] = field(default_factory=dict)
+    # When its container last started again.
+    came_back: dict[str, float] = field(default_factory=dict)
+    # Those that train at present, where that is not the whole plan.
+    members: tuple[str, ...] = ()
+    # The node of each address.
+    addresses: dict[str, str] = field(default_factory=dict)
+    # What its machine did last; which process of it stands still, since when; how far its clock is off.
+    telemetry: dict[str, Event] = field(default_factory=dict)
+    cpus: dict[str, float] = field(default_factory=dict)
+    halted: dict[str, tuple[str, float]] = field(default_factory=dict)
+    lags: dict[str, Lag] = field(default_factory=dict)
+    # What a script left there, as its event `kept` says; and one beside the first that has the newest checkpoints.
+    remains: dict[str, Event] = field(default_factory=dict)
+    copied: str = ""
+
+    def align(self, event: Event, now: float) -> float:
+        """When an event happened that arrives at `now`, by this machine's clock."""
+        node = str(event.get("node", ""))
+        known = node in self.names or len(self.lags) < _MOST_NODES
+        if event.get("kind") == "telemetry" and event.get("t") and known:
+            self.lags.setdefault(node, Lag()).take(now - float(event["t"]), now)
+        t, lag = float(event.get("t") or now), self.lags.get(node)
+        return t + lag.now if lag and lag.first is not None and abs(lag.now) > CLOCKS_ALIKE_S else t
+
+    def has_restarted(self, event: Event) -> bool:
+        """Whether an event `node`, which is not applied yet, shows that a node has started again."""
+        before = self.states.get(event["node"])
+        return before is not None and event.get("restarts", 0) > before.restarts
+
+    def node_at(self, address: str) -> str:
+        """The node that has an address; the address itself if it is unknown."""
+        return self.addresses.get(address, address)
+
+    def apply(self, event: Event, t: float) -> None:
+        """Apply an event, which happened at `t` by this machine's clock."""
+        reaction = getattr(self, f"_on_{event.get('kind')}", None)
+        if reaction is not None:
+            reaction(event, t)
+
+    def _on_node_up(self, event: Event, t: float) -> None:
+        self.up.setdefault(event["node"], float(event["t"]))
+        address = event.get("address")
+        if isinstance(address, str) and address:
+            self.addresses[address] = event["node"]
+
+    def _on_node(self, event: Event, t: float) -> None:
+        now = state_of(event)
+        before, ended_before = self.states.get(now.node), self.exited_at.pop(now.node, None)
+        if self.has_restarted(event):
+            self.came_back[now.node] = t
+        if now.state in ("exited", "lost"):
+            same = before and now.state == before.state and now.restarts == before.restarts
+            self.exited_at[now.node] = ended_before if same and ended_before is not None else float(event["t"])
+        self.states[now.node] = now
+        if not now.trouble:
+            self.troubles.pop(now.node, None)
+        elif self.troubles.get(now.node, ("", 0.0))[0] != now.trouble:
+            self.troubles[now.node] = now.trouble, t
+
+    def _on_members(self, event: Event, t: float) -> None:
+        if set(event["members"]) != set(event["before"]):
+            self.members = tuple(event["members"])
+
+    def _on_links(self, event: Event, t: float) -> None:
+        ends = (*(event.get("unanswered") or ()), *(event.get("crowded") or ()))
+        self.addresses |= {own: event["node"] for own, peer in ends if own != peer}
+
+    def _on_telemetry(self, event: Event, t: float) -> None:
+        node, words = event["node"], event.get("halted", "")
+        if node in self.names:
+            self.telemetry[node] = event
+        elif len(self.cpus) >= _MOST_NODES:
+            return
+        self.cpus[node] = float(event.get("cpu_percent", 0.0))
+        if words:
+            self.halted.setdefault(node, (words, t))
+        else:
+            self.halted.pop(node, None)
+
+    def _on_kept(self, event: Event, t: float) -> None:
+        self.remains[event["node"]] = event
+
+    def _on_copied(self, event: Event, t: float) -> None:
+        self.copied = str(event.get("node", ""))
+
+
+def state_of(event: Event) -> NodeState:
+    """What an event `node` says."""
+    trouble = event.get("trouble", "")
+    return NodeState(event["node"], event["state"], event.get("code"), event.get("restarts", 0), trouble)

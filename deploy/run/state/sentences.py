@@ -1,0 +1,110 @@
+"""What a run's story says of an event, in words. Pure.
+
+Of most events that is one sentence, and the story keeps nothing of them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from ...core.facts import NodeState
+from ...core.text import amount, in_seconds, percent, several, subject
+from ..environment import CACHE, RUNS_IN_CONTAINER
+from ..events import Event
+
+
+def sentence_of(event: Event) -> tuple[str, bool] | None:
+    """The sentence, and whether it is grave; None for an event of another kind."""
+    telling = _KINDS.get(event.get("kind", ""))
+    return telling(event) if telling else None
+
+
+def _checkpoint_failed(event: Event) -> tuple[str, bool]:
+    return f"checkpoint at step {event.get('step')} failed: {event.get('message', '')}", True
+
+
+def _checkpoint_damaged(event: Event) -> tuple[str, bool]:
+    return f"skipped a damaged checkpoint: {event.get('message', '')}", True
+
+
+def _shared(event: Event) -> tuple[str, bool]:
+    what = f"{several(event['files'], 'file')}, {amount(event['bytes'])}"
+    return f"{event['node']} gets {what}, that it lacks or has an old copy of, from {event['source']}", False
+
+
+def _own_library(event: Event) -> tuple[str, bool]:
+    return f"`import muster` gives the script its own {event['path']}, not Muster's library", False
+
+
+def _evaluated(event: Event) -> tuple[str, bool]:
+    values = event.get("values", {})
+    parts = [f"held-out {name} {value:.3g}" for name, value in values.items() if name != "accuracy"]
+    if "accuracy" in values:
+        parts.insert(0, f"held-out accuracy {percent(values['accuracy'])}")
+    return f"step {event.get('step')}: {', '.join(parts)}", False
+
+
+def _outside(event: Event) -> tuple[str, bool]:
+    """Files that lie where a run keeps none, or shares none."""
+    first = next(iter(event["paths"]), "")
+    more = f" and {several(event['files'] - 1, 'other file')}" if event["files"] > 1 else ""
+    wrote = f"{event['node']}: the script wrote {first}{more} ({amount(event['bytes'])})"
+    if first.startswith(f"{CACHE}/"):
+        return f"{wrote} among the downloads of all runs: a fetch leaves it there (docs/caches.md says where)", True
+    if first.startswith(RUNS_IN_CONTAINER.removesuffix("s")):
+        return f"{wrote} beside its folder: at a restart no other host gets it", False
+    keep = shlex.quote(first.rpartition("/")[0] or "/")
+    return f"{wrote} where nothing is kept: it goes with the container; `--keep {keep}` keeps it", True
+
+
+_KINDS = {
+    "outside": _outside,
+    "checkpoint_failed": _checkpoint_failed,
+    "checkpoint_damaged": _checkpoint_damaged,
+    "shared": _shared,
+    "own_library": _own_library,
+    "evaluated": _evaluated,
+}
+
+
+def regroup_words(event: Event, script: bool = False) -> str:
+    """What an event `members` says, with `{step}` for where they train on; empty if the same nodes train.
+
+    Only a `script` itself knows where it goes on.
+    """
+    members, before = event["members"], event["before"]
+    gone = [name for name in before if name not in members]
+    left = [name for name in gone if name in event.get("left", ())]
+    lost = [name for name in gone if name not in left]
+    spares = [name for name in members if name not in before and name in event.get("spares", ())]
+    back = [name for name in members if name not in (*before, *spares)]
+    if not (gone or back or spares):
+        return ""
+    news = [_named(lost, "is lost", "are lost"), _named(left, "has left", "have left")]
+    news += [_named(back, "is back", "are back")]
+    news += [_named(spares, "takes a free place", "take free places")]
+    on = f"{_named(members, 'trains', 'train')} on from step {{step}}"
+    if script:
+        on = f"{_named(members, 'starts', 'start')} the script again from what it kept"
+    return f"{'; '.join(filter(None, news))}: {on} ({len(members)} of {several(event['planned'], 'node')})"
+
+
+def apart_words(event: Event) -> str:
+    """What an event `apart` says."""
+    return _named([event["left_out"], *event["others"]], "", "are cut off from each other")
+
+
+def well_words(node: NodeState, who: str, trouble: str, since_s: float) -> str:
+    """What to say of a node whose trouble is over; empty for one that has ended: its restart is told."""
+    if node.state != "running":
+        return ""
+    if trouble == "paused":
+        return f"{who} is no longer paused, after {in_seconds(since_s)}"
+    if trouble == "closed":
+        return f"{who} may write into the run's folder again"
+    return f"{who} answers again" if trouble == "unseen" else f"{who} shows life again"
+
+
+def _named(names: Sequence[str], singular: str, plural: str) -> str:
+    return subject(names, singular, plural, len(names)) if names else ""

@@ -1,0 +1,311 @@
+"""The story of a run, line by line, as its events come; and how a late follower is shown it. Pure.
+
+record.py keeps it in timeline.jsonl.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...core.errors import DONE, FAILED, SIGNALLED
+from ...core.facts import NodeState, ended_how
+from ..blame import End, blame
+from ..causes import Cause, Finding
+from ..events import Event
+from . import sentences
+from .evidence import Evidence
+from .nodes import state_of
+from .ranks import Ranks, end_of
+
+# How a node ends that somebody killed, or the kernel: as it says it, and as a container's engine does.
+_KILLED = (-signal.SIGKILL, SIGNALLED + signal.SIGKILL)
+# A GPU that works hard is at its power cap most of the time.
+_USUAL_THROTTLING = ("power cap",)
+_MOST_THROTTLED, _MOST_PATHS = 1000, 5
+# Ranks that stand still for one of these may move again.
+_STANDS = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
+# One loss alone that is no finite number may be of a step that the script skips.
+_IN_A_ROW = 2
+# After so long without an old line there are no more. A host whose clock is behind would have old ones for ever.
+_QUIET_S, _MOST_S = 1.5, 30.0
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One line of the run's story; `grave` marks a line that a reader must not miss."""
+
+    t: float
+    text: str
+    grave: bool = False
+
+
+class Story(list[Happening]):
+    """The lines so far, in the order in which they became known.
+
+    `written`: how many are on the disk. `late`: its follower came when the run was on its way. `unread`: how many lines
+    of the run's files could not be read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.late, self.unread = 0, False, 0
+        self._known: frozenset[float] = frozenset()
+        # The ends that the next restart of all ranks comes from; whether a line has told of it already, or of the last
+        # restart nothing was known; the nodes that restarted since the ranks began.
+        self._ends: dict[int, End] = {}
+        self._explained, self._unexplained, self._came_back = False, False, set[str]()
+        # The last change of the nodes, until the ranks say from which step they train on.
+        self._regroup: Happening | None = None
+        # The nodes whose trouble a line has named: the trouble, and since when.
+        self._troubles: dict[str, tuple[str, float]] = {}
+        self._losses = _LossWatch()
+        self._throttled, self._conflicts = set[tuple[str, int, str]](), set[tuple[str, ...]]()
+
+    def recall(self, lines: Sequence[Happening]) -> None:
+        """Begin with the lines of another follower of the run: the line for an event is then not repeated."""
+        self.extend(lines)
+        self.written, self.late, self._known = len(self), True, frozenset(line.t for line in self)
+
+    def tell(self, line: Happening) -> None:
+        """Add a line."""
+        if line.t not in self._known:
+            self.append(line)
+
+    def apply(self, event: Event, t: float, run: Evidence, finding: Finding | None = None) -> None:
+        """Tell what an event changes, which happened at `t`. `run`: what was known before it.
+
+        `finding`: the cause that the inquest has found of the present attempt.
+        """
+        kind = event.get("kind", "")
+        if kind == "moves":
+            if finding and finding.cause in _STANDS and finding.rank in (None, event["rank"]):
+                self._tell(event, f"rank {event['rank']} moves again")
+        elif kind == "ended":
+            self._on_ended(event, t, run)
+        elif (reaction := getattr(self, f"_on_{kind}", None)) is not None:
+            reaction(event, run)
+        elif sentence := sentences.sentence_of(event):
+            self._tell(event, *sentence)
+
+    def tell_finding(self, finding: Finding, run: Evidence, now: float) -> None:
+        """Tell what the inquest has found."""
+        if finding.node in run.nodes.troubles:  # it names all that are in trouble
+            self._troubles |= run.nodes.troubles
+        end = self._ends.get(-1 if finding.rank is None else finding.rank)
+        if not (end and end.code < 0):  # the line about its end has told it
+            self._explained |= finding.cause != Cause.ALONE  # which ends no rank
+            self._tell({"t": now}, finding.message, grave=True)
+
+    def _tell(self, event: Event, text: str, grave: bool = False) -> None:
+        self.tell(Happening(float(event.get("t", 0.0)), text, grave))
+
+    def _on_node(self, event: Event, run: Evidence) -> None:
+        now, who = state_of(event), run.ranks.node_name(event["node"])
+        # What a node did before this follower came, another one has told.
+        before = run.nodes.states.get(now.node, now if self._known else NodeState(now.node, "waiting"))
+        # Of one that is gone the inquest tells.
+        is_loss = not now.trouble and (now.code in _KILLED or (run.ranks.least and now.code))
+        if is_loss and now.state == "exited" != before.state and not run.verdicts:
+            # Now: others that miss it may end before anybody judges, and where they go on it may come back much later.
+            self._tell(event, f"{who} {ended_how(now.code or 0)}{_at_step(run.ranks)}", grave=True)
+            self._explained = True
+        if not now.trouble and now.node in self._troubles:
+            trouble, since = self._troubles.pop(now.node)
+            if well := sentences.well_words(now, who, trouble, float(event["t"]) - since):
+                self._tell(event, well)
+        if now.restarts > before.restarts and not run.verdicts:  # after a verdict a restart does not matter
+            # Code 1, as a node ends that lost the others: we blame no rank before we know more.
+            if now.code in (None, DONE, FAILED) or (is_loss and before.state == "exited"):
+                self._tell(event, f"{now.node} restarts{_at_step(run.ranks)}")
+                self._came_back.add(now.node)
+            else:
+                self._tell(event, f"{who} {ended_how(now.code)}{_at_step(run.ranks)}: restarting it", grave=True)
+                self._explained = True
+
+    def _on_started(self, event: Event, run: Evidence) -> None:
+        if size := run.ranks.size:
+            self._ends = {rank: end for rank, end in self._ends.items() if rank < size}
+        if run.ranks.starts_again(event):
+            number = run.ranks.restarts + 1
+            self._tell(event, f"all ranks restart (restart {number}){self._restart_reason(run.ranks)}")
+
+    def _on_began(self, event: Event, run: Evidence) -> None:
+        if run.ranks.starts_again(event):
+            number = run.ranks.restarts + 1
+            self._tell(event, f"the script starts again (restart {number}){self._restart_reason(run.ranks)}", True)
+        if run.ranks.script:
+            self._ends.pop(event["rank"], None)
+
+    def _on_ended(self, event: Event, t: float, run: Evidence) -> None:
+        ranks, rank, node = run.ranks, event["rank"], event["node"]
+        if ranks.began.get(rank) != node:  # it belongs to an earlier start, whose last lines arrived late
+            return
+        end = self._ends[rank] = end_of(event, t)
+        late = ranks.lives[rank] <= ranks.restarts + ranks.regroups  # another host has told of the new start first
+        if self._unexplained and late and end.code and not end.victim:
+            reason = self._restart_reason(ranks)
+            self._tell(event, f"the reason of restart {ranks.restarts}{reason}", grave=True)
+        # The line about the restart of all ranks, or a verdict, reports exit codes.
+        elif end.code < 0 and not end.victim:
+            self._explained = True
+            self._tell(event, f"{node} (rank {rank}) {end.how}{_at_step(ranks)}", grave=True)
+
+    def _restart_reason(self, ranks: Ranks) -> str:
+        """Why all ranks restart; empty if a lost rank or node, which was reported already, explains it."""
+        culprit, explained = blame(ranks.began, list(self._ends.values())), self._explained
+        # A rank that ended with its node left no word; the node's own restart was reported.
+        with_node = culprit is not None and culprit.node in self._came_back and culprit.rank not in self._ends
+        self._ends, self._explained, self._came_back = {}, False, set()
+        self._unexplained = ranks.script and culprit is None and not explained
+        if explained or with_node or culprit is None:
+            return ""
+        where = f"; logs/rank-{culprit.rank}.log has its last words" if culprit.rank is not None else ""
+        return f": {culprit.message}{where}"
+
+    def _on_left(self, event: Event, run: Evidence) -> None:
+        rank = event["rank"]
+        who = f"{run.ranks.ends[rank].node} (rank {rank})"
+        self._tell(event, f"{who} left with code 0; the others still run", grave=True)
+
+    def _on_members(self, event: Event, run: Evidence) -> None:
+        """Other nodes train from now on (`--min-nodes`)."""
+        if text := sentences.regroup_words(event, run.ranks.script):
+            self._ends, self._explained = {}, True
+            self._regroup = Happening(float(event.get("t", 0.0)), text, grave=True)
+            if run.ranks.script:
+                self._tell_regroup(0)
+
+    def _on_apart(self, event: Event, run: Evidence) -> None:
+        """A node that counts as lost lives, and some of the others do not reach it."""
+        lost, cut_off = event["left_out"], sentences.apart_words(event)
+        if self._regroup and f"{lost} is lost" in self._regroup.text:
+            self._regroup = replace(self._regroup, text=self._regroup.text.replace(f"{lost} is lost", cut_off))
+        else:
+            self._tell(event, f"{lost} is not lost: {cut_off}", grave=True)
+
+    def _tell_regroup(self, step: int) -> bool:
+        news, self._regroup = self._regroup, None
+        if news:
+            self.tell(replace(news, text=news.text.format(step=step)))
+        return bool(news)
+
+    def _on_plan(self, event: Event, run: Evidence) -> None:
+        self._tell_regroup(int(event.get("start_step", 0)))
+        if not run.ranks.plan:
+            self._tell(event, f"training {event.get('recipe', '')}: {event.get('samples', 0):,} samples")
+
+    def _on_resumed(self, event: Event, run: Evidence) -> None:
+        if not self._tell_regroup(int(event["step"])):
+            self._tell(event, f"resumes from step {event['step']}")
+        for change in event.get("changes", ()):
+            self._tell(event, str(change))
+
+    def _on_continues(self, event: Event, run: Evidence) -> None:
+        step, before = int(event["step"]), int(event["before"])
+        if not event["known"] and not run.ranks.repeats:
+            text = "nothing tells at which step the script continues: steps that it repeats count again"
+            self._tell(event, text)
+        if int(event["rank"]) == 0 and event["known"]:
+            repeated = f", so steps {step + 1} to {before} come again" if step < before else ""
+            self._tell(event, f"the script continues after step {step}{repeated}")
+
+    def _on_metrics(self, event: Event, run: Evidence) -> None:
+        # The trainer of Muster's ends such a run itself. A script may train on for hours.
+        if "loss" in event and run.ranks.script:
+            who = f"{run.ranks.began[0]} (rank 0)" if 0 in run.ranks.began else "rank 0"
+            if news := self._losses.take(int(event["step"]), float(event["loss"])):
+                self._tell(event, f"{who}: {news}", grave=True)
+
+    def _on_stopping(self, event: Event, run: Evidence) -> None:
+        if int(event.get("rank", 0)) == 0:
+            self._tell(event, f"stopping at step {event.get('step')}: {event.get('message', '')}")
+
+    def _on_waits(self, event: Event, run: Evidence) -> None:
+        if float(event.get("t", 0.0)) >= run.ranks.span.since:
+            self._tell(event, f"waits: {event['why']}")
+
+    def _on_conflicts(self, event: Event, run: Evidence) -> None:
+        paths = tuple(event["paths"])
+        if paths and paths not in self._conflicts:  # nodes of one machine share a folder, and hosts are often alike
+            self._conflicts.add(paths)
+            more = f" and {event['count'] - _MOST_PATHS} more" if event["count"] > _MOST_PATHS else ""
+            changed = f"{event['node']}: the run has changed {', '.join(paths[:_MOST_PATHS])}{more}"
+            self._tell(event, f"{changed}: its own stay, and what was sent is not used", grave=True)
+
+    def _on_telemetry(self, event: Event, run: Evidence) -> None:
+        """A GPU that something makes slow is told once."""
+        node = event["node"]
+        for gpu in event.get("gpus", ()) if node in run.nodes.names else ():
+            for reason in gpu.get("throttled", ()):
+                key = (node, gpu["index"], reason)
+                new = key not in self._throttled and len(self._throttled) < _MOST_THROTTLED
+                if new and reason not in _USUAL_THROTTLING:
+                    self._throttled.add(key)
+                    self._tell(event, f"{node}: GPU {gpu['index']} runs slower than it could: {reason}", grave=True)
+
+    def _on_unread(self, event: Event, run: Evidence) -> None:
+        before, self.unread = self.unread, self.unread + event["count"]
+        # Report the first one, and then each time that the count has grown tenfold.
+        if len(str(self.unread)) > len(str(before)) or not before:
+            many = f"{self.unread:,} lines so far" if self.unread > 1 else "a line"
+            self._tell(event, f"{event['where']}: skipped lines that cannot be read: {many}")
+
+
+@dataclass
+class _LossWatch:
+    """The losses that are not finite in a row: how many, and the step and the value of the first."""
+
+    count: int = 0
+    step: int = 0
+    value: float = 0.0
+
+    def take(self, step: int, loss: float) -> str:
+        """Take the loss of a step. Returns what to tell of it: once, as soon as it lasts."""
+        if math.isfinite(loss):
+            self.count = self.count if self.count >= _IN_A_ROW else 0
+            return ""
+        if not self.count:
+            self.step, self.value = step, loss
+        self.count += 1
+        return f"the loss is {self.value} since step {self.step}" if self.count == _IN_A_ROW else ""
+
+
+def _at_step(ranks: Ranks) -> str:
+    return f" at {ranks.step_words}" if ranks.step else ""
+
+
+class CatchingUp:
+    """Puts `words` into the story of a late follower, once all output from before `now` is shown.
+
+    Below that line it sees what is new. The hosts tell their consoles from the beginning, which takes them a moment.
+    """
+
+    def __init__(self, story: Story, words: str, now: float) -> None:
+        self._story, self._words = story, words
+        self._began = self._quiet_since = now
+        self._over, self._new = not story.late, list[Event]()
+
+    def parts(self, events: list[Event], now: float) -> Iterator[list[Event]]:
+        """The events of a look as they are to be shown, one part after the other; new output waits for its turn."""
+        if not self._over:
+            old = [event for event in events if not self._is_new_output(event)]
+            self._new += [event for event in events if self._is_new_output(event)]
+            if any(event.get("kind") == "output" for event in old):
+                self._quiet_since = now
+            yield old
+            if now - self._quiet_since < _QUIET_S and now - self._began < _MOST_S:
+                return
+            self._over, events = True, self._new
+            self._story.tell(Happening(now, self._words))
+            yield []  # the line comes before the output that is new
+        yield events
+
+    def rest(self) -> list[Event]:
+        """The output that still waits when the run ends."""
+        return [] if self._over else self._new
+
+    def _is_new_output(self, event: Event) -> bool:
+        return event.get("kind") == "output" and float(event["t"]) >= self._began

@@ -1,0 +1,68 @@
+"""How long the ranks of a run have run, by their nodes' clocks: whoever follows the run may have come late. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..events import Event
+
+# So much the clocks of a host and of this machine may differ.
+CLOCKS_DIFFER_S = 60.0
+_BEGINS = ("began", "started")
+# These have the time of who reads them, or come after the end.
+_NO_RANKS_WORD = ("left", "verdict", "on_end")
+
+
+def started(known: Mapping[str, Any]) -> float:
+    """When the last start of a run began, less what two clocks may differ; 0 if an attach wrote the record."""
+    if "script" in known.get("foreign", ()):
+        return 0.0
+    return max(0.0, float((known.get("starts") or [{}])[-1].get("t", 0.0)) - CLOCKS_DIFFER_S)
+
+
+def span_of(events: Iterable[Event], since: float) -> Span:
+    """The span of these events."""
+    span = Span(since)
+    for event in events:
+        span.take(event)
+    return span
+
+
+@dataclass
+class Span:
+    """When the first node came up, when the first rank began, and when a rank or an agent last wrote anything.
+
+    What is older than `since` belongs to earlier starts of the run. `waited`: the nodes waited for their GPUs first.
+    """
+
+    since: float = 0.0
+    up: float = 0.0
+    began: float = 0.0
+    last: float = 0.0
+    waited: bool = False
+
+    def take(self, event: Event) -> None:
+        """Take an event."""
+        t, kind = float(event.get("t", 0.0)), event.get("kind")
+        if t < self.since:
+            return
+        if kind == "node_up":
+            self.up = min(self.up or t, t)
+        if not isinstance(event.get("rank"), int) or kind in _NO_RANKS_WORD:
+            return
+        self.waited = self.waited or kind == "waits"
+        if kind in _BEGINS:
+            self.began = min(self.began or t, t)
+        self.last = max(self.last, t)
+
+    @property
+    def first(self) -> float:
+        """When the run began; 0 if no rank has."""
+        return self.began if self.waited or not self.up else min(self.up, self.began)
+
+    @property
+    def seconds(self) -> float:
+        """From the first to the last; 0 if that is not known."""
+        return max(0.0, self.last - self.first) if self.began else 0.0

@@ -1,0 +1,70 @@
+"""What a training has come to, event by event: its losses, its pace, its checkpoints and evaluations. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from ..events import Event
+
+_MOST_SCALARS = 300
+
+
+@dataclass
+class Training:
+    """The numbers of a training. `scalars`: by name the newest step and value in a script's files, and the file.
+
+    `pace`: the last reports of rank 0, as time and step. `checkpoint`, `evaluated`: the last events of these kinds.
+    """
+
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    pace: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
+    checkpoint: Event = field(default_factory=dict)
+    evaluated: Event = field(default_factory=dict)
+    scalars: dict[str, tuple[int, float, str]] = field(default_factory=dict)
+
+    def apply(self, event: Event, starts_again: bool) -> None:
+        """Apply an event. `starts_again`: it shows that all ranks do."""
+        if starts_again:
+            self.pace.clear()
+        reaction = getattr(self, f"_on_{event.get('kind')}", None)
+        if reaction is not None:
+            reaction(event)
+
+    def seconds_left(self, steps: int) -> float | None:
+        """The time left until so many steps, at the pace of the last 20 reports; None before there are two."""
+        if len(self.pace) < 2 or not steps:
+            return None
+        (t_first, first), (t_last, last) = self.pace[0], self.pace[-1]
+        return (steps - last) * (t_last - t_first) / (last - first) if last > first else None
+
+    def _on_members(self, event: Event) -> None:
+        if set(event["members"]) != set(event["before"]):
+            self.pace.clear()
+
+    def _on_step(self, event: Event) -> None:
+        if int(event["rank"]) == 0:
+            self.pace.append((float(event["t"]), int(event["step"])))
+
+    def _on_continues(self, event: Event) -> None:
+        if int(event["rank"]) == 0 and event["known"]:
+            self.losses = [point for point in self.losses if point[0] <= int(event["step"])]
+            self.pace.clear()
+
+    def _on_metrics(self, event: Event) -> None:
+        if "loss" in event:
+            self.losses.append((int(event["step"]), float(event["loss"])))
+        if event.get("samples_per_s"):
+            self.rates.append(float(event["samples_per_s"]))
+
+    def _on_checkpoint(self, event: Event) -> None:
+        self.checkpoint = event
+
+    def _on_evaluated(self, event: Event) -> None:
+        self.evaluated = event
+
+    def _on_scalars(self, event: Event) -> None:
+        for tag, points in event["tags"].items():
+            if points and (tag in self.scalars or len(self.scalars) < _MOST_SCALARS):
+                self.scalars[tag] = points[-1][0], points[-1][1], event["file"]

@@ -1,0 +1,293 @@
+"""A script's command as people type it: what it comes to, and what is refused by name with the command that works."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.job import launchers, script, script_file
+from deploy.job.script import ScriptCommand
+
+
+@pytest.fixture
+def read(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "train").write_text("")
+    return lambda command: script.read(command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("train.py --lr 3e-4", ("train.py", "--lr", "3e-4")),
+        ("./train.py", ("train.py",)),
+        ("-m pkg.train --x", ("-m", "pkg.train", "--x")),
+        ("python train.py --x", ("train.py", "--x")),
+        ("python3 -u ./train.py", ("train.py",)),
+        ("python3.12 -m pkg.train", ("-m", "pkg.train")),
+        ("torchrun train.py", ("train.py",)),
+        ("torchrun -m pkg.train", ("-m", "pkg.train")),
+        ("torchrun --no-python tool a", ("--no-python", "tool", "a")),
+        ("python -m torch.distributed.run train.py", ("train.py",)),
+        ("python -m torch.distributed.launch --use_env train.py -m x", ("train.py", "-m", "x")),
+        ("python -m torch.distributed.launch train.py --lr 3", ("train.py", "--local-rank=${local_rank}", "--lr", "3")),
+        ("python -m torch.distributed.launch -m pkg.train", ("-m", "pkg.train", "--local-rank=${local_rank}")),
+        ("-m torch.distributed.run train.py", ("train.py",)),
+        ("accelerate launch --mixed_precision bf16 train.py", "per node"),
+        ("accelerate-launch train.py", ("--per-node", "accelerate", "launch", "train.py")),
+        ("python -m accelerate.commands.launch --cpu a.py", ("--per-node", "accelerate", "launch", "--cpu", "a.py")),
+        ("-m deepspeed.launcher.runner train.py", ("--per-node", "deepspeed", "train.py")),
+        ("deepspeed train.py --deepspeed", "per node"),
+        ("bash run.sh a", "per node"),
+        ("./run.sh", "per node"),
+        ("llamafactory-cli train x.yaml", "per node"),
+        ("train --x", ("train", "--x")),  # a file of the folder
+        ("train.py --name 'two words'", ("train.py", "--name", "two words")),
+        (
+            "train.py --url a?b=1&c=2 'x > y' --re a|b \\; 'it;'",
+            ("train.py", "--url", "a?b=1&c=2", "x > y", "--re", "a|b", ";", "it;"),
+        ),
+        ("bash -c 'cd src && python train.py'", ("--per-node", "bash", "-c", "cd src && python train.py")),
+        ("", ()),
+    ],
+)
+def test_a_command_comes_to_what_torchrun_takes(read, typed, words):
+    found = read(typed)
+    assert found.words == (("--per-node", *typed.split()) if words == "per node" else words)
+    assert read(" ".join(f"'{word}'" for word in found.words)).words == found.words
+
+
+def test_what_torchrun_is_told_of_ranks_and_nodes_is_kept_and_where_to_meet_is_named(read):
+    typed = "torchrun --nproc_per_node=8 --nnodes 2 --node_rank=0 --master_addr=10.0.0.1 --max-restarts 3 train.py -x"
+    found = read(typed)
+    assert found == ScriptCommand(("train.py", "-x"), 8, 2, 3, found.notes)
+    assert "--node-rank, --master-addr: not used" in found.notes[0]
+    alone = read("torchrun --standalone --nproc-per-node gpu train.py")
+    assert alone == ScriptCommand(("train.py",), "auto", notes=alone.notes)
+    assert "--standalone: not used" in alone.notes[0]
+    alone.refuse_nodes(3, "")
+    found.refuse_nodes(2, "")
+    with pytest.raises(UsageError, match="--nnodes 2: the run has 3 nodes"):
+        found.refuse_nodes(3, "")
+
+
+def test_a_word_of_the_script_is_never_one_of_the_launchers(read):
+    typed = "python -m torch.distributed.launch --use_env train.py --use_env --nnodes 9"
+    assert read(typed) == ScriptCommand(("train.py", "--use_env", "--nnodes", "9"))
+    assert read("torchrun train.py --n 3").words == ("train.py", "--n", "3"), "the beginning of several options"
+
+
+def test_a_separator_that_torchrun_takes_away_is_none_of_the_scripts_words(read):
+    found = read("torchrun -m scripts.train -- --depth=2 --run=x")
+    assert found.words == ("-m", "scripts.train", "--depth=2", "--run=x")
+    assert read("torchrun -- train.py --run=x").words == ("train.py", "--run=x")
+    assert read("torchrun train.py --lr 1 -- x").words == ("train.py", "--lr", "1", "--", "x")
+    assert read("python train.py -- x").words == ("train.py", "--", "x"), "Python gives it to the script"
+
+
+def test_an_address_in_the_scripts_own_words_is_told_of_before_its_ranks_wait_there(read):
+    for typed in ("main.py --dist-url tcp://127.0.0.1:29500", "torchrun main.py --init_method=tcp://gpu-a:1"):
+        assert any("tcp://" in note and "env://" in note for note in read(typed).notes)
+    assert read("main.py --dist-url env://").notes == ()
+    assert read("--per-node main.py --dist-url tcp://{master}:{port}").notes == ()
+
+
+def test_the_value_of_a_variable_is_not_repeated(read):
+    with pytest.raises(UsageError) as refused:
+        read("WANDB_API_KEY=hush python train.py")
+    assert "hush" not in refused.value.message + refused.value.hint
+    assert "--secret WANDB_API_KEY" in refused.value.hint
+
+
+def test_a_python_of_another_place_is_named_as_not_used(read):
+    assert "/opt/conda/bin/python: ignored" in read("/opt/conda/bin/python train.py").notes[0]
+
+
+@pytest.mark.parametrize(
+    ("typed", "named", "works"),
+    [
+        ("A=1 python train.py", "A", "--env A=1 --script 'python train.py'"),
+        ("uv run --with x python train.py", "uv", "--script 'python train.py'"),
+        ("uv run mytrain fit", "uv", "--script 'mytrain fit'"),
+        ("srun -n 2 python train.py", "srun", "--script 'python train.py'"),
+        ("/usr/bin/env python3 train.py", "/usr/bin/env", "--script 'python3 train.py'"),
+        ("numactl -N 0 torchrun train.py", "numactl", "--script 'torchrun train.py'"),
+        ("python train.py > log.txt 2>&1", ">", "--script 'python train.py'"),
+        ("nohup mytrain fit >> logs/out 2>&1 &", ">>", "--script 'mytrain fit'"),
+        ("nohup mytrain fit", "nohup", "--script 'mytrain fit'"),
+        ("docker compose up", "docker", "train.py"),
+        ("python train.py > log.txt; date", ">", "bash -c"),
+        ("python a.py & python b.py", "&", "bash -c"),
+        ("cd src && python train.py", "&&", "bash -c"),
+        ("python train.py 2>&1 | tee log", "2>", "--script 'python train.py'"),
+        ("cd src; python train.py", ";", "bash -c"),
+        ("python train.py &", "&", "--script 'python train.py'"),
+        ("sudo ./train.py", "sudo", "--script ./train.py"),
+        ("python -O train.py", "-O", "--env PYTHONOPTIMIZE=1 --script train.py"),
+        ("python -W ignore train.py", "-W", "--script train.py"),
+        ("python -c 'import torch'", "-c", "train.py"),
+        ("python", "python", "train.py"),
+        ("torchrun", "torchrun", "train.py"),
+        ("torchrun --bogus train.py", "--bogus", "torchrun"),
+        ("torchrun --log-dir /x train.py", "--log-dir", "leave out --log-dir"),
+        ("torchrun -r 3 train.py", "-r", "leave out -r"),
+        ("torchrun --nnodes 2:4 train.py", "--nnodes 2:4", "leave out --nnodes, and give --min-nodes 2"),
+        ("torchrun --nproc-per-node cpu train.py", "--nproc-per-node cpu", "--nproc-per-node 2"),
+        ("torchrun --nproc-per-node 0 train.py", "--nproc-per-node 0", "--nproc-per-node 2"),
+        ("torchrun --nproc-per-node 9999999 train.py", "9999999", "--nproc-per-node 2"),
+        ("accelerate launch --num_machines 2 train.py", "--num_machines", "leave out"),
+        ("deepspeed --hostfile=hosts train.py", "--hostfile", "leave out"),
+        ("MASTER_ADDR=a RANK=0 python train.py", "MASTER_ADDR", "--script 'python train.py'"),
+        ("RANK=0 A=1 B=2 python train.py", "RANK", "--env A=1 --env B=2 --script 'python train.py'"),
+        ("setsid python train.py", "setsid", "--script 'python train.py'"),
+        ("docker run image python train.py", "docker", "--script 'python train.py'"),
+        ("--mesh dp_shard=-1", "--mesh", "'--args=--mesh dp_shard=-1'"),
+        ("--mesh dp_shard=-1", "--mesh", "--script 'train.py --mesh dp_shard=-1'"),
+        ("train.py 'oops", "train.py 'oops", "quote"),
+        ("train.py \udcff", "no command line", "quote"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name_with_the_command_that_works(read, typed, named, works):
+    with pytest.raises(UsageError) as refused:
+        read(typed)
+    assert named in refused.value.message
+    assert works in refused.value.hint
+
+
+def test_a_script_from_before_torch_2_gets_its_local_rank_with_an_underscore(read, tmp_path):
+    (tmp_path / "train.py").write_text('parser.add_argument("--local_rank", type=int)')
+    found = script.read("python -m torch.distributed.launch train.py", tmp_path)
+    assert found.words == ("train.py", "--local_rank=${local_rank}")
+
+
+def test_a_command_for_each_node_is_one_of_the_script(tmp_path):
+    given = script.once_a_node("main.py --rank {node_rank}", "")
+    assert script.read(given, tmp_path).words == (script.PER_NODE, "main.py", "--rank", "{node_rank}")
+    assert script.once_a_node("", "train.py") == "train.py"
+    with pytest.raises(UsageError, match="--each and --script"):
+        script.once_a_node("main.py", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("noderank", "node_rank"), ("rank", "ranks"), ("nnodes", "nodes"), ("master_addr", "master"), ("PORT", "port")],
+)
+def test_a_name_in_braces_that_is_almost_one_of_ours_is_refused_with_the_nearest(name, meant):
+    with pytest.raises(UsageError, match=f"{{{name}}}: no such name") as refused:
+        script.once_a_node(f"spawn.py --rank {{{name}}}", "")
+    assert f"did you mean {{{meant}}}?" in refused.value.hint
+
+
+@pytest.mark.parametrize("words", ["{epoch}", "{}", "{node_rank}", "${rank}", "{'lr': 3}", "{step:08d}", "{name}.pt"])
+def test_braces_of_the_script_s_own_are_left_alone(words):
+    assert words in script.once_a_node(f"spawn.py --log {words}", "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "command", "hint"),
+    [
+        ("mpirun -np 2 python sl.py", "up", "--nproc 2 --style mpi --script 'python sl.py'"),
+        ("mpirun --np=2 -x A python sl.py", "up", "--nproc 2 --style mpi --script 'python sl.py'"),
+        ("mpirun python sl.py", "up", "--style mpi --script 'python sl.py'"),
+        ("mpiexec -n 4 -ppn 2 python sl.py", "deploy", "--nproc 2 --style mpi --script 'python sl.py'"),
+        ("mpirun -np 4 python sl.py", "deploy", "--nproc 4 --style mpi --script 'python sl.py' (--nproc counts"),
+        ("srun -N2 -n4 python sl.py", "deploy", "--nproc 2 --style slurm --script 'python sl.py'"),
+        ("srun --ntasks-per-node 8 -c 4 python sl.py", "up", "--nproc 8 --style slurm --script 'python sl.py'"),
+        ("srun -n4 python sl.py -n 9", "agent", "--nproc 4 --script 'python sl.py -n 9'"),
+        ("nohup python sl.py -n 9", "up", "--script 'python sl.py -n 9'"),
+    ],
+)
+def test_in_place_of_a_launcher_of_ranks_stands_what_keeps_their_number_and_their_variables(
+    read, monkeypatch, typed, command, hint
+):
+    monkeypatch.setattr(launchers, "COMMAND", command)
+    with pytest.raises(UsageError) as refused:
+        read(typed)
+    assert refused.value.hint.startswith(hint)
+
+
+def test_a_refusal_repeats_the_way_in_which_the_script_was_typed(tmp_path):
+    for option, hint in (("--", "-- train.py --lr 3"), ("--script", "--script 'train.py --lr 3'")):
+        with pytest.raises(UsageError) as refused:
+            script.read("nohup train.py --lr 3", tmp_path, option)
+        assert refused.value.hint == hint
+        assert ("--script" in refused.value.message) == (option == "--script")
+
+
+def test_a_missing_script_gets_the_nearest_name(tmp_path):
+    (tmp_path / "train.py").touch()
+    (tmp_path / ".env").touch()
+    for typed, meant in (("trian.py", True), ("other.py", False), ("no/such.py", False)):
+        with pytest.raises(UsageError) as refused:
+            script_file.refuse_missing(typed, tmp_path)
+        assert ("train.py" in refused.value.hint) == meant
+
+
+@pytest.mark.parametrize(("typed", "refused"), [("nanochta train", True), ("nanochat train", False), ("torchx", False)])
+def test_a_program_that_is_almost_one_of_the_folder_is_refused(tmp_path, typed, refused):
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nnanochat = "nanochat:main"\n')
+    if refused:
+        with pytest.raises(UsageError, match="no such script") as told:
+            script.read(typed, tmp_path, "--")
+        assert "-- nanochat train?" in told.value.hint
+        assert script.read("bash -c 'nanochta train'", tmp_path).words[1] == "bash"
+    else:
+        script.read(typed, tmp_path)
+    (tmp_path / "pyproject.toml").write_text("project = 1\n")
+    assert script.read(typed, tmp_path).words
+
+
+def test_a_script_above_the_folder_that_is_sent_is_refused_with_the_folder_that_has_it(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path / "data")
+    with pytest.raises(UsageError, match="outside") as refused:
+        script_file.refuse_outside("../train.py", Path())
+    assert refused.value.hint.startswith("--folder .. ")
+    assert refused.value.hint.endswith("the script is train.py")
+    for inside in ("../data/a.py", "..a/b.py", str(tmp_path / "data/a.py")):
+        script_file.refuse_outside(inside, Path())
+
+
+@pytest.mark.parametrize("typed", ["bash run.sh --lr 'a b'", "main.py --rank {node_rank}", "train.py --lr 3"])
+def test_a_read_command_is_given_again_by_an_option_that_reads_to_the_same(typed):
+    each = "{node_rank}" in typed
+    words = script.read(script.once_a_node(typed if each else "", "" if each else typed), None).words
+    again = script.as_option(list(words))
+    assert ("script" in again) == typed.startswith("train")
+    given = script.once_a_node(again.get("each", ""), again.get("script", ""))
+    assert script.read(given, None).words == words
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ("torchrun --standalone --nproc_per_node=1 train.py", True),
+        ("python -m torch.distributed.run \\\n  --nproc-per-node 2 \\\n  --standalone train.py", True),
+        ("torchrun --nproc_per_node=1 train.py", False),
+        ("# torchrun --standalone train.py\npython train.py --standalone", False),
+    ],
+)
+def test_a_torchrun_in_a_shell_script_that_would_wait_alone_is_refused(tmp_path, line, refused):
+    (tmp_path / "run.sh").write_text(f"#!/bin/sh\nset -e\n{line}\n")
+    if not refused:
+        script_file.refuse_alone("run.sh", tmp_path)
+        return
+    with pytest.raises(UsageError, match="on several hosts") as caught:
+        script_file.refuse_alone("run.sh", tmp_path)
+    assert "run.sh" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("typed", "file"),
+    [
+        ("train.py --lr 1", "train.py"),
+        ("bash run.sh a.sh", "run.sh"),
+        ("./run.sh", "./run.sh"),
+        ("bash -c 'python train.py'", ""),
+        ("-m pkg.train", ""),
+        ("accelerate launch train.py", ""),
+    ],
+)
+def test_the_file_that_a_command_needs_is_known_before_anything_starts(typed, file):
+    assert script_file.file_of(script.read(typed, None).words) == file

@@ -1,0 +1,170 @@
+"""`fab explain RUN`: the outcome and the story of a run come first: the logs add to them. Texts of real runs."""
+
+import json
+
+import pytest
+
+from deploy.cli.explain import lines_of, next_of, tell
+from deploy.explain.cause import explain
+from deploy.report.console import Console
+from deploy.run.own_run import OwnRun, of_run
+from deploy.run.state.story import Happening
+
+KILL = "torchrun: E1126 02:27:58.796000 128 torch/api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 132) of x\n"
+LOST = "[rank{}]: RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:26501.\n"
+STILL = "no rank has made a step: rank 1 (worker-1) stands still in hang.py:19 main() for 5.6 s; ranks 0, 2 wait for it"
+ENDED = "worker-1 (rank 1) stood still in hang.py:19 for 38 s, and its node ended it at step 31"
+KILLED = "worker-1 (rank 1) was killed by SIGKILL from outside (the kernel was not out of memory) at step 244"
+ERROR = "RuntimeError: Parent directory out does not exist."
+AGAIN = (
+    f"the script starts again (restart 2): master (rank 0) ended with code 1: {ERROR}; "
+    "logs/rank-0.log has its last words"
+)
+
+
+def story(*texts):
+    return tuple(Happening(1000.0 + 10 * number, text, grave=True) for number, text in enumerate(texts))
+
+
+def failed(message, cause, node="", rank=None, restarts=0):
+    return {"verdict": "failed", "message": message, "cause": cause, "node": node, "rank": rank, "restarts": restarts}
+
+
+def hang_then_raise():
+    """A rank hung, its node ended it, the script started again and raised: torchrun's words about the SIGKILL stay."""
+    frames = 'File "hang.py", line 21, in main', 'File "/lib/python3.11/site-packages/torch/serialization.py", line 828'
+    traceback = "\n".join(f"    [rank0]:   {frame}" for frame in frames) + f"\n    [rank0]: {ERROR}"
+    outcome = failed(f"hang.py ended with code 1: {ERROR}\n{traceback}", "exception", "master", 0, 2)
+    return OwnRun("x", outcome, story(STILL, ENDED, "the script starts again (restart 1)", AGAIN))
+
+
+def test_an_end_that_muster_made_and_a_restart_followed_is_not_the_cause():
+    shown = explain({"worker-1": KILL + LOST.format(1), "master": f"[rank0]: {ERROR}\n"})
+    assert shown.cause == "killed", "this is what the logs alone say"
+    explained = of_run(shown, hang_then_raise())
+    assert (explained.cause, explained.first) == ("exception", "rank 0 on master")
+    assert ERROR in explained.what
+    assert "memory" not in explained.next
+    assert [line.text for line in explained.story][1:3] == [ENDED, "the script starts again (restart 1)"]
+    assert "killed (worker-1:1)" in explained.contradicted
+
+
+def test_a_run_that_goes_on_after_a_kill_is_explained_by_its_story():
+    shown = explain({"worker-1": KILL})
+    explained = of_run(shown, OwnRun("x", {}, story(KILLED, "the script starts again (restart 1)")))
+    assert (explained.cause, explained.first) == ("killed", "rank 1 on worker-1")
+    assert "the kernel was not out of memory" in explained.what
+    assert "no end of it is recorded" in explained.what
+    assert "host-memory" not in explained.maybe
+    assert explained.next == "fab why --run x"
+    assert not explained.contradicted, "both say killed"
+
+
+def test_a_run_that_somebody_ended_names_what_stood_still_before():
+    shown = explain({"rack-1": "torchrun: W1 Received 15 death signal, shutting down workers\n"})
+    still = "no rank has made a step: rank 2 (rack-3) stands still in train.py:54 main() for 7 s"
+    explained = of_run(shown, OwnRun("x", failed("killed at once, as asked", "ended-from-outside"), story(still)))
+    assert (explained.cause, explained.first) == ("stopped", "rank 2 on rack-3")
+    assert "killed at once, as asked" in explained.what
+    assert still in explained.what
+
+
+def test_a_trouble_that_a_restart_mended_is_not_why_somebody_stopped_the_run():
+    mended = (*story(KILLED, "the script starts again (restart 1)"),)
+    explained = of_run(explain({"a": ""}), OwnRun("x", {"verdict": "stopped", "message": "stopped at step 9"}, mended))
+    assert (explained.cause, explained.first) == ("stopped", "")
+    assert "before that" not in explained.what
+
+
+def test_a_rank_that_moves_again_is_no_trouble():
+    shown = explain({"a": "step 1\n"})
+    lines = (*story(STILL), Happening(2000.0, "rank 1 moves again"))
+    assert not of_run(shown, OwnRun("x", {}, lines)).cause
+
+
+def test_a_run_that_ended_well_did_not_fail_whatever_an_earlier_start_wrote():
+    explained = of_run(explain({"worker-1": KILL}), OwnRun("x", {"verdict": "done", "restarts": 1}, story(KILLED)))
+    assert (explained.cause, explained.ended_well) == ("", True)
+    assert "after 1 restart" in explained.what
+    assert "killed" in explained.contradicted
+
+
+def test_a_loss_that_is_no_number_does_not_contradict_a_run_that_ended_well():
+    shown = explain({"master": "step 8 loss nan\nstep 9 loss nan\n"})
+    assert (shown.cause, of_run(shown, OwnRun("x", {"verdict": "done"})).contradicted) == ("loss-nan", "")
+
+
+def test_the_log_of_the_rank_that_failed_says_more_than_the_verdict():
+    shown = explain({"rank-1": "[rank1]: KeyError: 'image'\n", "master": LOST.format(0)})
+    outcome = failed("train.py ended with code 1: KeyError: 'image'", "exception", "worker-1", 1)
+    explained = of_run(shown, OwnRun("x", outcome, ()))
+    assert (explained.cause, explained.first) == ("script-error", "rank 1 on worker-1")
+    assert explained.evidence == shown.evidence
+    assert not explained.contradicted
+
+
+def test_the_log_of_another_rank_does_not_overrule_the_verdict():
+    shown = explain({"master": "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried\n"})
+    outcome = failed("train.py ended with code 1: KeyError: 'image'", "exception", "worker-1", 1)
+    explained = of_run(shown, OwnRun("x", outcome, ()))
+    assert (explained.cause, explained.first) == ("script-error", "rank 1 on worker-1")
+    assert "gpu-memory (master:1)" in explained.contradicted
+
+
+def test_a_rank_that_left_early_is_named_where_the_logs_have_only_its_victims():
+    message = "worker-1 (rank 1) left early, with code 0; rank 0 lost it"
+    explained = of_run(explain({"master": LOST.format(0)}), OwnRun("x", failed(message, "left-early", "worker-1", 1)))
+    assert (explained.cause, explained.first) == ("left-early", "rank 1 on worker-1")
+    assert explained.what == f"{message} (the run's own verdict)"
+
+
+def test_without_a_verdict_that_names_somebody_the_logs_are_what_there_is():
+    shown = explain({"a": "KeyError: 'x'\n"})
+    assert of_run(shown, OwnRun("x", failed("no sign of life", "not-known"))).cause == "script-error"
+    assert of_run(shown, OwnRun("x")) == shown
+    slow = story("rack-3 (rank 2) is slow: it computes for 2121 ms of each step")
+    assert of_run(shown, OwnRun("x", {}, slow)).cause == "script-error", "a slow rank ends no run"
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    run, folder = hang_then_raise(), tmp_path / "runs/x"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "record.json").write_text('{"id": "x", "backend": "processes"}')
+    (folder / "outcome.json").write_text(json.dumps(run.outcome))
+    (folder / "timeline.jsonl").write_text("".join(json.dumps(line.__dict__) + "\n" for line in run.story))
+    (folder / "logs/worker-1.log").write_text(KILL + LOST.format(1))
+    (folder / "logs/rank-0.log").write_text(LOST.format(0) + f"step 1\n[rank0]: {ERROR}\n[rank0]: {ERROR}\nstep 2\n")
+    return folder
+
+
+def test_the_evidence_is_the_last_line_of_the_log_with_the_words_of_the_verdict(run_folder, capsys):
+    assert tell([str(run_folder)], Console(False)) == 0
+    out = capsys.readouterr().out
+    assert f"evidence  rank-0:4 (rank 0): [rank0]: {ERROR}" in out
+    assert out.count("timeline  ") == 4
+    assert "but       the logs alone say killed" in out
+
+
+def test_a_run_whose_logs_are_gone_is_still_explained(run_folder, capsys):
+    for log in (run_folder / "logs").iterdir():
+        log.unlink()
+    assert tell([str(run_folder)], Console(False)) == 0
+    assert "first     rank 0 on master" in capsys.readouterr().out
+
+
+def test_the_next_command_for_a_hang_that_goes_on_asks_where_each_rank_is():
+    explained = of_run(explain({"a": "step 1\n"}), OwnRun("x", {}, story(STILL)))
+    assert (explained.cause, next_of(explained, "", {})) == ("locked-up", "fab why --run x")
+    assert any(line.startswith("timeline  ") for line in lines_of(explained))
+
+
+@pytest.mark.parametrize("outcome", [
+    {"verdict": ["failed"], "message": {"a": 1}, "node": ["x"], "rank": True, "cause": 7, "restarts": "many"},
+    {"t": 1.0},
+    {"verdict": "failed", "message": "\nthen: that", "cause": "a cause of a newer Muster", "node": "a", "rank": -1},
+    {"verdict": "stopped", "message": "\n"},
+])  # fmt: skip
+def test_an_outcome_that_another_program_wrote_is_shown_as_far_as_it_goes(outcome):
+    for shown in (explain({"a": "step 1\n"}), explain({"a": "KeyError: 'x'\n"})):
+        assert lines_of(of_run(shown, OwnRun("x", outcome, story("", "\n", "\x1b[31m was killed by \n"))))

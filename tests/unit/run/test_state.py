@@ -1,0 +1,48 @@
+"""The reducers of a run's events, where they could disagree or grow: what is not held by the tests of the inquest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deploy.run.progress import State
+
+NAMES = ("a", "b")
+
+
+def event(kind: str, t: float, node: str = "a", **fields: Any) -> dict[str, Any]:
+    return {"kind": kind, "t": t, "node": node, **fields}
+
+
+def test_a_host_that_invents_names_fills_no_memory() -> None:
+    state = State(NAMES, script=True)
+    for number in range(5000):
+        state.apply(event("telemetry", 1.0, f"n{number}", cpu_percent=1.0, halted="x"), 2.0)
+    assert max(map(len, (state.nodes.lags, state.nodes.cpus, state.nodes.halted))) <= 1024
+    state.apply(event("telemetry", 1.0, "b", cpu_percent=1.0), 2.0)
+    assert "b" in state.nodes.cpus, "a planned node always has its place"
+    assert set(state.nodes.telemetry) == {"b"}
+
+
+def test_an_end_is_ordered_by_this_machine_s_clock_in_the_verdict_too() -> None:
+    """The clock of b is an hour behind: its rank, which ended last, was blamed for the end of the run."""
+    state = State(NAMES, script=True)
+    for second in range(0, 20, 2):
+        for node, behind in (("a", 0.0), ("b", 3600.0)):
+            state.apply(event("telemetry", 5000.0 + second - behind, node, cpu_percent=1.0), 5000.0 + second)
+    for rank, (node, behind) in enumerate((("a", 0.0), ("b", 3600.0))):
+        state.apply(event("began", 5020.0 - behind, node, rank=rank), 5020.0)
+    state.apply(event("ended", 5030.0, rank=0, code=1, error="ValueError: first", how="failed"), 5030.0)
+    state.apply(event("ended", 5031.0 - 3600.0, "b", rank=1, code=1, error="ValueError: second", how="failed"), 5031.0)
+    blamed = state.blame()
+    assert blamed is not None
+    assert (blamed.node, blamed.rank) == ("a", 0)
+
+
+def test_a_change_of_the_nodes_that_changes_none_settles_nothing() -> None:
+    state = State(NAMES, least=1, script=True)
+    state.apply(event("began", 1.0, rank=0))
+    state.apply(event("ended", 2.0, rank=0, code=1, how="failed"))
+    state.apply(event("members", 3.0, rank=0, members=["b", "a"], before=["a", "b"], planned=2))
+    assert state.ranks.ends
+    assert not state.nodes.members
+    assert state.ranks.regroups == 0
