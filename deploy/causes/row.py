@@ -21,13 +21,15 @@ class Row:
     """One cause. A slug never changes its meaning: records, `--json` and the benchmarks compare it.
 
     Its entry in docs/troubleshooting.md: meaning, what one sees; by_hand: how to check it; fix; source.
-    For a finding: what: the cause in a few words; command: what to type next, with `{host}` for the host, and `here` on
-    this machine, if that differs; symptom: how a run would show it; group: the group of checks; others: what else has
-    the same outcome, if the cause is inferred from how calls fail or from a tool's last words.
+    For a finding: what: the cause in few words, of a name or an interface with `{name}` and `{address}`; command: what
+    to type next, with `{host}` for the host, and `here` on this machine, if that differs; symptom: how a run would show
+    it; group: the group of checks; others: what else has the same outcome, if the cause is inferred from how calls fail
+    or from a tool's last words.
     For the judge: explains: consequences, where this is found at one of their hosts, by their slugs; fails: how calls
     fail because of it (None: it is a host's own fact, which explains all calls that it is about); inferred: it is read
     from failed calls alone; settled_by: which second piece of evidence makes it sure (preflight/confidence.py);
-    measured: many packets have shown it; silent: what it closes gives no answer.
+    measured: many packets have shown it; silent: what it closes gives no answer; without_reason: a
+    server gives none for it, or a limit of ours ended the wait.
     ends: the cause of the closed list to which it belongs, if a run has ended with it.
     """
 
@@ -48,6 +50,7 @@ class Row:
     settled_by: str = ""
     measured: bool = False
     silent: bool = False
+    without_reason: bool = False
     ends: Cause = Cause.SET_UP
 
     def hint(self, host: str = "") -> str:

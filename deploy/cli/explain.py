@@ -47,7 +47,7 @@ _STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), a cau
     example=(f"{FAB} explain slurm-4711.out", f"{FAB} explain latest", f"torchrun train.py 2>&1 | {FAB} explain -"),
     codes={DONE: "it names a cause", FAILED: "it names no cause: none of its rules fits, or the run did not fail"},
     words={
-        "what...": "files, a folder of logs, - for standard input, or a run: its id or latest (required)",
+        "what...": "files, a folder of logs, - for standard input, a run (its id or latest), or a cause (required)",
     },
     name="explain",
 )
@@ -55,7 +55,8 @@ def explain_task(options: Options, console: Console, what: tuple[str, ...]) -> i
     """Name the cause of a failed run, from its output, or what to check.
 
     WHAT is one or more files, a folder of logs, a run, or - for standard
-    input. The output may come from Muster or from any torchrun.
+    input. The output may come from Muster or from any torchrun. A cause that
+    Muster names, as gpu-xid, may stand there too: its meaning and its fix.
     """
     return tell(what, console)
 

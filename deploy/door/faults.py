@@ -43,12 +43,43 @@ Kind = Literal[
 ]
 
 
+# By kind, the row of deploy/causes/ that says more; `ssh` has those that need no row of their own.
+_CAUSES: dict[Kind, str] = {
+    "resolve": "ssh-name",
+    "refused": "ssh-refused",
+    "unreachable": "ssh-timeout",
+    "timeout": "ssh-timeout",
+    "silent": "ssh-silent",
+    "dropped": "ssh-silent",
+    "key-rejected": "ssh-key",
+    "password-only": "ssh-key",
+    "second-factor": "ssh-key",
+    "unknown-key": "ssh-host-key-unknown",
+    "changed-key": "ssh-host-key-changed",
+    "revoked-key": "ssh-host-key-changed",
+    "sessions": "ssh-sessions",
+    "lost": "ssh-lost",
+    "slow": "ssh-slow",
+    "hung": "folder-silent",
+    "flood": "ssh-shell",
+    "no-shell": "ssh-shell",
+    "forced": "ssh-shell",
+    "no-sh": "ssh-shell",
+    "no-library": "ssh-shell",
+}
+
+
 class SshFault(DeployError):
     """One host could not be reached or was lost; `kind` says how."""
 
     def __init__(self, kind: Kind, message: str, hint: str) -> None:
         super().__init__(message, hint)
         self.kind: Kind = kind
+
+    @property
+    def slug(self) -> str:
+        """The cause in the table of causes."""
+        return _CAUSES.get(self.kind, "ssh")
 
 
 class Where(NamedTuple):

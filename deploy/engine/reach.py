@@ -17,7 +17,7 @@ from functools import cache
 
 from ..causes import docker_faults
 from ..core import fields
-from ..core.errors import NOT_FOUND, DeployError, EngineLost
+from ..core.errors import DeployError, EngineLost
 from ..core.program import MAKE, option
 from ..core.scripts import Scripts
 from ..core.text import in_seconds
@@ -68,18 +68,17 @@ class _ThroughDoor:
         if lost := self._session.lost():
             return lost
         if isinstance(failed, TimeoutError):
-            return docker_faults.fault(str(failed), "docker-silent", host=self.host)
+            return docker_faults.unanswered(str(failed), self.host)
         if isinstance(failed, Excess):
             return DeployError(f"{self.host}: its engine sent {failed}", f"on {self.host}: docker version")
         words = connection.last_words(_LAST_WORDS_S) if isinstance(connection, Pipe) else ""
-        return docker_faults.fault(words or "it ended the connection", "docker-down", host=self.host)
+        return docker_faults.unanswered(words or "it ended the connection", self.host)
 
     def _find(self) -> str:
         """The path of a socket there that can be reached; empty where only a program leads to its engine."""
         done = self._session.run(_SCRIPT("find-socket"), check=False)
         if done.code:
-            otherwise = "docker-missing" if done.code == NOT_FOUND else "docker-down"
-            raise docker_faults.fault(done.err.strip() or f"code {done.code}", otherwise, host=self.host)
+            raise docker_faults.unanswered(done.err.strip() or f"code {done.code}", self.host)
         path = _PATH(done.out.rstrip("\n"), "the engine's socket")
         return path if path and self._leads(path) else ""
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 from ..causes.table import DOCS, end_of
 from ..core.program import FAB
-from . import store as explain_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
 from .read import read
 from .reading import Hit, Line, Reading, Root
+from .signs import store as explain_store
 from .signs.general import kind_by
-from .signs.table import ALONE, KERNEL, PREFLIGHT, SIGNS, Sign, Weight
+from .signs.table import ALONE, KERNEL, PREFLIGHT, SIGNALS, SIGNS, Sign, Weight
 from .victims import is_victim, mute_ranks, odd_ones, same_rank
 from .words import BADLY, WRONG, compiled
 
@@ -32,7 +32,6 @@ _UNKNOWN_ERRORS = "Muster knows none of its errors as a cause; the last error is
 _NO_ERROR = "its own error is not in this output"
 # Lines at the end of an output, which may say why it ended.
 _LATE = 3
-_SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -4: "architecture-differs", -8: "crashed"}
 # A warning, after which the process has no GPU: a cause where nothing else is known.
 _NO_CUDA = compiled(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
 # A message that names the rank it is about, or whose it is.
@@ -180,7 +179,7 @@ def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
     if first.weight == Weight.CAUSE or by_script(first):
         return first
     near = [hit for hit in (own or fatal) if _near(first, hit)]
-    signal = _SIGNALS.get(root.exitcode or 0) if root else None
+    signal = SIGNALS.get(root.exitcode or 0) if root else None
     causes = [hit for hit in near if hit.weight == Weight.CAUSE]
     if causes:
         return causes[0]
@@ -248,7 +247,7 @@ def _of_little(
         of_sure = _of(sure[0], hits, root)
         warned = sure[0].quiet and _serious(sure[0]) and not _NO_CUDA.search(sure[0].line.text)
         return _likely(of_sure) if warned else of_sure
-    if root is not None and root.exitcode in _SIGNALS:
+    if root is not None and root.exitcode in SIGNALS:
         return _of_root(root, readings)
     by_errors = _of_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
     if by_errors is not None and (by_errors.cause or not hints):
@@ -269,7 +268,7 @@ def _of_little(
 def _of_root(root: Root, readings: Sequence[Reading]) -> Explanation:
     """The explanation from what a launcher says of the first one: its signal, or nothing but that it failed."""
     lines = (root.line,) if root.line else ()
-    cause = _SIGNALS.get(root.exitcode or 0, "")
+    cause = SIGNALS.get(root.exitcode or 0, "")
     sign = next((sign for sign in SIGNS if sign.cause == cause and sign.weight <= Weight.GENERAL), None)
     who = _first(None, root) or "a process"
     if cause and sign is not None:

@@ -13,10 +13,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ..core.budget import Budget
-from .blame import refined, sign_by_words
+from .blame import sign_by_words
 from .launchers import Report, ended
 from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, unfold, without
 from .reading import Hit, Line, Reading
+from .signs.refine import refined
 from .signs.table import (
     LAST_ERROR,
     NO_FAMILY,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..causes import docker_faults
-from ..causes.docker_faults import DockerFault
 from ..core import fields, formats
 from ..core.errors import BadAnswer
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, text, whole
@@ -249,10 +248,10 @@ def _engine(rows: Mapping[str, list[str]]) -> str:
     version = rows.get("engine", [""])[0]
     if not version:
         at = fields.default(fields.words(500), "")(rows.get("engine-at", [""])[0], "engine-at")
-        raise engine_fault(rows.get("engine-error", [""])[0][:_MOST_KERNEL], at)
+        raise docker_faults.unanswered(rows.get("engine-error", [""])[0][:_MOST_KERNEL], at=at)
     server = _VERSION(fields.document(version, "docker version"), "docker version").get("Server")
     if not server:
-        raise engine_fault(version[:_MOST_KERNEL])
+        raise docker_faults.unanswered(version[:_MOST_KERNEL])
     return str(server["Version"])
 
 
@@ -269,16 +268,6 @@ def _open_files(limit: str) -> int | None:
 
 def _kilobytes(kilobytes: int) -> int | None:
     return None if kilobytes < 0 else kilobytes * 1024
-
-
-def engine_fault(last_words: str, at: str = "") -> DockerFault:
-    """Why a host's engine does not answer, from the last line of its `docker version`.
-
-    `at`: what sends its client to another engine than the host's own, as docker_faults.elsewhere takes it.
-    """
-    crashed = re.match(r"runtime(?:/cgo)?: |fatal error: |panic: ", last_words)
-    words = last_words or "it said nothing"
-    return docker_faults.fault(words, "docker-refused" if crashed else "docker-down", at=at)
 
 
 def parse_gpu(row: str) -> Gpu | None:

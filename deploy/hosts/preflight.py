@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..causes import docker_faults
-from ..causes.finding import UNKNOWN, WARNING
+from ..causes.finding import UNKNOWN, WARNING, Finding
+from ..causes.table import ROWS
 from ..core import fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
 from ..core.results import HostsFailed
-from ..core.text import in_seconds
 from ..door.session import Session, SshFault, open_all
 from ..host import commands as host_commands
 from ..host import run_user
@@ -22,19 +22,19 @@ from ..host.facts import HostFacts
 from ..image.model import tag_of
 from ..job.cluster import Cluster
 from ..job.values import Mount
-from ..preflight import Answers, Finding, PreflightRequest, Verdict, burned, confidence, judge, refusals
+from ..preflight import Answers, PreflightRequest, Verdict, burned, confidence, judge
+from ..preflight.checks import hosts as host_checks
 from ..preflight.checks import software
 from ..preflight.probe import rehearsal as talk
-from ..preflight.probe.conversation import FACTS_S, examine
+from ..preflight.probe.conversation import examine
 from ..preflight.request import MUSTER
 from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
-from . import burn, container, host_findings, limits, meeting, observe, plan, probes, rehearsal, unattached
+from . import burn, container, meeting, observe, plan, probe_ends, probes, rehearsal
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of
 
-_SILENT = ("all-ports-dropped", "rendezvous-dropped", "data-ports-dropped", "host-unreachable", "arp-unanswered")
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
 NOT_YET = f"not all hosts have this image yet; `{FAB} deploy` sends it, and rehearses then"
 INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: not all of them have the image yet"
@@ -76,14 +76,15 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
     cluster = _without_made(cluster)
     with open_all(cluster.hosts) as opened:
         faults = {
-            host: (refusals.ssh(getattr(fault, "kind", "")), _words(fault)) for host, fault in opened.faults.items()
+            host: (fault.slug if isinstance(fault, SshFault) else "ssh", _words(fault))
+            for host, fault in opened.faults.items()
         }
         sessions = list(opened.values.values())
         options.say("looking at the hosts")
         facts = observe.facts(sessions)
         # Another launcher needs no engine.
         needed = options.request.style == MUSTER
-        findings = tuple(host_findings.engine(host, fault) for host, fault in facts.faults.items() if needed)
+        findings = tuple(host_checks.engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
         cluster, _ = run_user.choose(cluster, sessions, facts.values)
         hosts = ReachedHosts(cluster, sessions, facts.values, findings, faults)
@@ -100,15 +101,16 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
 def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> Iterator[Finding]:
     """What is to say of the images that the hosts have under one name."""
     names = [host.name for host in hosts.cluster.hosts]
+    layers = {host: held.layers for host, held in presence.by_host.items()}
     # Where images differ there is no rehearsal, which would show it.
-    odd = host_findings.odd_images(presence.by_host) if options.proof else ()
+    odd = host_checks.odd_images(layers) if options.proof else ()
     tried = [session for session in hosts.sessions if session.host.name in odd]
     without = probes.without_torch(tried, hosts.facts, hosts.cluster.job, presence.image)
-    yield from host_findings.differing(presence.image, presence.by_host, names, without)
+    yield from host_checks.differing(presence.image, layers, names, without)
     if presence.other_base:
-        yield host_findings.other_base(presence.image, names)
+        yield host_checks.other_base(presence.image, names)
     for host, words in presence.broken.items():
-        yield host_findings.broken_image(host, words)
+        yield host_checks.broken_image(host, words)
 
 
 def _without_made(cluster: Cluster) -> Cluster:
@@ -127,12 +129,12 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     Outside of the image if not all hosts have it, or if one gives no connection to a container.
     """
     answers, verdict = _looked(hosts, presence, options)
-    closed = unattached.hosts_of(answers) if presence.everywhere else {}
+    closed = probe_ends.hosts_without_connection(answers) if presence.everywhere else {}
     if not closed:
         return answers, verdict
-    unattached.remove([session for session in hosts.sessions if session.host.name in closed])
-    warnings = [unattached.finding(host, words, hosts.facts[host]) for host, words in closed.items()]
-    presence = replace(presence, everywhere=False, shut=unattached.why(closed))
+    probe_ends.remove_unstarted([session for session in hosts.sessions if session.host.name in closed])
+    warnings = [probe_ends.no_connection(host, words, hosts.facts[host]) for host, words in closed.items()]
+    presence = replace(presence, everywhere=False, shut=probe_ends.why_outside(closed))
     return _looked(replace(hosts, findings=(*hosts.findings, *warnings)), presence, options)
 
 
@@ -154,29 +156,29 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
         answers = examine(ready, request, faults, options.measure, options.say, targets, choose)
     finally:
         probes.close(started)
-    answers = _with_holder(_with_causes(answers, options.python), hosts.sessions)
+    answers = _with_holder(probe_ends.with_causes(answers, options.python), hosts.sessions)
     if inside:
-        answers = _with_unstarted(answers, hosts.sessions)
-        answers = limits.read(answers, hosts.sessions, hosts.facts, hosts.cluster.job, image)
+        answers = probe_ends.with_unstarted(answers, hosts.sessions)
+        answers = probe_ends.with_small_stacks(answers, hosts.sessions, hosts.facts, hosts.cluster.job, image)
     ours = {
         host: {**answers.control.get(host, {}), "kernel": facts.kernel, "called": facts.called_at}
         for host, facts in hosts.facts.items()
     }
     answers = replace(answers, control={**answers.control, **ours})
     outdated = software.too_old(answers) if inside else ()
-    apart = list(host_findings.networks(hosts.facts, answers))
+    apart = list(host_checks.networks(hosts.facts, answers))
     # What calls in another network show is about that one.
     elsewhere = {host for finding in apart for host in finding.hosts}
     answers = replace(
         answers, links=tuple(link for link in answers.links if not {link.source, link.target} & elsewhere)
     )
-    leases = host_findings.leases(hosts.facts, answers)
+    leases = host_checks.leases(hosts.facts, answers)
     of_hosts = (
-        (*host_findings.architectures(hosts.facts), *host_findings.homes(hosts.facts), *apart)
+        (*host_checks.architectures(hosts.facts), *host_checks.homes(hosts.facts), *apart)
         if request.style == MUSTER
         else ()
     )
-    held = (*host_findings.mounts(answers, mounts), *host_findings.unlike_mounts(answers, mounts))
+    held = (*host_checks.mounts(answers, mounts), *host_checks.unlike_mounts(answers, mounts))
     findings = [*hosts.findings, *of_hosts, *leases, *held, *outdated]
     verdict = judge(answers, findings)
     if options.proof and (doubted := confidence.doubts(verdict, answers)):
@@ -202,30 +204,6 @@ def _burned(
     else:
         outcomes = burn.bare(hosts.sessions, options.python, options.burn, options.say)
     return burned.added(verdict, outcomes, burn.new_lines(hosts.sessions, hosts.facts))
-
-
-def _with_causes(answers: Answers, python: str) -> Answers:
-    """The answers; a host whose login shell began no probe, or that lacks the Python, has a cause of its own."""
-
-    def cause_of(cause: str, words: str) -> tuple[str, str]:
-        if "its login shell did not begin" in words:
-            return "ssh-slow", words
-        if f"{python}: not found" in words:
-            return "no-python", f"there is no {python}\nname the Python that has your torch: --python PATH"
-        return cause, words
-
-    return replace(answers, faults={host: cause_of(*fault) for host, fault in answers.faults.items()})
-
-
-def _with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
-    """The answers; where a probe was silent because the engine has not started its container, that is the cause."""
-    faults = dict(answers.faults)
-    for session in sessions:
-        name = session.host.name
-        if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.unstarted(session):
-            words = f"its engine has made a container and has not started it within {in_seconds(FACTS_S)}"
-            faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")
-    return replace(answers, faults=faults)
 
 
 def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:
@@ -286,7 +264,7 @@ def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: Preflig
 def since_rehearsal(second: Verdict) -> Verdict:
     """The verdict of a second look. What is silent now has answered before the rehearsal: no firewall does that."""
     first = second.first
-    if first is None or first.cause not in _SILENT:
+    if first is None or not ROWS[first.cause].silent:
         return second
     text = (
         f"{first.text}; before the rehearsal they answered: a slow link whose queue the rehearsal has filled, or a "
@@ -416,7 +394,7 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, where: str) -> Pr
 
 def _no_probe(fault: DeployError) -> tuple[str, str]:
     if isinstance(fault, SshFault) and fault.kind != "slow":
-        return refusals.ssh(fault.kind), _words(fault)
+        return fault.slug, _words(fault)
     python = docker_faults.named("no-python").proved_by(fault.message)
     return ("no-python" if python else "probe-died", _words(fault))
 

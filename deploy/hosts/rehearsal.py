@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..causes import docker_faults
-from ..causes.finding import UNKNOWN, find
+from ..causes.finding import UNKNOWN, Finding, find
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, on_all
@@ -22,10 +22,10 @@ from ..host import commands
 from ..host.facts import HostFacts
 from ..job.options import Job
 from ..job.values import Mount
-from ..preflight import Answers, Finding, prediction
+from ..preflight import Answers, prediction
 from ..preflight.probe import rehearsal
 from ..preflight.rehearsed import Scene, findings, summary
-from . import container, probes, unattached
+from . import container, probe_ends, probes
 from .container import NodeContainer
 from .docker_run import python_of
 from .probes import SessionProbe
@@ -62,7 +62,9 @@ def rehearse(
     questions = {host: {**shared, "folders": folders[host]} for host in by_host}
     started = on_all([by_name[node.host] for node in nodes], start)
     seen, shown = _asked(started, questions, scene_of(nodes, facts, backend), long, say)
-    unattached.remove([by_name[each.hosts[0]] for each in seen if docker_faults.gives_no_connection(each.text)])
+    probe_ends.remove_unstarted(
+        [by_name[each.hosts[0]] for each in seen if docker_faults.gives_no_connection(each.text)]
+    )
     return seen, shown
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ..causes.finding import Finding
 from .answers import Answers
 from .judge import judge
 from .request import PreflightRequest
 from .verdict import Verdict
 
-__all__ = ["Answers", "Finding", "PreflightRequest", "Verdict", "judge"]
+__all__ = ["Answers", "PreflightRequest", "Verdict", "judge"]

@@ -11,47 +11,18 @@ from dataclasses import replace
 
 from ..causes import docker_faults
 from ..causes.finding import Finding, find, unsure
+from ..causes.table import ROWS
 from ..core.errors import NO_CONTAINER
 from ..core.facts import ended_how
-from ..door.faults import Kind
 from .answers import Answers
 
 NOT_STARTED = "the run does not start there"
-# Kinds of SSH faults in which the server gives no reason.
-_INFERRED, _NO_KEY = ("ssh-lost", "ssh-sessions", "ssh-shell"), "accepts none of your keys"
+# What a server says of keys: it gives no reason either.
+_NO_KEY = "accepts none of your keys"
 # A loader's own words have one meaning.
 _NO_LIBRARY = " lacks the library "
 # How our own scripts begin what they have looked at themselves.
 _OURS = ("this docker ", "this engine ", "no answer within", "docker: not found")
-
-SSH: dict[Kind, str] = {
-    "resolve": "ssh-name",
-    "refused": "ssh-refused",
-    "unreachable": "ssh-timeout",
-    "timeout": "ssh-timeout",
-    "silent": "ssh-silent",
-    "dropped": "ssh-silent",
-    "key-rejected": "ssh-key",
-    "password-only": "ssh-key",
-    "second-factor": "ssh-key",
-    "unknown-key": "ssh-host-key-unknown",
-    "changed-key": "ssh-host-key-changed",
-    "revoked-key": "ssh-host-key-changed",
-    "sessions": "ssh-sessions",
-    "lost": "ssh-lost",
-    "slow": "ssh-slow",
-    "hung": "folder-silent",
-    "flood": "ssh-shell",
-    "no-shell": "ssh-shell",
-    "forced": "ssh-shell",
-    "no-sh": "ssh-shell",
-    "no-library": "ssh-shell",
-}
-
-
-def ssh(kind: str) -> str:
-    """The cause for a kind of SSH fault."""
-    return next((slug for known, slug in SSH.items() if known == kind), "ssh")
 
 
 def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
@@ -59,8 +30,8 @@ def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     text = text if text.startswith(host) else f"{host}: {text}"
     finding = find(slug, (host,), text, hint, symptom=NOT_STARTED, group="hosts")
     # A time limit of ours shows no fault.
-    late = "sent nothing for" in text or slug in ("ssh-slow", "docker-silent")
-    inferred = (slug in _INFERRED and _NO_LIBRARY not in text) or (slug == "ssh-key" and _NO_KEY in text)
+    late = "sent nothing for" in text
+    inferred = (ROWS[slug].without_reason and _NO_LIBRARY not in text) or _NO_KEY in text
     if slug == "process-limits":  # a crash of the probe, beside a limit that explains it
         return replace(unsure(finding), or_else=("another crash of Python or of a library",))
     return unsure(finding) if late or inferred else finding

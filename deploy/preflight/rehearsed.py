@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..causes import docker_faults
 from ..causes.finding import LOOKS, UNKNOWN, WARNING, Finding, find, unsure
+from ..causes.rehearsal_faults import sign_of
+from ..causes.table import ROWS
 from ..core.errors import SIGNALLED
 from ..core.program import FAB
 from ..core.text import amount, in_seconds, listed, several
@@ -91,71 +93,6 @@ class Scene:
     image: str = ""
 
 
-class _Sign(NamedTuple):
-    words: re.Pattern[str]
-    step: str
-    cause: str
-    symptom: str
-    fix: str
-    only: re.Pattern[str]
-
-
-def _sign(words: str, step: str, cause: str, symptom: str, fix: str, only: str = r"(?!)") -> _Sign:
-    return _Sign(re.compile(words, re.IGNORECASE), step, cause, symptom, fix, re.compile(only, re.IGNORECASE))
-
-
-_FULL_SHM = r"/dev/shm: [0-7] of \d+ MB free"
-_SHM = '`shm_size = "16g"` under [job] of cluster.toml; what fills it: df -h /dev/shm in a container'
-# The first one that fits counts: the words of the failure, and the beginning of the step. `only`: the words that make
-# it sure. In brackets stands what the rehearsal has looked at when it failed (trainer/rehearsal.py, looked_at).
-_SIGNS = (
-    _sign(r"engine does not see", "see", "mount-missing", "nothing that a run writes is on the host's disk",
-          "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); "
-          "sudo systemctl restart docker", only=r"engine does not see"),
-    _sign(r"permission denied", "see", "mount-closed", "`Permission denied` at the first file that a run writes",
-          "on {host}: ls -ld {runs}; sudo docker info; docker run --rm IMAGE id (which user do containers get?)",
-          only=r"no right to write"),
-    _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", _SHM, only=_FULL_SHM),
-    _sign(r"no space left|allocate shared memory", "load", "shm-small", "`Bus error` in data loaders",
-          _SHM, only=_FULL_SHM),
-    _sign(r"no space left.{0,300}; 0 inodes free", "write", "inodes-full", "the first checkpoint fails",
-          "on {host}: df -i {runs}; {fab} clean --hosts {host} shows what runs left", only="0 inodes free"),
-    _sign(r"no space left|quota exceeded", "write", "disk-full", "the first checkpoint fails",
-          "on {host}: df -h {runs}; df -i {runs}; {fab} clean --hosts {host} shows what runs left",
-          only=r"\[.{0,200}; [01] MB free|quota exceeded"),
-    _sign(r"read-only file system|permission denied|not permitted", "write", "home-readonly", "nothing can be saved",
-          "on {host}: ls -ld {runs}; mount | grep -w ro", only=r"; mounted read-only|; no right to write"),
-    _sign(r"(?:start new thread|pthread_create|clone3?).{0,60}operation not permitted", "", "docker-refused",
-          "`can't start new thread`, or a data loader that dies", docker_faults.SECCOMP_FIX,
-          only=r"operation not permitted"),
-    _sign(r"start new thread|resource temporarily unavailable", "", "process-limits",
-          "`can't start new thread`, or a data loader that dies",
-          "a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax",
-          only=r"limit of processes was reached [1-9]"),
-    _sign(r"too many open files", "", "open-files", "`Too many open files`", "on {host}: docker info; ulimit -n",
-          only=r"errno 24"),
-    _sign(r"cuda.{0,40}out of memory", "", "gpu-busy", "`CUDA out of memory`",
-          "{fab} gpus --hosts {host} shows who has its GPUs", only=r"cuda.{0,40}out of memory"),
-    _sign(r"SIGKILL|signal: killed|cannot allocate memory|memoryerror", "", "memory-low",
-          "exit code 137 (SIGKILL) without a message",
-          "on {host}: free -h; dmesg | grep -i oom; more with `memory` in cluster.toml{memory}",
-          only=r"the kernel has killed [1-9]\d* for memory"),
-    _sign(r"address already in use", "meet", "port-busy", "all nodes hang, as clients of that process",
-          "on {host}: sudo ss -ltnp shows who listens there; end it, or choose another port with --port",
-          only=r":\d+: address already in use"),
-    _sign(r"unable to find (?:address|interface)|no socket interface", "", "interface-missing",
-          "`Unable to find address`", "on {host}: ip addr; name its interface in cluster.toml",
-          only=r"unable to find (?:address|interface)|no socket interface"),
-)  # fmt: skip
-_LIKELY = {
-    "shm-small": "no room in shared memory",
-    "disk-full": "a full disk",
-    "home-readonly": "a folder that the run may not write to",
-    "process-limits": "a limit of processes or threads",
-    "open-files": "a limit of open files",
-    "memory-low": "too little memory",
-    "port-busy": "a port that another program has",
-}
 _SIGNALS = {
     4: ("SIGILL", "its processor lacks an instruction that this build of torch uses"),
     6: ("SIGABRT", "a library ended it"),
@@ -317,7 +254,7 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
 
 def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str], scene: Scene) -> Finding:
     """What failed, in its own words; then what that looks like, as sure only where it was looked at as well."""
-    sign = next((sign for sign in _SIGNS if step.startswith(sign.step) and sign.words.search(words)), None)
+    sign = sign_of(words, step)
     if sign is None:
         return find(
             "proof-failed",
@@ -333,7 +270,7 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
         host=host, fab=FAB, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
     )
     sure = bool(sign.only.search(words))
-    text = seen if sure else f"{seen}{LOOKS}{_LIKELY.get(sign.cause, sign.cause)}"
+    text = seen if sure else f"{seen}{LOOKS}{ROWS[sign.cause].what or sign.cause}"
     finding = find(sign.cause, (host,), text, fix, evidence=evidence, symptom=sign.symptom, group="proof")
     return finding if sure else unsure(finding)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..causes.finding import Finding
+from ..causes.table import ROWS
 from ..core.text import listed
 from . import prediction
 from .answers import Answers
@@ -20,7 +21,6 @@ from .request import MUSTER
 # A rule as the probe reports it: `filter: -A INPUT -p tcp --dport 29500 -j DROP`, `raw6: -A PREROUTING ...`.
 _RULE = re.compile(r"(?P<table>raw|mangle|nat|filter)(?P<six>6?): -A (?P<chain>\S+) ")
 _PLAIN = re.compile(r"[\w ./:,=!-]+")
-_SILENT_WAYS = {"all-ports-dropped", "data-ports-dropped", "host-unreachable", "rendezvous-dropped", "one-way"}
 _IN, _OUT = ("INPUT", "PREROUTING"), ("OUTPUT", "POSTROUTING")
 
 
@@ -114,7 +114,7 @@ def through_tunnels(finding: Finding, answers: Answers) -> Finding:
     pairs = set(finding.cells)
     dead = pairs and not any(link.ok for link in answers.links if (link.source, link.target) in pairs)
     hosts = [host for host in finding.hosts if host in answers.hosts_with_facts and _tunnel(answers, host)]
-    if finding.cause not in _SILENT_WAYS or not dead or not hosts or "it comes before" in finding.fix:
+    if not ROWS[finding.cause].silent or not dead or not hosts or "it comes before" in finding.fix:
         return finding
     again = on(hosts, lambda host: _made_again(interface_of(answers, host)))
     named = listed([f"{interface_of(answers, host)} of {host}" for host in hosts])

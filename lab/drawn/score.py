@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deploy.causes.finding import FAULT, UNKNOWN
-from deploy.preflight import Finding, Verdict
+from deploy.causes.finding import FAULT, UNKNOWN, Finding
+from deploy.preflight import Verdict
 from lab import job
 from lab.drawn.part import Part
 

@@ -14,12 +14,12 @@ import pytest
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import commands, run_user
 from deploy.host.run_user import RANGES, Known
-from deploy.hosts.host_findings import mounts as mounts_found
 from deploy.job.cluster import Cluster, from_file
 from deploy.job.inventory import hosts_of_flag
 from deploy.job.options import Job
 from deploy.job.values import Mount
 from deploy.preflight import Answers, PreflightRequest
+from deploy.preflight.checks.hosts import mounts as mounts_found
 from tests.hosts import FACTS
 
 HOME = Path(__file__).resolve().parents[2]

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from deploy.causes.finding import UNKNOWN
+from deploy.causes.finding import UNKNOWN, Finding
 from deploy.causes.table import ROWS
-from deploy.preflight import Finding, Verdict
+from deploy.preflight import Verdict
 from lab import job
 from lab.drawn import recorded, score
 from lab.drawn.draw import draw, draws

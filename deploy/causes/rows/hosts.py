@@ -121,6 +121,7 @@ SECTIONS = (
                     "a start-up file that ends the shell",
                     "an expired password, or another rule of PAM",
                 ),
+                without_reason=True,
             ),
             Row(
                 "ssh-sessions",
@@ -134,6 +135,7 @@ SECTIONS = (
                     "MaxSessions",
                     "PAM (maxlogins, or a session that it cannot open)",
                 ),
+                without_reason=True,
             ),
             Row(
                 "ssh-lost",
@@ -152,6 +154,7 @@ SECTIONS = (
                     "a limit of the login's processes or memory (PAM)",
                     "an idle limit",
                 ),
+                without_reason=True,
             ),
             Row(
                 "ssh-slow",
@@ -162,6 +165,7 @@ SECTIONS = (
                 by_hand="`time ssh HOST true`; `ssh HOST 'sh -xc true'`; `ls -la ~` there",
                 fix="Make the start-up files leave early where no terminal is: `[ -t 0 ] || return` in `.bashrc`.",
                 command="time ssh {host} true; in ~/.bashrc there, as the first line: [ -t 0 ] || return",
+                without_reason=True,
             ),
             Row(
                 "folder-silent",
@@ -348,6 +352,7 @@ SECTIONS = (
                     "a setting in ~/.docker",
                     "a proxy",
                 ),
+                without_reason=True,
             ),
             Row(
                 "docker-down",

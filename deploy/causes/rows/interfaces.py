@@ -20,6 +20,8 @@ SECTIONS = (
                 fix="Set the right name for each host (`interface` in cluster.toml).",
                 source=LAB,
                 group="interfaces",
+                what="has no interface {name}",
+                symptom="`Unable to find address for: {name}`, or NCCL's `no socket interface found`",
             ),
             Row(
                 "interface-no-address",
@@ -31,9 +33,10 @@ SECTIONS = (
                 by_hand="`ip addr show DEV`: does `valid_lft` grow again?",
                 fix="Give it an address, or name another interface. For a lease: start the DHCP client again.",
                 source=LAB,
-                symptom="all nodes hang when the address is gone",
                 group="interfaces",
                 explains="all-ports-dropped arp-unanswered arp-wrong host-unreachable no-route",
+                what="has no address on {name}",
+                symptom="`Unable to find address for: {name}`",
             ),
             Row(
                 "interface-down",
@@ -44,6 +47,7 @@ SECTIONS = (
                 group="interfaces",
                 explains="arp-unanswered arp-wrong host-unreachable no-route",
                 symptom="`No route to host`, or a hang",
+                what="has the interface {name} down",
             ),
             Row(
                 "interface-loopback",
@@ -53,6 +57,7 @@ SECTIONS = (
                 source=LAB,
                 group="interfaces",
                 symptom="`connectFullMesh failed ... remote=[127.0.0.1]` on the peers",
+                what="would use loopback ({name})",
             ),
             Row(
                 "interface-slow",
@@ -72,6 +77,7 @@ SECTIONS = (
                 group="names",
                 ends=Cause.CUT_OFF,
                 symptom="`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one",
+                what="it would use the link-local address {address}, which its peers cannot use",
             ),
             Row(
                 "family-mixed",
@@ -127,6 +133,7 @@ SECTIONS = (
                 group="interfaces",
                 ends=Cause.CUT_OFF,
                 symptom="`NET/Socket: Connect to ... failed`, or a hang",
+                what="would use {name}, a container engine's bridge",
             ),
             Row(
                 "bridge-network",

@@ -26,6 +26,7 @@ SECTIONS = (
                 explains="endpoint-nobody family-mixed peer-name-wrong",
                 ends=Cause.CUT_OFF,
                 symptom="`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one",
+                what="its own name {name} is {address}, which no peer can reach",
             ),
             Row(
                 "name-unresolvable",
@@ -40,6 +41,7 @@ SECTIONS = (
                 group="names",
                 explains="endpoint-nobody family-mixed peer-name-unresolvable proof-failed",
                 symptom="`socket.gaierror: Name or service not known`",
+                what="it cannot resolve its own name {name}",
             ),
             Row(
                 "name-foreign",
@@ -53,6 +55,7 @@ SECTIONS = (
                 group="names",
                 explains="endpoint-nobody family-mixed peer-name-wrong",
                 symptom="`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one",
+                what="its own name {name} resolves to an address that it does not have ({address})",
             ),
             Row(
                 "peer-name-unresolvable",

@@ -25,6 +25,7 @@ __all__ = [
     "PREFLIGHT",
     "REASON",
     "RENDEZVOUS_FAILED",
+    "SIGNALS",
     "SIGNS",
     "STORE",
     "UNKNOWN_NAME",
@@ -54,7 +55,7 @@ REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
 LAST_ERROR = compiled(r"Last error:\s*$")
 SIGNS = (*NETWORK, _BINARY, *_DOCKER, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
 
-# Messages of a node that does not reach a store of torch; deploy/explain/store.py finds out which store, and why.
+# Messages of a node that does not reach a store of torch; store.py finds out which store, and why.
 STORE = compiled(
     r"[Cc]lient socket has (?:timed out after \d+m?s while trying to connect to|"
     r"failed to connect to any network address of) \(?(?P<host>[^,()\s]{1,255}?)(?:, |"
@@ -66,3 +67,5 @@ NO_FAMILY = compiled(
     r"The (IPv[46]) network addresses of \(([^,]{1,255}), .{0,200}Address family for hostname not supported"
 )
 RENDEZVOUS_FAILED = "RendezvousConnectionError: The connection to the C10d store has failed"
+# The cause that the signal of the first process shows, where its words show none.
+SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -4: "architecture-differs", -8: "crashed"}

@@ -9,22 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...causes.finding import FAULT, WARNING, Finding, find
+from ...causes.table import ROWS
 from ...core.text import listed
 from .. import prediction, remedies
 from ..answers import WORDS, Answers
 
-TEXTS = {
-    "interface-missing": "has no interface {name}",
-    "interface-no-address": "has no address on {name}",
-    "interface-down": "has the interface {name} down",
-    "interface-loopback": "would use loopback ({name})",
-    "container-bridge": "would use {name}, a container engine's bridge",
-}
-# What gloo and NCCL print of one that they cannot use; of the others the table has the symptom.
-MISSING = {
-    "interface-missing": "`Unable to find address for: {name}`, or NCCL's `no socket interface found`",
-    "interface-no-address": "`Unable to find address for: {name}`",
-}
 SLOW = 10
 OWN_NETWORK = "docker run --network host (bridge networks do not forward the random ports)"
 
@@ -60,19 +49,20 @@ def _unlisted(answers: Answers) -> Iterator[Finding]:
 def _picked(answers: Answers) -> Iterator[Finding]:
     nccl = answers.request.backend == "nccl"
     for host, pick in answers.plan.data.items():
-        if pick.problem not in TEXTS:
+        row = ROWS[pick.problem] if pick.problem else None
+        if row is None or row.group != "interfaces":
             continue
-        text, missing = TEXTS[pick.problem], MISSING.get(pick.problem)
-        symptom = missing.format(name=pick.interface) if missing else None
         good = next((name for name, _, _ in prediction.reachable(answers.facts[host])), "")
         have = ", ".join(name for name in answers.facts[host]["interfaces"])
         fix = f"on {host}: ip -br addr; give {pick.interface} an address"
         fix = remedies.use_interface(answers, host, good) if good else fix
         if pick.problem == "interface-down":
             fix = f"on {host}: sudo ip link set {pick.interface} up"
-        harmless = pick.problem == "interface-loopback" and not nccl and not prediction.called(answers.plan.data, host)
+        inward = bool(pick.address) and prediction.is_loopback(pick.address)
+        harmless = inward and not nccl and not prediction.called(answers.plan.data, host)
         level, shown = WARNING if harmless else FAULT, (f"{pick.how}; it has {have}",)
-        yield find(pick.problem, (host,), f"{host} {text.format(name=pick.interface)}", fix, level, shown, symptom)
+        text, symptom = (words.format(name=pick.interface) for words in (row.what, row.symptom))
+        yield find(pick.problem, (host,), f"{host} {text}", fix, level, shown, symptom)
 
 
 def _families(answers: Answers) -> Iterator[Finding]:

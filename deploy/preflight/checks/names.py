@@ -14,12 +14,6 @@ from ..request import MUSTER, TORCHRUN
 HANG = "most nodes hang without an error; some print `The client socket has timed out after 60000ms`"
 # Of the part of a name between two dots, as DNS has it.
 MOST_LABEL = 63
-OWN = {
-    "name-loopback": "its own name {name} is {address}, which no peer can reach",
-    "name-unresolvable": "it cannot resolve its own name {name}",
-    "name-foreign": "its own name {name} resolves to an address that it does not have ({address})",
-    "link-local": "it would use the link-local address {address}, which its peers cannot use",
-}
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -44,7 +38,10 @@ def _own(answers: Answers) -> Iterator[Finding]:
         if answers.request.style in (MUSTER, TORCHRUN) and not _is_askable(str(facts["hostname"])):
             yield _not_askable(host, str(facts["hostname"]))
             continue
-        name, problem = str(facts["hostname"]), pick.problem if pick.problem in OWN else ""
+        name, problem = (
+            str(facts["hostname"]),
+            pick.problem if pick.problem and ROWS[pick.problem].group == "names" else "",
+        )
         c10d = answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d"
         if c10d and prediction.takes_itself(facts, answers.plan.endpoint) is None:
             problem = "name-unresolvable"
@@ -69,7 +66,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
         yield find(
             problem,
             host,
-            OWN[problem].format(name=name, address=pick.address if problem == "link-local" else shown),
+            ROWS[problem].what.format(name=name, address=pick.address if problem == "link-local" else shown),
             _own_fix(answers, host, name, problem),
             WARNING if _harmless(answers, host, problem) else FAULT,
             (f"on {host}: getent ahosts {name} -> {shown}", f"so it would be reached at {pick.address}: {pick.how}"),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.causes import docker_faults
 from deploy.core import fields, names
 from deploy.core.names import NodeName
 from deploy.core.text import last_line
@@ -462,7 +463,7 @@ def faults(text):
     code, words = refusals.ended(text) or (0, text)
     refusals.of_words("a", "hosts", refusals.how("`docker run`", code), words)
     last_line(text.encode(errors="replace"))
-    facts.engine_fault(text)
+    docker_faults.unanswered(text)
 
 
 @entry("r1", "2026-11-21-0214-digits", "nodes/a.json", "outcome/a-0.json", "ranks/rank-0.jsonl")

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.causes.finding import FAULT
 from deploy.door import faults, hung
-from deploy.hosts import host_findings
+from deploy.preflight.checks import hosts as host_checks
 
 # An automounter that takes the calls and answers none, in a namespace of its own; then the command.
 DEAD = """
@@ -105,7 +105,7 @@ def test_the_fix_is_about_the_folder_and_its_mount():
 def test_a_folder_that_hangs_is_a_fault_of_its_own_in_preflight():
     (found,) = hung.parse(answered("/net/tools/bin"))
     failed = faults.fault("hung", WHERE, f"`sh -c ... home` did not end within 60 s: {found.words}", fix=found.fix)
-    told = host_findings.engine("b", failed)
+    told = host_checks.engine("b", failed)
     assert (told.cause, told.level, told.or_else) == ("folder-silent", FAULT, ())
     assert "/net/tools/bin, which is in the PATH (autofs on /net) does not answer" in told.text
     assert told.fix.startswith("on b: sudo umount -fl /net")

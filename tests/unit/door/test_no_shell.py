@@ -5,7 +5,7 @@ import pytest
 from deploy.causes.finding import FAULT, UNKNOWN
 from deploy.door import framing
 from deploy.door.faults import SshFault, Where
-from deploy.hosts import host_findings
+from deploy.preflight.checks import hosts as host_checks
 
 WHERE = Where("b", "10.0.0.2", 22, "u", "b")
 
@@ -13,7 +13,7 @@ WHERE = Where("b", "10.0.0.2", 22, "u", "b")
 def of_output(code, output):
     with pytest.raises(SshFault) as raised:
         raise framing.no_shell(WHERE, code, output.encode())
-    return host_findings.engine("b", raised.value)
+    return host_checks.engine("b", raised.value)
 
 
 @pytest.mark.parametrize(

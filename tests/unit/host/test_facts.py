@@ -14,7 +14,7 @@ from deploy.core.errors import DeployError
 from deploy.host import commands
 from deploy.host import facts as host_facts
 from deploy.host.facts import Address, Gpu, Route
-from deploy.hosts import host_findings
+from deploy.preflight.checks import hosts as host_checks
 
 LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":24,"scope":"%s"}]}]'
 ENGINE = 'engine {"Server": {"Version": "26.1.5"}}'
@@ -206,7 +206,7 @@ def test_a_file_system_that_is_read_only_is_told_as_that(tmp_path):
     rows = [line for line in done.stdout.splitlines() if line.startswith("home-")]
     facts = host_facts.parse(answer(*rows), time.time())
     assert (facts.closed, facts.closed_why) == (f"{tmp_path}/.muster", "Read-only file system")
-    (told,) = host_findings.homes({"b": facts})
+    (told,) = host_checks.homes({"b": facts})
     assert told.text.endswith(".muster cannot be written to, or is not a folder: Read-only file system")
     assert f"findmnt -T {tmp_path}/.muster" in told.fix
 
@@ -222,7 +222,7 @@ def test_an_ip_of_somebodys_own_is_named_with_its_path(tmp_path, prints, words):
     rows = [line for line in done.stdout.splitlines() if line.startswith(("no-iproute2", "ip ", "addresses"))]
     facts = host_facts.parse(answer(*rows), time.time())
     assert (facts.iproute, facts.iproute_words, facts.addresses) == (not words, words, ())
-    for told in host_findings.homes({"b": facts}):
+    for told in host_checks.homes({"b": facts}):
         assert (told.cause, told.text) == (
             "no-iproute2",
             f"b: its `ip` command ({tmp_path}/ip) lists no addresses: {words}",
@@ -295,7 +295,7 @@ def test_a_client_that_is_sent_to_another_engine_is_told_what_sends_it(tmp_path,
     done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=env)
     with pytest.raises(DockerFault) as raised:
         host_facts.parse(done.stdout, time.time())
-    told = host_findings.engine("b", raised.value)
+    told = host_checks.engine("b", raised.value)
     assert (raised.value.at, told.cause, told.level) == (at, "docker-down", UNKNOWN)
     assert told.fix.startswith(f"on b: {fix}")
     assert at in told.text

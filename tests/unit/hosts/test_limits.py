@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from deploy.door.session import Done
-from deploy.hosts import limits
+from deploy.hosts import probe_ends
 from deploy.job.options import Job
 from deploy.preflight import judge
 from lab.answers import answers
@@ -43,7 +43,7 @@ def test_a_crash_is_of_a_small_stack_only_where_the_stack_is_small(code, stack, 
     left = {host: facts for host, facts in seen.facts.items() if host != "b"}
     died = {"b": ("probe-died", f"`... docker run` ended with code {code}: no message")}
     seen = dataclasses.replace(seen, facts=left, faults=died)
-    verdict = judge(limits.read(seen, [session], {"b": FACTS}, Job(), "lab:1"))
+    verdict = judge(probe_ends.with_small_stacks(seen, [session], {"b": FACTS}, Job(), "lab:1"))
     assert (verdict.cause, verdict.first.level, verdict.hosts) == (cause, "could not tell", ("b",))
     assert session.asked == (code == 139)
     if cause == "process-limits":

@@ -6,9 +6,9 @@ from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, LOOKS, UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
-from deploy.hosts import host_findings
 from deploy.hosts import preflight as hosts_preflight
 from deploy.preflight import confidence, judge, refusals
+from deploy.preflight.checks import hosts as host_checks
 from deploy.report import preflight_text
 from lab.answers import HOSTS, answers
 from tests.hosts import FACTS
@@ -70,7 +70,7 @@ def test_words_that_a_tool_has_for_one_cause_make_it_sure_and_are_quoted(words, 
     ],
 )
 def test_an_engine_is_told_in_its_clients_words(words, level):
-    told = host_findings.engine("b", docker_faults.fault(words, "docker-down"))
+    told = host_checks.engine("b", docker_faults.fault(words, "docker-down"))
     assert told.level == level
     assert words in told.text
 
@@ -114,14 +114,14 @@ def test_a_user_reads_what_was_seen_then_what_it_may_be():
 
 def test_an_ip_command_that_does_not_start_is_told_with_its_words():
     facts = {"b": FACTS.__class__(**{**FACTS.__dict__, "iproute": False, "iproute_words": "ip: libz.so.1: too short"})}
-    (told,) = host_findings.homes(facts)
+    (told,) = host_checks.homes(facts)
     assert (told.cause, told.level) == ("no-iproute2", FAULT)
     assert "libz.so.1" in told.text
 
 
 def test_a_command_that_every_host_has_and_this_one_lacks_is_told_before_a_run_loses_its_variables():
     facts = {"b": FACTS.__class__(**{**FACTS.__dict__, "lacks": ("base64",)})}
-    (told,) = host_findings.homes(facts)
+    (told,) = host_checks.homes(facts)
     assert (told.cause, told.level) == ("command-missing", FAULT)
     assert "base64" in told.text
 

@@ -8,9 +8,9 @@ from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, WARNING
 from deploy.door import faults, framing
 from deploy.door.faults import Where
-from deploy.hosts import host_findings
 from deploy.job.values import Mount
 from deploy.preflight import PreflightRequest, judge
+from deploy.preflight.checks import hosts as host_checks
 from deploy.preflight.probe import facts as probe_facts
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS
@@ -71,7 +71,7 @@ def mounted(letters, read_only=False):
     change = {host: {"mounts": {"/data": said}, "user": 1000} for host, said in zip(HOSTS, letters, strict=True)}
     where = {host: (Mount("/srv/data", "/data", read_only=read_only),) for host in HOSTS}
     seen = answers(change=change)
-    return [*host_findings.mounts(seen, where), *host_findings.unlike_mounts(seen, where)]
+    return [*host_checks.mounts(seen, where), *host_checks.unlike_mounts(seen, where)]
 
 
 def test_a_disk_that_is_read_only_is_mounted_anew_and_no_right_is_changed():
@@ -81,7 +81,7 @@ def test_a_disk_that_is_read_only_is_mounted_anew_and_no_right_is_changed():
     assert "chown" not in finding.fix
     assert "remount,rw" in mounted(["rw", "o", "rw"])[0].fix
     closed = "mkdir: cannot create directory '/var/tmp/x': Read-only file system"
-    (claims,) = host_findings.homes({"b": dataclasses.replace(FACTS, claims_closed=closed)})
+    (claims,) = host_checks.homes({"b": dataclasses.replace(FACTS, claims_closed=closed)})
     assert "remount,rw" in claims.fix
     assert "chmod" not in claims.fix
     assert "chown" in mounted(["rw", "r", "rw"])[0].fix

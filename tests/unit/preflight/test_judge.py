@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.causes.finding import UNKNOWN, WARNING
-from deploy.preflight import Answers, Finding, PreflightRequest, judge
+from deploy.causes.finding import UNKNOWN, WARNING, Finding
+from deploy.preflight import Answers, PreflightRequest, judge
 from deploy.preflight.checks import interfaces, names, software
 from lab.answers import HOSTS, answers, facts
 

@@ -9,12 +9,12 @@ import pytest
 from deploy.causes.finding import UNKNOWN, WARNING, Finding
 from deploy.door.session import Done
 from deploy.host.facts import Address, parse_addresses
-from deploy.hosts import host_findings, probes
 from deploy.hosts import preflight as hosts_preflight
-from deploy.image.push_plan import HostImage
+from deploy.hosts import probes
 from deploy.job.options import Job
 from deploy.preflight import PreflightRequest, judge, targets
 from deploy.preflight.answers import Answers, Link
+from deploy.preflight.checks import hosts as host_checks
 from deploy.preflight.checks import link_quality, payloads, ports
 from deploy.preflight.confidence import is_left_to_rehearsal
 from lab.answers import HOSTS, answers, facts
@@ -425,24 +425,24 @@ def test_an_engine_in_another_network_than_the_login_is_named_for_its_host():
     seen = answers(change={"a": {"namespace": "net:[1]"}, "b": {"namespace": "net:[2]"}})
     addresses = (Address("eth0", "10.0.0.1", 24),)
     every = {host: dataclasses.replace(FACTS, network="net:[1]", addresses=addresses) for host in TWO}
-    (finding,) = host_findings.networks(every, seen)
+    (finding,) = host_checks.networks(every, seen)
     assert (finding.cause, finding.hosts) == ("bridge-network", ("b",))
     assert "a network of its own: with --network host a container sees eth0" in finding.text
 
 
 def test_a_login_without_a_network_beside_an_engine_with_one_is_the_logins_fault():
     seen = answers(change={"a": {"namespace": "net:[1]"}, "b": {"namespace": "net:[2]"}})
-    (finding,) = host_findings.networks({"b": dataclasses.replace(FACTS, network="net:[1]", addresses=())}, seen)
+    (finding,) = host_checks.networks({"b": dataclasses.replace(FACTS, network="net:[1]", addresses=())}, seen)
     assert (finding.cause, finding.hosts) == ("ssh-shell", ("b",))
     assert "a network namespace without any network: it sees no card, its engine sees eth0" in finding.text
 
 
 def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_one_to_all():
-    held = {host: HostImage("sha256:1", ("lab:1",), layers, "") for host, layers in (("a", ("x", "y")), ("b", ("x",)))}
-    (finding,) = host_findings.differing("lab:1", held, TWO, {})
+    held = {"a": ("x", "y"), "b": ("x",)}
+    (finding,) = host_checks.differing("lab:1", held, TWO, {})
     assert (finding.cause, finding.level) == ("image-differs", WARNING)
     assert "import" not in finding.text
-    (finding,) = host_findings.differing("lab:1", held, TWO, {"b": "RuntimeError: no habana"})
+    (finding,) = host_checks.differing("lab:1", held, TWO, {"b": "RuntimeError: no habana"})
     assert (finding.cause, finding.level) == ("image-differs", WARNING)
     assert "; `import torch` fails in that of b: RuntimeError: no habana; `fab deploy` does not train" in finding.text
 
@@ -481,21 +481,19 @@ def test_a_slow_look_up_of_names_is_a_warning_and_the_likely_cause_where_the_reh
 
 def test_a_folder_of_claims_that_is_closed_stops_a_run():
     closed = dataclasses.replace(FACTS, claims_closed="drwxr-xr-x 2 root root 40 Nov 24 14:54 /var/tmp")
-    (finding,) = host_findings.homes({"a": FACTS, "b": closed})
+    (finding,) = host_checks.homes({"a": FACTS, "b": closed})
     assert (finding.cause, finding.hosts) == ("folder-readonly", ("b",))
     assert "/var/tmp" in finding.text
 
 
 def test_a_full_folder_of_claims_stops_a_run():
-    (finding,) = host_findings.homes({"a": FACTS, "b": dataclasses.replace(FACTS, claims_full=True)})
+    (finding,) = host_checks.homes({"a": FACTS, "b": dataclasses.replace(FACTS, claims_full=True)})
     assert (finding.cause, finding.hosts) == ("disk-full", ("b",))
     assert "/var/tmp" in finding.text
 
 
 def test_a_login_that_gets_no_timer_cannot_take_the_lock_of_a_run():
-    (finding,) = host_findings.homes(
-        {"a": FACTS, "b": dataclasses.replace(FACTS, no_timer="flock: cannot set up timer")}
-    )
+    (finding,) = host_checks.homes({"a": FACTS, "b": dataclasses.replace(FACTS, no_timer="flock: cannot set up timer")})
     assert (finding.cause, finding.hosts) == ("process-limits", ("b",))
     assert "flock: cannot set up timer" in finding.text
 
@@ -517,7 +515,7 @@ def test_an_address_that_the_kernel_will_soon_take_away_is_a_warning(lasts, addr
     entry = {"family": "inet", "local": address, "prefixlen": 24, "scope": "global", "valid_life_time": lasts}
     addresses = parse_addresses(json.dumps([{"ifname": "eth0", "addr_info": [entry]}]))
     facts = {"b": dataclasses.replace(FACTS, addresses=addresses)}
-    findings = list(host_findings.leases(facts, answers()))
+    findings = list(host_checks.leases(facts, answers()))
     assert [(each.cause, each.level, each.hosts) for each in findings] == told * [
         ("interface-no-address", WARNING, ("b",))
     ]

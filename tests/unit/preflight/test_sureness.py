@@ -2,8 +2,8 @@
 
 import pytest
 
-from deploy.causes.finding import FAULT, UNKNOWN, WARNING
-from deploy.preflight import Finding, Verdict, judge
+from deploy.causes.finding import FAULT, UNKNOWN, WARNING, Finding
+from deploy.preflight import Verdict, judge
 from deploy.preflight.confidence import is_left_to_rehearsal, ranked
 from lab.answers import answers
 

@@ -6,7 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from deploy.preflight import Answers, Finding, judge
+from deploy.causes.finding import Finding
+from deploy.preflight import Answers, judge
 from deploy.preflight.answers import Link, pairs
 from deploy.report import preflight_text
 from deploy.report.page import preflight

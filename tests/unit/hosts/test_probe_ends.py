@@ -7,7 +7,7 @@ import pytest
 
 from deploy.causes.finding import WARNING
 from deploy.door.session import Done
-from deploy.hosts import preflight, unattached
+from deploy.hosts import preflight, probe_ends
 from deploy.hosts.presence import ImagePresence
 from deploy.job.cluster import from_flag
 from deploy.preflight import PreflightRequest, judge
@@ -63,9 +63,9 @@ def test_preflight_looks_from_outside_and_warns_with_the_way_to_the_engine(sessi
 
 def test_a_probe_that_died_otherwise_is_no_such_engine():
     seen = dataclasses.replace(answers(), faults={"b": ("probe-died", "b: `sh` ended with code 137: Killed")})
-    assert unattached.hosts_of(seen) == {}
+    assert probe_ends.hosts_without_connection(seen) == {}
     seen = dataclasses.replace(answers(), faults={"b": ("probe-died", f"b: {CLOSED}")})
-    assert unattached.hosts_of(seen) == {"b": "unable to upgrade to tcp, received 400"}
+    assert probe_ends.hosts_without_connection(seen) == {"b": "unable to upgrade to tcp, received 400"}
 
 
 def test_a_deploys_rehearsal_that_gets_no_connection_refuses_nothing():

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
-from ..causes.docker_faults import DockerFault
-from ..causes.finding import FAULT, WARNING, find
-from ..core.errors import DeployError
-from ..core.program import FAB
-from ..core.text import binary, in_seconds, listed
-from ..door.session import SshFault
-from ..host.facts import HostFacts
-from ..image.push_plan import HostImage
-from ..job.values import Mount
-from ..preflight import Answers, Finding, refusals
-from ..preflight.checks import resources
-from ..preflight.remedies import on
-from ..preflight.verdict import odd_ones
+from ...causes.docker_faults import DockerFault
+from ...causes.finding import FAULT, WARNING, Finding, find
+from ...core.errors import DeployError
+from ...core.program import FAB
+from ...core.text import binary, in_seconds, listed
+from ...door.session import SshFault
+from ...host.facts import HostFacts
+from ...job.values import Mount
+from .. import refusals
+from ..answers import Answers
+from ..remedies import on
+from ..verdict import odd_ones
+from . import resources
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100
@@ -38,7 +38,7 @@ def engine(host: str, fault: DeployError) -> Finding:
             return refusals.elsewhere(host, fault.cause.name, fault.words, fault.at)
         return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)
     if isinstance(fault, SshFault):
-        return refusals.of_fault(host, refusals.ssh(fault.kind), text, hint)
+        return refusals.of_fault(host, fault.slug, text, hint)
     # What it answered cannot be read.
     return refusals.of_fault(host, "probe-died", text, f"on {host}: {hint}" if hint else "")
 
@@ -56,20 +56,20 @@ def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
         )
 
 
-def odd_images(by_host: Mapping[str, HostImage]) -> tuple[str, ...]:
-    """The hosts that have another image under its name than most."""
-    layers = {host: " ".join(held.layers) for host, held in by_host.items()}
-    return odd_ones(layers) if len(set(layers.values())) > 1 else ()
+def odd_images(layers: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The hosts that have another image under its name than most. `layers`: of each host's image."""
+    images = {host: " ".join(held) for host, held in layers.items()}
+    return odd_ones(images) if len(set(images.values())) > 1 else ()
 
 
 def differing(
-    image: str, by_host: Mapping[str, HostImage], hosts: Sequence[str], without: Mapping[str, str]
+    image: str, layers: Mapping[str, Sequence[str]], hosts: Sequence[str], without: Mapping[str, str]
 ) -> Iterator[Finding]:
     """A warning if hosts have different images under one name: a deploy sends one image to all.
 
     `without`: the words of those in which `import torch` fails, by host.
     """
-    if odd := odd_images(by_host):
+    if odd := odd_images(layers):
         have = "has" if len(odd) == 1 else "have"
         text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
         text += "".join(f"; `import torch` fails in that of {host}: {words}" for host, words in without.items())
@@ -199,7 +199,9 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
             text += "its DHCP client (or a router, for IPv6) renews it"
             fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
             fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
-            yield find("interface-no-address", (host,), text, fix, WARNING)
+            yield find(
+                "interface-no-address", (host,), text, fix, WARNING, symptom="all nodes hang when the address is gone"
+            )
 
 
 def _no_ip(host: str, facts: HostFacts) -> Finding:

@@ -1,0 +1,48 @@
+"""A sign, looked at more closely: by the numbers in its line, or by the file in which its traceback ends. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .. import libraries
+from ..words import compiled
+from .kinds import ALONE, PREFLIGHT, Sign, several, sign
+
+# Pickled data come from a file, or from another process.
+_PICKLED = compiled(r"UnpicklingError|invalid load key|pickle data was truncated|unpickling stack underflow")
+_OF_A_FILE = compiled(r"torch/serialization\.py$|checkpoint|safetensors|modeling_\w+\.py$")
+_UNPICKLED = several(
+    _PICKLED.pattern, "pickled data cannot be read: those of a file, or those that another process sent", ALONE,
+    "checkpoint-broken", "worker-failed",
+)  # fmt: skip
+# A semaphore is a file in /dev/shm.
+_SEMAPHORE = compiled(r"multiprocessing/(?:synchronize|shared_memory)\.py$")
+_NO_ROOM = sign("shm-small", r"No space left on device", "/dev/shm is too small", "df -h /dev/shm")
+_COPY = compiled(r"/copy\.py$")
+_AT_A_BARRIER = compiled(r"store based barrier on rank.{0,160}world_size=(\d{1,9}), worker_count=(\d{1,9})")
+_TOO_MANY = several(
+    _AT_A_BARRIER.pattern, "of {0} ranks {1} are counted at the store: an earlier run has left its own there",
+    PREFLIGHT, "leftovers",
+)  # fmt: skip
+_ALL = several(
+    _AT_A_BARRIER.pattern, "all {0} ranks came to the store, one of them too late", PREFLIGHT, "node-missing"
+)
+
+
+def refined(broad: Sign, text: str, frame: str) -> Sign | None:
+    """The sign that holds for this line, whose traceback ends in the file `frame` (empty: none is known).
+
+    None if the words say nothing there: then the exception is told as it is.
+    """
+    if broad.cause == "checkpoint-broken" and _PICKLED.search(text) and not _OF_A_FILE.search(frame):
+        return None if frame else _UNPICKLED
+    if broad.cause == "disk-full" and _SEMAPHORE.search(frame):
+        return _NO_ROOM
+    if broad.cause == "pickle" and _COPY.search(frame):
+        return None
+    if broad.cause == "library-missing":
+        return replace(broad, next=libraries.install(libraries.missing(text)))
+    met = _AT_A_BARRIER.search(text) if broad.cause == "node-missing" else None
+    if met and int(met[2]) >= int(met[1]):
+        return _ALL if int(met[2]) == int(met[1]) else _TOO_MANY
+    return broad
