@@ -145,16 +145,14 @@ def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Cont
 
 
 def own_containers(session: Session, run: str = "") -> list[Seen]:
-    """The containers of one run of ours, or of all, as the engine lists them."""
+    """The containers of one run of ours, or of all. Each is looked at: not every engine lists what they mount."""
     home = posixpath.dirname(session.home)
-    return [each for each in reach.on_host(session).containers(label_of(run)) if host_facts.is_ours(each, home, run)]
+    return [each for each in reach.on_host(session).inspected(label_of(run)) if host_facts.is_ours(each, home, run)]
 
 
 def logs(session: Session) -> HostLogs:
     """The consoles and the ranks' own logs of our runs on a host."""
-    engine = reach.on_host(session)
-    looked = [engine.inspect(each.id) for each in own_containers(session)]
-    return host_logs.parse(filter(None, looked), session.run(commands.rank_logs()).out)
+    return host_logs.parse(own_containers(session), session.run(commands.rank_logs()).out)
 
 
 def status(session: Session) -> HostStatus:
