@@ -11,34 +11,18 @@ import io
 import socket
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ..core.text import amount, in_seconds
 from ..door import framing
+from ..door.stream import Pipe
 
 MOST_ANSWER, CALL_S, BEGIN_S = framing.MOST_ANSWER, 20.0, 60.0
 _PIECE = 1 << 16
 _KINDS, _HEAD = (0, 1, 2), 8
 OUT, ERR = 1, 2
-
-
-class Connection(Protocol):
-    """What a connection to an engine can do, as a socket does it."""
-
-    def settimeout(self, seconds: float | None, /) -> None:
-        """How long the next calls may take."""
-
-    def sendall(self, data: bytes, /) -> None:
-        """Send all of it."""
-
-    def recv(self, most: int, /) -> bytes:
-        """What comes next; nothing at the end."""
-
-    def shutdown(self, how: int, /) -> None:
-        """Tell the other side that no more comes."""
-
-    def close(self) -> None:
-        """End it."""
+# Both have the part of a socket that is needed here.
+Connection = socket.socket | Pipe
 
 
 class Excess(Exception):

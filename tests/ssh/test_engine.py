@@ -79,11 +79,11 @@ def test_where_forwards_are_forbidden_the_client_there_leads_to_the_engine(engin
 
 
 def test_one_session_is_enough_for_the_engine_and_for_commands(engine_of, places):
-    host, _, _ = engine_of("MaxSessions 1")
+    host, _, path = engine_of("MaxSessions 1")
     with session.open_all([host]) as results:
         assert names(one(results)) == ["c"]
         assert one(results).run(["echo", "on"]).out == "on\n"
-        assert len(masters(places)) == 1
+        assert ways(one(results)) == str(path)
 
 
 def test_a_docker_that_is_a_script_is_the_only_way_to_its_engine(engine_of, places, tmp_path):
