@@ -107,7 +107,7 @@ ELSEWHERE = {
     "--detach": {"engine/client.py", "hosts/docker_run.py", "hosts/overlay_plan.py"},
     "--env-file": {"hosts/docker_run.py", "hosts/probes.py", "hosts/rehearsal.py"},
     "--follow": {"host/commands.py"},
-    "--force": {"hosts/overlay.py", "packages/commands.py", "packages/places.py"},
+    "--force": {"packages/commands.py", "packages/places.py"},
     "--gpus": {"hosts/container.py"},
     "--include": {"job/script.py"},
     "--min-nodes": {"hosts/leave.py"},
