@@ -16,6 +16,7 @@ from ..explain import libraries
 from ..image import missed, named_paths, official
 from ..image.credentials import Choice
 from ..job.again import read_again
+from ..job.options import FLAG
 from ..packages import requirements
 from ..run import record
 from ..run.folders import display_path
@@ -28,7 +29,7 @@ from .page import run as page
 
 _HELPS = (
     "let rank 0 alone read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
-    "--mount /shared:/shared"
+    f"{FLAG.mount} /shared:/shared"
 )
 _NO_FOLDER = "hosts share no folder while a run lasts"
 # Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
@@ -107,7 +108,7 @@ def _with_library(library: str, backend: str, again: object) -> str:
             how = f"in {given.dockerfile}: {run}"
         else:
             image = given.image or f"pytorch/pytorch:{official.USUAL.tag}"
-            how = f"printf 'FROM {image}\\nUSER root\\n{run}\\n' > Dockerfile; then: --dockerfile Dockerfile"
+            how = f"printf 'FROM {image}\\nUSER root\\n{run}\\n' > Dockerfile; then: {FLAG.dockerfile} Dockerfile"
     return "; ".join(filter(None, (of_system, headless, how)))
 
 

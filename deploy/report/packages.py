@@ -14,6 +14,7 @@ from ..core.text import amount, several
 from ..image import code_layer
 from ..image.code_layer import Look
 from ..job import consent
+from ..job.options import FLAG
 from ..packages import install, passwords, project_file, requirements, settings
 from ..packages.exchange import ToolFailed
 from ..packages.install import Each, Installed
@@ -39,7 +40,7 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
                 console.note(f"packages: {name} is not read, none are installed: {way}")
         return None
     if by_itself:
-        console.note(f"packages: {path} of the folder (--requirements no leaves them out)")
+        console.note(f"packages: {path} of the folder ({FLAG.requirements} no leaves them out)")
     needs = requirements.read(folder, path, sent)
     own = settings.of_user(far=False).indexes if needs.indexes else []
     consent.require(folder, needs.wishes(own), path)
