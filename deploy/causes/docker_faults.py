@@ -253,6 +253,12 @@ def elsewhere(at: str, host: str = "") -> str:
     return f"on {host or 'that host'}: {mend}   (its client has {at}), or start the engine to which that leads"
 
 
+def unanswered(words: str, host: str = "", at: str = "") -> DockerFault:
+    """Why an engine does not answer, from the last words of its client. `at`: as DockerFault has it."""
+    crashed = re.match(r"runtime(?:/cgo)?: |fatal error: |panic: ", words)
+    return fault(words or "it said nothing", "docker-refused" if crashed else "docker-down", host, at)
+
+
 def fault(output: str, otherwise: str = "docker-refused", host: str = "", at: str = "") -> DockerFault:
     """Docker's words as a fault; if they show no cause, `otherwise` is the cause. `at`: as DockerFault has it."""
     cause = read(output) or named(otherwise)

@@ -74,7 +74,7 @@ class Master:
         """Raises OSError, EOFError or mux.Refused if no master answers there."""
         self.path, self._words = path, words
         self._control = mux.Control(path, _FIRST_S if words else _HELLO_S)
-        self._closed = False
+        self._closed, self._forwards = False, list[tuple[str, str]]()
         try:
             self._process = self._control.process()
         except BaseException:
@@ -108,6 +108,11 @@ class Master:
     def dial(self, port: int) -> mux.Tunnel:
         """A connection to a port of the host's loopback. Raises as `start` does."""
         return mux.Tunnel(self.path, "127.0.0.1", port, _FIRST_S)
+
+    def forward(self, here: str, remote: str) -> None:
+        """Let connections to a path here go to a socket of the host, until this ends. Raises as `start` does."""
+        self._control.forward(here, remote)
+        self._forwards.append((here, remote))
 
     def why_gone(self) -> str:
         """Why a command ended without its code."""
@@ -143,6 +148,9 @@ class Master:
         self._closed = True
         if self._words and self._control.stands():
             self.end()
+        with suppress(OSError, EOFError, mux.Refused):
+            for here, remote in () if self._words else self._forwards:  # the user's own connection goes on
+                self._control.forward(here, remote, end=True)
         self._control.close()
 
 

@@ -17,7 +17,10 @@ from contextlib import suppress
 
 _VERSION = 4
 _HELLO, _SESSION, _ALIVE, _END, _DIAL = 1, 0x10000002, 0x10000004, 0x10000005, 0x10000008
-_FAILURE, _EXIT, _IS_ALIVE, _OPENED = 0x80000003, 0x80000004, 0x80000005, 0x80000006
+_FORWARD, _UNFORWARD = 0x10000006, 0x10000007
+_DONE, _EXIT, _IS_ALIVE, _OPENED = 0x80000001, 0x80000004, 0x80000005, 0x80000006
+# Of a forward: it begins on this machine, and both its ends are paths of sockets.
+_LOCAL, _A_PATH = 1, 0xFFFFFFFE
 _NO_ESCAPE = 0xFFFFFFFF
 # No answer of a master is longer.
 _MOST_MESSAGE = 1 << 18
@@ -60,6 +63,16 @@ class Control:
     def dial(self, host: str, port: int, streams: tuple[int, int]) -> None:
         """Connect two descriptors, one for each direction, with a port as the host reaches it. Raises Refused."""
         self._open(_DIAL, _string("") + _string(host) + struct.pack(">I", port), streams)
+
+    def forward(self, here: str, remote: str, end: bool = False) -> None:
+        """Let the master listen at a path here, for connections to a socket on the host; `end`: no longer.
+
+        Raises Refused if it cannot listen. Whether the host lets it connect shows each connection.
+        """
+        ends = b"".join(_string(path) + struct.pack(">I", _A_PATH) for path in (here, remote))
+        answer, words = self._ask(_UNFORWARD if end else _FORWARD, struct.pack(">I", _LOCAL) + ends)
+        if answer != _DONE:
+            raise Refused(_words(words))
 
     def end(self) -> None:
         """Let the master close its connection and end."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 import copy
 import queue
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from ..core import fields
 from ..core.errors import DeployError
@@ -28,7 +30,7 @@ from .faults import SshFault, Where, fault
 from .framing import Terms
 from .master import Master, Opener
 from .settings import Client
-from .stream import LineStream
+from .stream import LineStream, Pipe
 from .trust import HostKey, add_keys, scan_keys, trust
 
 __all__ = [
@@ -76,12 +78,15 @@ class CommandFailed(DeployError):
 class Session:
     """One host, one connection that is open. Its methods may be called from several threads."""
 
-    def __init__(self, host: Host, where: Where, master: Master, another: Callable[[], Master]) -> None:
-        """`another` opens one more connection to the host. Raises SshFault."""
+    def __init__(
+        self, host: Host, where: Where, master: Master, another: Callable[[], Master], sockets: Path | None = None
+    ) -> None:
+        """`another` opens one more connection to the host (raises SshFault). `sockets`: a folder that is ours alone."""
         self.host = host
         self._masters, self._another, self._opening = [master], another, threading.Lock()
-        self._where = where
+        self._where, self._sockets = where, sockets
         self._front: tuple[str, ...] = ()
+        self._made, self._making = dict[str, Any](), threading.Lock()
 
     @cached_property
     def home(self) -> str:
@@ -201,6 +206,50 @@ class Session:
         except (OSError, EOFError) as failed:
             raise fault("lost", self._where, f" ({master.why_gone()})") from failed
 
+    def connect(self, path: str) -> socket.socket:
+        """A connection to a socket of the host. A host that forbids it lets it end at once.
+
+        Raises DeployError if this machine cannot listen for it, SshFault.
+        """
+        here = self.keep(path, lambda: self._forwarded(path))
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(framing.BEGIN_S)
+            connection.connect(here)
+        except OSError as failed:
+            connection.close()
+            raise fault("lost", self._where, f" ({self._masters[0].why_gone()})") from failed
+        return connection
+
+    def _forwarded(self, path: str) -> str:
+        """A path here which leads to that socket of the host."""
+        assert self._sockets
+        self._sockets.mkdir(mode=0o700, exist_ok=True)
+        here = f"{self._sockets}/{secrets.token_hex(3)}"
+        try:
+            self._masters[0].forward(here, path)
+        except mux.Refused as refused:
+            raise DeployError(f"{self.host.name}: no socket for {path} here: {refused}", "set TMPDIR") from refused
+        except (OSError, EOFError) as gone:
+            raise fault("lost", self._where, f" ({self._masters[0].why_gone()})") from gone
+        return here
+
+    def pipe(self, argv: Sequence[str]) -> Pipe:
+        """Start a command and talk with it, in bytes. Raises SshFault."""
+        return self._begun(lambda master: Pipe(master, self._where, argv))
+
+    def lost(self) -> SshFault | None:
+        """The fault of a connection that has ended meanwhile; None if it stands, as far as anybody knows."""
+        return None if self.is_open else fault("lost", self._where, f" ({self._masters[0].why_gone()})")
+
+    def keep(self, name: str, make: Callable[[], T]) -> T:
+        """What a package above has made of this connection; made at the first call."""
+        with self._making:
+            if name not in self._made:
+                self._made[name] = make()
+            made: T = self._made[name]
+            return made
+
     def close(self) -> None:
         """End the connection and everything that waits on it. A second call does nothing."""
         for master in list(self._masters):
@@ -254,7 +303,7 @@ def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> It
     def open_one(host: Host) -> Session:
         route = routes[host.name]
         master = opener.open(host, route)
-        session = Session(host, route.where(host), master, lambda: opener.open(host, route))
+        session = Session(host, route.where(host), master, lambda: opener.open(host, route), client.folder / "to")
         if ask_home:
             session.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
         return session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,14 +19,73 @@ _PIECE, _CODE_S = 1 << 18, 1.0
 MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 
 
-class LineStream:
+class _Talk:
     """One running command. The end of its input tells it that this side has stopped listening."""
 
-    def __init__(self, master: Master, where: Where, argv: Sequence[str], shell: str = "sh") -> None:
+    def __init__(self, master: Master, where: Where, argv: Sequence[str], shell: str = "sh", end: bool = True) -> None:
         self._master, self._where, self._shown = master, where, framing.shown(argv)
         self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
         self._started = False
-        self._channel = command.begin(master, where, framing.wrapped(self._marker, argv, shell=shell))
+        self._channel = command.begin(master, where, framing.wrapped(self._marker, argv, end, shell))
+
+    def close(self) -> None:
+        """End it. Calling it again does nothing."""
+        self._channel.close()
+
+    def _skip_to_marker(self) -> None:
+        marker = f"{self._marker}\n".encode()
+        if (at := self._rest.find(marker)) >= 0:
+            self._started = True
+            del self._rest[: at + len(marker)]
+
+
+class Pipe(_Talk):
+    """A command to talk with in bytes, by the part of a socket that a client of HTTP needs."""
+
+    def __init__(self, master: Master, where: Where, argv: Sequence[str]) -> None:
+        super().__init__(master, where, argv, end=False)
+        self._wait_s: float | None = None
+
+    def settimeout(self, seconds: float | None) -> None:
+        """How long `recv` waits, and `sendall` in all."""
+        self._wait_s = seconds
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of it. Raises BrokenPipeError if it reads no more, TimeoutError."""
+        self._channel.input.write_all(data, self._until())
+
+    def recv(self, most: int) -> bytes:
+        """What it writes next; nothing at the end. Raises TimeoutError."""
+        until = self._until()
+        while not self._started:
+            piece = self._channel.out.read(_PIECE, until)
+            self._rest += piece
+            self._skip_to_marker()
+            if not piece or len(self._rest) > framing.MOST_BEFORE:
+                return b""
+        data = bytes(self._rest[:most]) or self._channel.out.read(most, until)
+        del self._rest[:most]
+        return data
+
+    def shutdown(self, how: int) -> None:
+        """Tell it that no more comes."""
+        if how != socket.SHUT_RD:
+            self._channel.input.close()
+
+    def last_words(self, wait_s: float) -> str:
+        """What it says of its end: its errors, without what the login prints before."""
+        words, end = bytearray(), time.monotonic() + wait_s
+        with suppress(TimeoutError):
+            while len(words) < MOST_LAST_WORDS and (piece := self._channel.err.read(_PIECE, end)):
+                words += piece
+        return bytes(words).partition(f"{self._marker}\n".encode())[2].decode(errors="replace").strip()
+
+    def _until(self) -> float | None:
+        return None if self._wait_s is None else time.monotonic() + self._wait_s
+
+
+class LineStream(_Talk):
+    """A command to talk with line by line."""
 
     def write(self, data: bytes) -> None:
         """Give the command more input.
@@ -67,16 +127,6 @@ class LineStream:
     def end_input(self) -> None:
         """Tell it that no more input comes. Its output goes on."""
         self._channel.input.close()
-
-    def close(self) -> None:
-        """End it. Calling it again does nothing."""
-        self._channel.close()
-
-    def _skip_to_marker(self) -> None:
-        marker = f"{self._marker}\n".encode()
-        if (at := self._rest.find(marker)) >= 0:
-            self._started = True
-            del self._rest[: at + len(marker)]
 
     def _slow(self, wait_s: float) -> SshFault:
         if not self._started:

@@ -7,22 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import DeployError
-from ..core.fields import document
-
-_LOOK_S = 20.0
-_CHUNK = 1 << 20
+from ..causes.docker_faults import DockerFault
+from ..core.errors import DeployError, EngineLost
+from .reach import on_this_machine
 
 
 def inspect(name: str) -> dict[str, Any] | None:
-    """The local engine's `inspect` of an image; None if there is no such image, or no engine. Raises BadAnswer."""
-    command = ["docker", "image", "inspect", name]
+    """What the local engine says of an image; None if there is no such image, or no engine. Raises BadAnswer."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return on_this_machine().image(name)
+    except (DockerFault, EngineLost):
         return None
-    images = document(done.stdout or "[]", "docker image inspect") if done.returncode == 0 else []
-    return dict(images[0]) if images else None
 
 
 def pull(name: str, platform: str) -> bool:
@@ -37,18 +32,11 @@ def pull(name: str, platform: str) -> bool:
 
 
 def save(name: str) -> Iterator[bytes]:
-    """A local image as the archive of `docker save`, in chunks. Raises DeployError if the archive is incomplete."""
-    with subprocess.Popen(["docker", "save", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            while chunk := process.stdout.read(_CHUNK):
-                yield chunk
-            stderr = process.stderr.read().decode(errors="replace").strip()
-            if process.wait():
-                raise DeployError(f"cannot read {name} from the local Docker engine: {stderr or 'no message'}")
-        finally:
-            process.kill()  # does nothing if it has ended
+    """A local image as the archive of `docker save`, in pieces. Raises DeployError if the archive is incomplete."""
+    try:
+        yield from on_this_machine().save(name)
+    except DockerFault as fault:
+        raise DeployError(f"cannot read {name} from the local Docker engine: {fault.words}") from fault
 
 
 def build_command(dockerfile: Path, tag: str, platform: str) -> list[str]:
@@ -72,12 +60,10 @@ def build_command(dockerfile: Path, tag: str, platform: str) -> list[str]:
 
 def own_platform() -> str:
     """The platform that the local engine builds for, as `linux/arm64`; empty if it does not say."""
-    command = ["docker", "version", "--format", "{{.Server.Os}}/{{.Server.Arch}}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return on_this_machine().platform()
+    except DeployError:
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def build(command: Sequence[str], dockerfile: Path) -> None:

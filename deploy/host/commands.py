@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..core.errors import NOBODY_WAITS
 from ..core.names import RunId
 from ..core.scripts import Scripts
 
@@ -65,11 +64,6 @@ def look() -> tuple[str, ...]:
 def look_overlay() -> tuple[str, ...]:
     """What a network of a run's own has to keep clear of, for networks.parse. Changes nothing."""
     return _SCRIPT("look-overlay")
-
-
-def talk_overlay(container: str, socket: str) -> tuple[str, ...]:
-    """Talk with the end of a run's network in that container, a JSON line each way, until the input ends."""
-    return _SCRIPT("talk-overlay", container, PYTHON, socket)
 
 
 def routes(peers: Sequence[str]) -> tuple[str, ...]:
@@ -125,24 +119,19 @@ def start(
     return _SCRIPT("start", *words, *command)
 
 
-def why(container: str) -> tuple[str, ...]:
-    """What each rank of a node does at this moment: a JSON object a line."""
-    return _SCRIPT("why", container, PYTHON)
+def image_python(*words: str) -> tuple[str, ...]:
+    """The command of a container that runs its image's Python with these words."""
+    return "sh", "-c", PYTHON, "sh", *words
 
 
-def within(container: str, words: Sequence[str], terminal: bool = False) -> tuple[str, ...]:
-    """A command beside the ranks of a node, which ends when its input ends; no words: a shell."""
-    return _SCRIPT("within", container, PYTHON, *(["--terminal"] * terminal), "--", *words)
+def node_program(name: str, *words: str) -> tuple[str, ...]:
+    """The command of a run's container that runs one of the programs beside its agent (trainer/node/)."""
+    return image_python("-P", "-m", f"trainer.node.{name}", *words)
 
 
-def python_within(container: str, *words: str) -> tuple[str, ...]:
-    """The image's Python beside the ranks of a node, which ends when its input ends."""
-    return _SCRIPT("within-python", container, PYTHON, *words)
-
-
-def leave(container: str) -> tuple[str, ...]:
-    """Ask a node to leave its run to the others. Answers a JSON object, `why` it must stay and the `members`."""
-    return _SCRIPT("leave", container, PYTHON)
+def within(container: str, words: Sequence[str]) -> tuple[str, ...]:
+    """A command beside the ranks of a node, or a shell, with a terminal: it ends when its input ends."""
+    return "docker", "exec", "-i", container, *node_program("within", "--terminal", "--", *words)
 
 
 def join(container: str) -> tuple[str, ...]:
@@ -158,14 +147,6 @@ def clear(run: str) -> tuple[str, ...]:
 def undo(label: str, folder: str, fresh: bool) -> tuple[str, ...]:
     """Remove what the start with that label made, and only that: its container, and its folder if it is `fresh`."""
     return _SCRIPT("undo", label, folder, "fresh" * fresh)
-
-
-def hand_in(container: str) -> tuple[str, ...]:
-    """Give the secrets, a `line` on standard input, to a waiting node; an empty line only asks whether it waits.
-
-    Ends with TAKEN, with NOBODY_WAITS, or with another code if a node waits but did not take them.
-    """
-    return _SCRIPT("hand-in", container, PYTHON, str(NOBODY_WAITS))
 
 
 def with_variables(command: Sequence[str]) -> tuple[str, ...]:
@@ -221,16 +202,6 @@ def follow(
     return _SCRIPT("follow", name, folder, mark, since, str(PIECE), f"{every_s:g}", *known)
 
 
-def containers(run: str = "") -> tuple[str, ...]:
-    """The containers of one run, or of all."""
-    return _SCRIPT("containers", _label(run))
-
-
-def signal(name: str, run: str) -> tuple[str, ...]:
-    """Send a signal to the running containers of a run."""
-    return _SCRIPT("signal", name, run)
-
-
 def checkpoints() -> tuple[str, ...]:
     """The checkpoints of all runs, one line each: `unix-time run step-00000100`."""
     return _SCRIPT("checkpoints")
@@ -277,13 +248,13 @@ def take_home(run: str) -> tuple[str, ...]:
     return _SCRIPT("take-home", run)
 
 
-def status() -> tuple[str, ...]:
-    """For status.parse: each run's container, last steps, verdicts and last lines, and the GPUs."""
-    return _SCRIPT("status", str(GPU_PATIENCE_S), GPU_COLUMNS)
+def status(runs: Sequence[str]) -> tuple[str, ...]:
+    """For status.parse: last steps and verdicts of these runs of ours, and the GPUs."""
+    return _SCRIPT("status", str(GPU_PATIENCE_S), GPU_COLUMNS, *runs)
 
 
 def runs() -> tuple[str, ...]:
-    """For status.parse_runs: each run's folder, and the remaining containers."""
+    """For status.parse_runs: each run's folder."""
     return _SCRIPT("runs")
 
 
@@ -295,16 +266,6 @@ def gpus() -> tuple[str, ...]:
 def claims() -> tuple[str, ...]:
     """For gpus.parse: the claims that live on the machine."""
     return _SCRIPT("claims")
-
-
-def members() -> tuple[str, ...]:
-    """For logs.parse: each run's container with its place and its ranks, and the ranks' own logs."""
-    return _SCRIPT("members")
-
-
-def state(container: str) -> tuple[str, ...]:
-    """Whether a container runs, and its exit code: `true 0`."""
-    return ("docker", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
 
 
 def console(container: str, since: str, mark: str = "", pattern: str = "") -> tuple[str, ...]:
@@ -324,13 +285,14 @@ def _after_time(pattern: str) -> str:
     return f"^[^ ]+ ({pattern[1:]})" if pattern.startswith("^") else f"^[^ ]+ .*({pattern})"
 
 
+def rank_logs() -> tuple[str, ...]:
+    """For logs.parse: the ranks' own logs of all runs."""
+    return _SCRIPT("rank-logs")
+
+
 def rank_log(run: RunId, rank: int, container: str, mark: str, pattern: str = "") -> tuple[str, ...]:
     """A rank's own log; with a pattern, those of its lines that it finds.
 
     With a container: follow it until the container ends, and send the mark at times.
     """
     return _SCRIPT("rank-log", run, f"rank-{rank}.log", container, mark, pattern)
-
-
-def _label(run: str) -> str:
-    return f"muster.run={run}" if run else "muster.run"

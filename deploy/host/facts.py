@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..causes import docker_faults
-from ..causes.docker_faults import DockerFault
 from ..core import fields, formats
 from ..core.errors import BadAnswer
-from ..core.fields import Reader, array, decimal, digits, flag, interface, record, table, text, whole
+from ..core.fields import Reader, array, decimal, digits, flag, interface, record, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
+from ..engine.engine import Container as Seen
+from ..engine.engine import read_labels
 from ..job.values import SECRET_FILE
+from .commands import RUN_IN_CONTAINER
 from .gpus import UUID
 
 # Interfaces that container engines, virtual machines and other runs (--overlay) add to a host: they lead to no peer.
@@ -45,11 +47,10 @@ _FOREVER = (1 << 32) - 1
 _LINKS = array(record({}, {"ifname": interface, "addr_info": array(_ENTRY)}), 10_000)
 _ROUTES = array(record({}, {"dev": interface, "prefsrc": fields.address}), 100)
 _STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64)})
-_FOLDERS = fields.optional(array(text(4096), 10))
 _CONTAINER = record(
     {
-        "name": text(300),
-        "labels": table(text(1000), fields.words(), 10_000),
+        "name": fields.words(300),
+        "labels": read_labels,
         "state": lambda value, what: {"ExitCode": 0, **_STATE(value, what)},
     },
     {"folder": array(text(4096), 1)},
@@ -215,7 +216,7 @@ def parse(answer: str, now: float) -> HostFacts:
         addresses=parse_addresses(field("addresses", fields.text(fields.MOST_DOCUMENT), "") or "[]"),
         reached_at=[*field("ssh", fields.text(300), "").split(), "", "", ""][2],
         listening=parse_listening(rows.get("socket", ())),
-        containers=containers(rows.get("container", ()), rows.get("home", [""])[0]),
+        containers=containers(map(parse_container, rows.get("container", ())), rows.get("home", [""])[0]),
         runs=run_ids(rows.get("run", ())),
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
@@ -247,10 +248,10 @@ def _engine(rows: Mapping[str, list[str]]) -> str:
     version = rows.get("engine", [""])[0]
     if not version:
         at = fields.default(fields.words(500), "")(rows.get("engine-at", [""])[0], "engine-at")
-        raise engine_fault(rows.get("engine-error", [""])[0][:_MOST_KERNEL], at)
+        raise docker_faults.unanswered(rows.get("engine-error", [""])[0][:_MOST_KERNEL], at=at)
     server = _VERSION(fields.document(version, "docker version"), "docker version").get("Server")
     if not server:
-        raise engine_fault(version[:_MOST_KERNEL])
+        raise docker_faults.unanswered(version[:_MOST_KERNEL])
     return str(server["Version"])
 
 
@@ -267,16 +268,6 @@ def _open_files(limit: str) -> int | None:
 
 def _kilobytes(kilobytes: int) -> int | None:
     return None if kilobytes < 0 else kilobytes * 1024
-
-
-def engine_fault(last_words: str, at: str = "") -> DockerFault:
-    """Why a host's engine does not answer, from the last line of its `docker version`.
-
-    `at`: what sends its client to another engine than the host's own, as docker_faults.elsewhere takes it.
-    """
-    crashed = re.match(r"runtime(?:/cgo)?: |fatal error: |panic: ", last_words)
-    words = last_words or "it said nothing"
-    return docker_faults.fault(words, "docker-refused" if crashed else "docker-down", at=at)
 
 
 def parse_gpu(row: str) -> Gpu | None:
@@ -336,55 +327,66 @@ def parse_listening(rows: Sequence[str]) -> frozenset[int]:
     return frozenset(ports)
 
 
-def containers(rows: Iterable[str], home: str) -> tuple[Container, ...]:
-    """The containers of runs, from lines of `scripts/container_line.sh`; `home`: of the user we log in as.
+def containers(seen: Iterable[Seen], home: str) -> tuple[Container, ...]:
+    """The containers of runs, as an engine describes them; `home`: of the user we log in as.
 
     Raises BadAnswer for one of ours that cannot be read. Other users may label theirs as they like.
     """
     of_runs = []
-    for row in rows:
-        value = fields.json_object(row, "a container")  # the engine writes valid JSON, whatever the labels are
+    for each in seen:
         try:
-            of_runs.append(parse_container(row, home))
+            of_runs.append(container_of(each, home))
         except BadAnswer:
-            if is_ours(value, home):
+            if is_ours(each, home):
                 raise
     return tuple(of_runs)
 
 
-def is_ours(value: Mapping[str, Any], home: str) -> bool:
+def is_ours(seen: Seen, home: str, run: str = "") -> bool:
     """Whether a container's run folder lies in that home. Labels prove nothing: an image may carry any label."""
-    folder = next(iter(_FOLDERS(value.get("folder"), "") or ()), "")
-    return posixpath.dirname(folder) == posixpath.normpath(f"{home}/.muster/runs")
+    folder, runs = seen.mounts.get(RUN_IN_CONTAINER, ""), posixpath.normpath(f"{home}/.muster/runs")
+    return folder == f"{runs}/{run}" if run else posixpath.dirname(folder) == runs
 
 
-def parse_container(row: str, home: str = "") -> Container:
-    """Read one line of `scripts/container_line.sh`; `home`: of the user we log in as.
-
-    Raises BadAnswer for text that no engine writes and for bad names, UsageError if a newer Muster made it for us.
-    """
+def parse_container(row: str) -> Seen:
+    """Read one line of `scripts/container_line.sh`. Raises BadAnswer for text that no engine writes."""
     value = _CONTAINER(fields.document(row, "a container"), "")
-    labels, state = value["labels"], value["state"]
-    status, node, own = state["Status"], labels.get("muster.node"), is_ours(value, home)
+    state = value["state"]
+    return Seen(
+        id="",
+        name=value["name"].removeprefix("/"),
+        labels=value["labels"],
+        mounts={RUN_IN_CONTAINER: "".join(value.get("folder", ()))},
+        status=state["Status"],
+        code=state["ExitCode"],
+        started=state.get("StartedAt", ""),
+    )
+
+
+def container_of(seen: Seen, home: str = "") -> Container:
+    """The container of a run; `home`: of the user we log in as.
+
+    Raises BadAnswer for bad names, UsageError if a newer Muster made it for us.
+    """
+    labels, node, own = seen.labels, seen.labels.get("muster.node"), is_ours(seen, home)
 
     def number(name: str, instead: int, most: int) -> int:
         return fields.default(digits(0, most), instead)(labels.get(name), f"the label {name}")
 
     if own:
-        what = f"the container {value['name'].removeprefix('/')[:100]}"
-        formats.refuse_newer(what, number("muster.format", 0, 1_000_000), formats.LABELS)
+        formats.refuse_newer(f"the container {seen.name[:100]}", number("muster.format", 0, 1_000_000), formats.LABELS)
     return Container(
         run=run_id(labels.get("muster.run"), "the label muster.run"),
         node=node_name(node, "the label muster.node") if node else NodeName(""),
         place=number("muster.place", 0, 1 << 20),
         nodes=number("muster.nodes", 1, 1 << 20),
-        name=container_name(value["name"].removeprefix("/")),
-        status=status,
-        code=state["ExitCode"] if status in ("exited", "dead") else None,
+        name=container_name(seen.name),
+        status=seen.status,
+        code=seen.code or 0 if seen.status in ("exited", "dead") else None,
         port=number("muster.port", 0, 65535),
         command=labels.get("muster.command", "")[:300],
-        started=state.get("StartedAt", ""),
-        last_code=state["ExitCode"],
+        started=seen.started,
+        last_code=seen.code or 0,
         secrets=tuple(filter(SECRET_FILE.fullmatch, labels.get("muster.secrets", "").split(","))),
         ours=own,
         user=labels.get("muster.user", "")[:64] or "another user",

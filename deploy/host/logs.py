@@ -1,15 +1,16 @@
-"""Which host has which logs of a run: the reader of `commands.members`, and of the lines of a console. Pure."""
+"""Which host has which logs of a run: its containers and its ranks' files, and the lines of a console. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ..core.errors import BadAnswer, DeployError, UsageError
-from ..core.fields import digits, text
+from ..core.fields import default, digits
 from ..core.names import ContainerName, RunId, container_name, run_id
+from ..engine.engine import Container
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
 # A node's agent sometimes says how many bytes its console has had so far (docs/contract.md).
@@ -83,25 +84,27 @@ def missed_lines(host: str) -> str:
     return f"{host}: its engine keeps 100 MB of the console and dropped older lines; files of the script are complete"
 
 
-def parse(answer: str) -> HostLogs:
-    """Read the answer to `commands.members`; lines with other words are skipped.
+def parse(containers: Iterable[Container], answer: str) -> HostLogs:
+    """The logs on a host: `containers` of our runs, and the answer to `commands.rank_logs`.
 
-    Raises BadAnswer for an invalid container name or run id.
+    Raises BadAnswer for a container of ours with an invalid name or label.
     """
-    members, logs = [], set()
+    logs = set()
     for line in answer.split("\n"):
-        word, *cells = line.split(" ")
-        if word == "member":
-            if len(cells) != 6:
-                raise BadAnswer("a run's container", "its run, name, state, place, ranks and kind", " ".join(cells))
-            run, container = run_id(cells[0], "the label muster.run"), container_name(cells[1])
-            place, ranks = digits(0, 1 << 20)(cells[3], "muster.place"), digits(1, 65536)(cells[4], "ranks")
-            members.append(Member(run, container, text(20)(cells[2], "state"), place, ranks, cells[5] == "script"))
-        match = re.fullmatch(r"rank-log ([^/]+)/logs/rank-([0-9]{1,9})\.log", line)
+        match = re.fullmatch(r"([^/]+)/logs/rank-([0-9]{1,9})\.log", line)
         with suppress(BadAnswer):  # a folder that is not a run's
             if match:
                 logs.add((run_id(match[1]), int(match[2])))
-    return HostLogs(tuple(members), frozenset(logs))
+    return HostLogs(tuple(map(_member, containers)), frozenset(logs))
+
+
+def _member(seen: Container) -> Member:
+    variables = dict(line.partition("=")[::2] for line in seen.variables)
+    place = default(digits(0, 1 << 20), 0)(seen.labels.get("muster.place"), "the label muster.place")
+    ranks = default(digits(1, 65536), 1)(variables.get("PET_NPROC_PER_NODE"), "PET_NPROC_PER_NODE")
+    run = run_id(seen.labels.get("muster.run"), "the label muster.run")
+    script = "MUSTER_SENT" in variables or "MUSTER_SAVE_CHANGES" in variables
+    return Member(run, container_name(seen.name), seen.status, place, ranks, script)
 
 
 def choose_run(hosts: Mapping[str, HostLogs], wanted: str, here: Collection[str] = frozenset()) -> RunId:

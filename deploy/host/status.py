@@ -1,31 +1,30 @@
 """The runs of a host and their progress, as frozen values, and the readers of the host's answers. Pure.
 
-hosts/status.py asks (`commands.status`, `commands.runs`); report/tables.py makes the tables.
+hosts/status.py asks the engine, and the host (`commands.status`, `commands.runs`); report/tables.py makes the tables.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from ..core import fields
 from ..core.errors import FAILED, BadAnswer
 from ..core.fields import decimal, default, digits, optional, text
 from ..core.names import NodeName, RunId, node_name, run_id, run_ids
+from ..engine.engine import Container
 from ..run import events
 from ..run.events import Event
 from . import facts
 from . import gpus as gpu_facts
 from .gpus import Gpus
 
+# Of the end of a console.
+_MOST_LINES = 4000
 _EXITED = re.compile(r"Exited \(([0-9]{1,9})\)")
 _FOLDER = re.compile(r"(.+?) ([0-9]*) ([0-9]*) ?(\S*)")
-_CELLS = fields.row(
-    text(20), text(200), text(100), text(100), default(digits(0, 1 << 20), 0), text(1000), text(1 << 17)
-)
 # After so long, and after so many times the usual time, a report of a step is overdue.
 _STANDS_S, _STANDS_TIMES = 10.0, 3.0
 _WORD, _STEP = optional(text(20)), optional(digits())
@@ -40,7 +39,7 @@ class NodeStatus:
     `stands`: that report is so old that its rate is not the present one. `repeats`: steps that a later start repeated
     count twice, as run/progress.py has it. `verdict` comes from the ranks. `last_line` is the console's,
     `last_line_age_s` its age. `user`: the owner of a run that is not ours. `gpus`: the UUIDs of the GPUs that it was
-    given.
+    given. `container`: its name.
     """
 
     run: RunId
@@ -63,6 +62,7 @@ class NodeStatus:
     last_line_age_s: float | None = None
     user: str = ""
     gpus: tuple[str, ...] = ()
+    container: str = ""
 
     @property
     def runs(self) -> bool:
@@ -93,10 +93,10 @@ class HostRun:
     node: NodeStatus | None = None
 
 
-def parse_runs(answer: str) -> tuple[HostRun, ...]:
-    """Read the answer to `commands.runs`. Folders that are not runs are skipped.
+def parse_runs(answer: str, containers: Iterable[Container] = (), home: str = "") -> tuple[HostRun, ...]:
+    """Read the answer to `commands.runs`; `containers`: of runs, as the engine lists them. Of others' runs: nothing.
 
-    Raises BadAnswer for a line that no engine or tool writes.
+    Folders that are not runs are skipped. Raises BadAnswer for a line that no engine or tool writes.
     """
     rows = fields.rows(answer)
     verdicts = _by_run(rows.get("verdict", ()))
@@ -109,27 +109,28 @@ def parse_runs(answer: str) -> tuple[HostRun, ...]:
         for run in run_ids([name]) if changed and kilobytes else ():  # without them, somebody has just removed it
             t, size = decimal(0, 1e11)(changed, "time"), digits(0, 1 << 50)(kilobytes, "size") * 1024
             runs[run] = HostRun(run, t, size, _STEP(last, ""), _verdict(verdicts.get(run, [])))
-    for node in _nodes(rows):
-        runs[node.run] = replace(runs.get(node.run, HostRun(node.run)), node=node)
+    for node in _nodes(containers, home):
+        if not node.user:
+            runs[node.run] = replace(runs.get(node.run, HostRun(node.run)), node=node)
     return tuple(runs[run] for run in sorted(runs))
 
 
-def parse(answer: str) -> HostStatus:
-    """Read the answer to `commands.status`.
+def parse(
+    answer: str, containers: Iterable[Container] = (), home: str = "", consoles: Mapping[str, bytes] | None = None
+) -> HostStatus:
+    """Read the answer to `commands.status`; `consoles`: the ends of the consoles of `containers`, by their names.
 
-    Raises DeployError if the engine did not answer, BadAnswer for a line that no engine or tool writes. Events of ranks
-    that cannot be read are skipped.
+    Raises BadAnswer for a line that no engine or tool writes. Events of ranks that cannot be read are skipped.
     """
     rows = fields.rows(answer)
-    if "engine-error" in rows:
-        raise facts.engine_fault(rows["engine-error"][0])
     now = fields.default(decimal(0, 1e11), 0.0)(rows.get("time", [""])[0], "time")
-    by_run = {word: _by_run(rows.get(word, ())) for word in ("event", "verdict", "line")}
+    by_run = {word: _by_run(rows.get(word, ())) for word in ("event", "verdict")}
     nodes = []
-    for node in _nodes(rows):
-        node = _with_steps(node, by_run["event"].get(node.run, []), now)
-        node = replace(node, verdict=_verdict(by_run["verdict"].get(node.run, [])))
-        nodes.append(_with_last_line(node, by_run["line"].get(node.run, []), now))
+    for node in _nodes(containers, home):
+        if not node.user:
+            node = _with_steps(node, by_run["event"].get(node.run, []), now)
+            node = replace(node, verdict=_verdict(by_run["verdict"].get(node.run, [])))
+        nodes.append(_with_last_line(node, (consoles or {}).get(node.container, b""), now))
     nodes.sort(key=lambda node: (not node.runs, -(node.created or 0), node.run))
     return HostStatus(tuple(nodes), gpu_facts.parse(answer.split("\n")))
 
@@ -139,35 +140,31 @@ def rate(node: NodeStatus, batch: int | None) -> float | None:
     return batch * 1000 / node.step_ms if batch and node.step_ms and not node.stands else None
 
 
-def _nodes(rows: Mapping[str, Sequence[str]]) -> list[NodeStatus]:
-    """Read the lines of `scripts/each_container.sh`: run, container, and the cells as JSON. Torn lines are skipped."""
-    lines = [line.split(" ", 2) for line in rows.get("node", ())]
-    foreign = _by_run(rows.get("foreign", ()))
-    nodes = []
-    for run, cells in ((words[0], words[2]) for words in lines if len(words) == 3):
-        if run not in foreign:
-            nodes.append(_node(run, cells))
-            continue
-        with suppress(BadAnswer):  # other users may label theirs as they like
-            user = fields.words(64)(fields.document(foreign[run][0], "a user"), "a user")
-            nodes.append(replace(_node(run, cells), user=user or "another user"))
-    return nodes
+def _nodes(containers: Iterable[Container], home: str) -> Iterator[NodeStatus]:
+    """The nodes of runs. Other users may label theirs as they like: what cannot be read of those is skipped."""
+    for seen in containers:
+        user = "" if facts.is_ours(seen, home) else seen.labels.get("muster.user", "")[:64] or "another user"
+        try:
+            yield replace(_node(seen), user=user)
+        except BadAnswer:
+            if not user:
+                raise
 
 
-def _node(run: str, cells_text: str) -> NodeStatus:
-    cells = _CELLS(fields.document(cells_text, "a container"), "a container")
-    state, uptime, created, name, place, command, gpus = cells
-    exited = _EXITED.match(uptime)
+def _node(seen: Container) -> NodeStatus:
+    labels, exited = seen.labels, _EXITED.match(seen.words)
+    name = labels.get("muster.node")
     return NodeStatus(
-        run=run_id(run, "the label muster.run"),
+        run=run_id(labels.get("muster.run"), "the label muster.run"),
         node=node_name(name, "the label muster.node") if name else NodeName(""),
-        place=place,
-        command=command,
-        state=state,
-        uptime=uptime,
-        code=int(exited[1]) if exited else FAILED if state == "dead" else None,
-        created=_created(created),
-        gpus=tuple(filter(gpu_facts.UUID.fullmatch, gpus.split(","))),
+        place=default(digits(0, 1 << 20), 0)(labels.get("muster.place"), "the label muster.place"),
+        command=labels.get("muster.command", "")[:1000],
+        state=seen.status,
+        uptime=seen.words,
+        code=int(exited[1]) if exited else FAILED if seen.status == "dead" else None,
+        created=seen.created or None,
+        gpus=tuple(filter(gpu_facts.UUID.fullmatch, labels.get("muster.gpus", "").split(","))),
+        container=seen.name,
     )
 
 
@@ -204,8 +201,8 @@ def _event(row: str, now: float) -> Event | None:
         return None
 
 
-def _with_last_line(node: NodeStatus, rows: Sequence[str], now: float) -> NodeStatus:
-    for row in reversed(rows):
+def _with_last_line(node: NodeStatus, console: bytes, now: float) -> NodeStatus:
+    for row in reversed(console[-_MOST_LINES:].decode(errors="replace").split("\n")):
         stamp, _, text = row.partition(" ")
         t = parse_time(stamp)
         if t is not None and text.strip():
@@ -217,14 +214,6 @@ def parse_time(stamp: str) -> float | None:
     """Read an engine's `2026-11-21T05:21:16.219120949Z` as unix seconds; None for any other text."""
     try:
         return datetime.fromisoformat(stamp).timestamp() if stamp[10:11] == "T" and stamp.isascii() else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def _created(text: str) -> float | None:
-    """Read `2026-11-21 05:19:25 +0000 UTC`, as docker ps writes it."""
-    try:
-        return datetime.strptime(text[:25], "%Y-%m-%d %H:%M:%S %z").astimezone(UTC).timestamp()
     except (ValueError, OverflowError):
         return None
 

@@ -12,14 +12,12 @@ from ..core.program import FAB
 from ..core.text import duration
 from ..door.session import Session, on_all
 from ..host import commands
-from ..host import status as host_status
 from ..host.status import HostRun
 from ..report.console import Console
 from ..report.text import fault_text
 from ..run import events, folders, outcome, record
 from ..run.progress import State
-
-_PATIENCE_S = 30.0
+from . import observe
 
 
 class Ended(DeployError):
@@ -33,9 +31,7 @@ class Ended(DeployError):
 def refuse(run: str, sessions: Sequence[Session]) -> None:
     """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left."""
     if run:
-        answers = on_all(
-            sessions, lambda each: host_status.parse_runs(each.run(commands.runs(), timeout_s=_PATIENCE_S).out)
-        )
+        answers = on_all(sessions, observe.runs)
         if fault := end_of(run, answers.values, time.time()):
             raise fault
 

@@ -11,13 +11,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.errors import DONE, DeployError, UsageError
+from ..causes.docker_faults import DockerFault
+from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.facts import ended_how
 from ..core.fields import array, default, document, flag, record, words
 from ..core.names import RunId, node_name
 from ..core.program import FAB
 from ..core.text import in_seconds, subject
 from ..door.session import Session, open_all
+from ..engine import reach
+from ..engine.engine import Ended
 from ..host import audit, commands
 from ..host.facts import Container
 from ..job.load import load_cluster, read_run
@@ -52,7 +55,7 @@ def leave(options: Options, console: Console) -> int:
         for host, session in sessions.items():
             refuse(run, host, nodes.get(host))
             if options.dry_run:
-                _show(host, commands.leave(container_name(run)), console)
+                _show(host, ("docker", "exec", container_name(run), *commands.node_program("leave")), console)
                 continue
             answer = _ask(session, run)
             if answer.why:
@@ -104,7 +107,10 @@ def read(text: str) -> Answer:
 
 def _ask(session: Session, run: str) -> Answer:
     host = session.host.name
-    done = session.run(commands.leave(container_name(run)), timeout_s=_ANSWER_S, check=False)
+    try:
+        done = reach.on_host(session).ask_inside(container_name(run), commands.node_program("leave"), _ANSWER_S)
+    except DockerFault as fault:
+        done = Ended(FAILED, "", fault.words)
     if not done.code:
         return read(done.out)
     if _ended_well(session, run):  # it had left before its answer was on the way

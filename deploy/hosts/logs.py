@@ -16,11 +16,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ..causes import docker_faults
+from ..causes.docker_faults import DockerFault
 from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
-from ..core.fields import digits
 from ..core.names import RunId
 from ..core.printable import console_line, is_redrawn
 from ..door.session import Session, SshFault, on_all, open_all
+from ..engine import reach
 from ..host import commands
 from ..host import logs as host_logs
 from ..host.logs import ConsoleCount, HostLogs
@@ -28,7 +29,7 @@ from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..job.values import is_text
 from ..report.console import Console
-from . import recorded
+from . import observe, recorded
 from .merge import Line, Merge
 
 # With --follow, a line waits this long for an earlier line of another host.
@@ -62,7 +63,7 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     wanted = read_run(choice.run)
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
-        hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()
+        hosts = on_all(sessions.values(), observe.logs).all()
         run = host_logs.choose_run(hosts, wanted, recorded.without_end())
         readers, ranks = _readers(sessions, hosts, run, choice)
         merge = Merge([reader.source for reader in readers], _PATIENCE_S if choice.follow else None)
@@ -267,14 +268,17 @@ class Reader:
         """Whether the node has ended for good: its container was removed, or its engine will not restart it."""
         self.streams = False
         while not closed.is_set():
-            done = self._session.run(commands.state(self._container), check=False)
-            running, _, code = done.out.strip().partition(" ")
-            ended = DONE if done.code else digits(-(1 << 32), 1 << 32)(code, "the exit code")
-            if done.code or (running == "false" and (ended in FINAL or not others_go_on(self))):
+            try:
+                seen = reach.on_host(self._session).inspect(self._container)
+            except DockerFault:
                 return True
-            if running == "true":
+            if seen is None:
+                return True
+            if seen.runs:
                 self.streams = True
                 return False
+            if seen.code in FINAL or not others_go_on(self):
+                return True
             closed.wait(_AGAIN_S)
         return True
 

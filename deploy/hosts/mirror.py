@@ -145,7 +145,7 @@ class Mirror(FolderCopy):
             code = SIGNALLED + signal.SIGKILL
             self.state, self.over = NodeState(self._node, "exited", code, self.state.restarts, "gone"), True
             return
-        container = facts.parse_container(text)
+        container = facts.container_of(facts.parse_container(text))
         restarted = bool(self._life and container.started and container.started != self._life)
         restarts = self.state.restarts + restarted
         self._life = container.started

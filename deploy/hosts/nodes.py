@@ -12,7 +12,9 @@ from ..core.errors import BadAnswer, DeployError
 from ..core.fields import default, digits, text
 from ..core.results import Results
 from ..door.session import Session, on_all
+from ..engine import reach
 from ..host import audit, commands
+from . import observe
 from .container import NodeContainer
 
 _START_S = 180.0
@@ -58,7 +60,9 @@ def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
     """Send a signal to every node of a run (SIGINT asks it to stop). Does not wait for an effect."""
 
     def signal_one(session: Session) -> None:
-        session.run(commands.signal(name, run))
+        for each in observe.own_containers(session, run):
+            if each.status == "running":
+                reach.on_host(session).signal(each.id, name)
         audit.note(session, f"{run} {name}")
 
     return on_all(sessions, signal_one)

@@ -5,20 +5,31 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from ..causes.docker_faults import DockerFault
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, SshFault, on_all
+from ..engine import reach
+from ..engine.engine import Container as Seen
+from ..engine.engine import Engine
 from ..host import commands
 from ..host import facts as host_facts
 from ..host import gpus as host_gpus
+from ..host import logs as host_logs
+from ..host import status as host_status
 from ..host.facts import Container, HostFacts, Route
 from ..host.gpus import Gpus
+from ..host.logs import HostLogs
+from ..host.status import HostRun, HostStatus
 from ..job.options import Job
 from . import container
 
 _MOST_TEXT = 500
+_PATIENCE_S = 30.0
+_LAST_LINES, _MOST_CONSOLE = 5, 1 << 16
 
 
 def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
@@ -126,11 +137,50 @@ def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Cont
     """The containers of one run, or of all runs, on each host: ours and other users'."""
 
     def ask(session: Session) -> tuple[Container, ...]:
-        done = session.run(commands.containers(run), check=False)
-        if done.code:
-            raise host_facts.engine_fault((done.err.strip() or done.out.strip()).rpartition("\n")[2][:_MOST_TEXT])
-        rows = [line.removeprefix("container ") for line in done.out.split("\n") if line.startswith("container ")]
-        of_runs = host_facts.containers(rows, posixpath.dirname(session.home))
+        seen = reach.on_host(session).inspected(label_of(run))
+        of_runs = host_facts.containers(seen, posixpath.dirname(session.home))
         return tuple(container for container in of_runs if container.node)
 
     return on_all(sessions, ask)
+
+
+def own_containers(session: Session, run: str = "") -> list[Seen]:
+    """The containers of one run of ours, or of all. Each is looked at: not every engine lists what they mount."""
+    home = posixpath.dirname(session.home)
+    return [each for each in reach.on_host(session).inspected(label_of(run)) if host_facts.is_ours(each, home, run)]
+
+
+def logs(session: Session) -> HostLogs:
+    """The consoles and the ranks' own logs of our runs on a host."""
+    return host_logs.parse(own_containers(session), session.run(commands.rank_logs()).out)
+
+
+def status(session: Session) -> HostStatus:
+    """What runs on a host, how far it is, and the host's GPUs."""
+    engine, home = reach.on_host(session), posixpath.dirname(session.home)
+    seen = engine.containers(label_of())
+    own = [run for each in seen if host_facts.is_ours(each, home, run := each.labels.get("muster.run", ""))]
+    answer = session.run(commands.status(own), timeout_s=_PATIENCE_S).out
+    consoles = {each.name: _console(engine, each.id) for each in seen}
+    return host_status.parse(answer, seen, home, consoles)
+
+
+def runs(session: Session) -> tuple[HostRun, ...]:
+    """The runs that have a folder or a container on a host."""
+    seen = reach.on_host(session).containers(label_of())
+    answer = session.run(commands.runs(), timeout_s=_PATIENCE_S).out
+    return host_status.parse_runs(answer, seen, posixpath.dirname(session.home))
+
+
+def label_of(run: str = "") -> str:
+    """The label by which an engine finds the containers of a run, or of all."""
+    return f"muster.run={run}" if run else "muster.run"
+
+
+def _console(engine: Engine, name: str) -> bytes:
+    """The end of a container's console; nothing of one that has gone, or of whose log the engine has none."""
+    text = b""
+    with suppress(DockerFault):
+        for piece in engine.logs(name, tail=_LAST_LINES, times=True):
+            text = (text + piece)[-_MOST_CONSOLE:]
+    return text

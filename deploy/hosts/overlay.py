@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from ..core import fields
@@ -20,6 +20,8 @@ from ..core.fields import array, record, text, whole
 from ..core.results import Results
 from ..core.text import several
 from ..door.session import Session, on_all
+from ..engine import reach
+from ..engine.wire import read_lines
 from ..host import audit, commands, networks
 from ..host.networks import Networks
 from ..job.options import FLAG
@@ -27,7 +29,7 @@ from ..report.console import Console
 from . import overlay_plan
 from .overlay_plan import Overlay, Pair
 
-_START_S, _ANSWER_S, _MEET_S, _NODES_S, _REMOVE_S, _BEAT_S = 180.0, 40.0, 3.0, 60.0, 60.0, 10.0
+_START_S, _ANSWER_S, _MEET_S, _NODES_S, _BEAT_S = 180.0, 40.0, 3.0, 60.0, 10.0
 _KEY = text(44, r"[A-Za-z0-9+/]{43}=")
 _ANSWER = record(
     {},
@@ -113,7 +115,7 @@ class Ends:
             host = session.host.name
             with self._starts[host]:
                 if host in self._started:
-                    session.run(("docker", "rm", "--force", self._names[host]), timeout_s=_REMOVE_S, check=False)
+                    reach.on_host(session).remove(self._names[host])
 
         with suppress(DeployError):
             on_all(self._sessions, remove).all()
@@ -207,13 +209,20 @@ class _Talk:
 
     def __init__(self, session: Session, container: str, socket: str) -> None:
         self._host, self._container, self._writing = session.host.name, container, threading.Lock()
-        self._stream = session.stream(commands.talk_overlay(container, socket))
+        self._open = ExitStack()
+        command = commands.node_program("overlay", "talk", socket)
+        self._inside = self._open.enter_context(reach.on_host(session).run_inside(container, command, reads=True))
+        self._lines = read_lines(self._inside.frames)
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Ask this end, and return its answer. Raises DeployError, also if this end could not do what was asked."""
         with self._writing:
-            self._stream.write(json.dumps(question).encode() + b"\n")
-        answer = read(self._stream.read_line(_ANSWER_S))
+            self._inside.write(json.dumps(question).encode() + b"\n")
+        self._inside.set_wait(_ANSWER_S)
+        line = next(self._lines, None)
+        if line is None:
+            raise DeployError(f"{self._host}: the end of the overlay is gone", f"docker logs {self._container}")
+        answer = read(line)
         if "error" in answer:
             words = f"{self._host}: the overlay: {answer['error']}"
             raise DeployError(words, f"on {self._host}: docker logs {self._container}")
@@ -221,13 +230,13 @@ class _Talk:
 
     def beat(self) -> None:
         with self._writing:
-            self._stream.write(b"\n")
+            self._inside.write(b"\n")
 
     def close(self) -> None:
-        self._stream.close()
+        self._open.close()
 
 
-def read(line: bytes) -> dict[str, Any]:
+def read(line: str | bytes) -> dict[str, Any]:
     """An end's answer. Raises BadAnswer."""
     return _ANSWER(fields.json_object(line, "the overlay's answer"), "the overlay")
 

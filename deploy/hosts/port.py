@@ -21,10 +21,13 @@ from ..core.errors import DONE, DeployError, UsageError
 from ..core.fields import array, document, flag, record, text
 from ..core.program import FAB
 from ..door.session import Session
+from ..engine import reach
+from ..engine.engine import Inside
+from ..engine.wire import read_lines
 from ..host import commands
 from ..job.cluster import Cluster
 from ..report.console import Console
-from .within import Place, held_input, places, run_beside
+from .within import Place, places, run_beside
 
 _PIECE, _MOST_AT_ONCE = 1 << 16, 64
 _LOOK_EVERY_S, _BEGIN_S = 5.0, 60.0
@@ -57,7 +60,7 @@ def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Cons
     here, _ = _numbers(asked or "6006")
     with places(cluster, run, rank or "0") as (place, *_):
         answer: list[str] = []
-        run_beside(place.session, commands.python_within(place.container, "-c", _LOOK), answer.append)
+        run_beside(place, commands.image_python("-c", _LOOK), answer.append)
         seen = _LOOKED(document("".join(answer), "the event files"), "the event files")
         host = place.session.host.name
         if not seen["folders"]:
@@ -98,7 +101,7 @@ def _numbers(asked: str) -> tuple[int, int]:
 @contextmanager
 def _running(place: Place, folder: str, console: Console) -> Iterator[tuple[int, str]]:
     """TensorBoard beside the ranks; yields its port and path there. It ends with us."""
-    over, began = threading.Event(), threading.Event()
+    began = threading.Event()
     seen: list[re.Match[str]] = []
     last: list[str] = []
 
@@ -108,22 +111,21 @@ def _running(place: Place, folder: str, console: Console) -> Iterator[tuple[int,
             seen.append(match)
             began.set()
 
-    def work() -> None:
-        words = ("-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0")
-        with suppress(DeployError):
-            command = commands.python_within(place.container, *words)
-            place.session.run(command, input=held_input(over), timeout_s=None, check=False, on_line=take)
+    def work(inside: Inside) -> None:
+        with suppress(DeployError, OSError, ValueError):
+            for line in read_lines(inside.frames):
+                take(line)
         began.set()
 
-    threading.Thread(target=work, daemon=True, name="muster-tensorboard").start()
-    try:
+    words = ("-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0")
+    command = commands.node_program("within", "--", *commands.image_python(*words))
+    with reach.on_host(place.session).run_inside(place.container, command, reads=True) as inside:
+        threading.Thread(target=work, args=(inside,), daemon=True, name="muster-tensorboard").start()
         with console.waiting("starting TensorBoard"):
             began.wait(_BEGIN_S)
         if not seen:
             raise DeployError(f"TensorBoard did not start: {' '.join(last) or 'it said nothing'}", f"{FAB} logs")
         yield int(seen[0][1]), seen[0][2] or "/"
-    finally:
-        over.set()
 
 
 def _serve(place: Place, here: int, remote: int, path: str, console: Console) -> int:
@@ -155,7 +157,8 @@ def _serve(place: Place, here: int, remote: int, path: str, console: Console) ->
                 work = (place.session, connection, remote, tell, open_now.release)
                 threading.Thread(target=_carry, args=work, daemon=True).start()
             elif due <= 0:
-                if not place.session.run(commands.state(place.container), check=False).out.startswith("true"):
+                seen = reach.on_host(place.session).inspect(place.container)
+                if not (seen and seen.runs):
                     console.note("the run's container has ended")
                     break
                 looked = time.monotonic()

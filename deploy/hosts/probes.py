@@ -17,6 +17,7 @@ from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.text import last_line
 from ..door.session import Session, on_all
+from ..engine import reach
 from ..host import commands as host_commands
 from ..host.facts import HostFacts
 from ..job.options import Job
@@ -28,7 +29,6 @@ from .docker_run import python_of
 
 LABEL = "muster.preflight=1"
 # A container that ends with its input, and is then removed.
-_STATE_S = 20.0
 # A cold disk needs a minute to read torch.
 _IMPORT_S, _MOST_WORDS = 60.0, 300
 ONCE = ("docker", "run", "--rm", "--interactive", "--pull", "never")
@@ -133,9 +133,8 @@ def without_torch(sessions: Sequence[Session], facts: Mapping[str, HostFacts], j
 
 def unstarted(session: Session) -> bool:
     """Whether the engine has a container of a preflight that it has made and not started."""
-    argv = ("docker", "ps", "--all", "--quiet", "--filter", f"label={LABEL}", "--filter", "status=created")
     with suppress(DeployError):  # the host may be lost by now, which its probe has told
-        return bool(session.run(argv, timeout_s=_STATE_S, check=False).out.strip())
+        return any(each.status == "created" for each in reach.on_host(session).containers(LABEL))
     return False
 
 

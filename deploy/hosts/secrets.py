@@ -10,13 +10,15 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from ..causes.docker_faults import DockerFault
 from ..core.errors import NOBODY_WAITS, TAKEN, DeployError, UsageError
 from ..door.session import Session
+from ..engine import reach
 from ..host import commands
 from ..host.commands import HAS_SECRETS, WAITS
 from .container import container_name, secrets_document
 
-_AGAIN_S = 5.0
+_AGAIN_S, _TAKES_S = 5.0, 60.0
 
 
 class Handover:
@@ -84,9 +86,18 @@ def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
 
     Raises DeployError if it waits but did not take them.
     """
-    command, document = commands.hand_in(container_name(run)), secrets_document(secrets)
-    done = session.run(command, input=commands.line(document), check=False)
-    if document and done.code not in (TAKEN, NOBODY_WAITS):
-        words = (done.err.strip() or "it needs others").splitlines()[-1]
-        raise DeployError(f"{session.host.name}: its node waits for its secrets, but did not take these: {words}")
+    engine, name, document = reach.on_host(session), container_name(run), secrets_document(secrets)
+    try:
+        done = engine.ask_inside(name, commands.node_program("handover", "0"), _TAKES_S, document)
+    except DockerFault:
+        if (seen := engine.inspect(name)) and seen.status == "running":
+            raise
+        return False
+    if done.code not in (TAKEN, NOBODY_WAITS):
+        seen = engine.inspect(name)
+        if seen is None or seen.status != "running":
+            return False
+        if document:
+            words = (done.err.strip() or "it needs others").splitlines()[-1]
+            raise DeployError(f"{session.host.name}: its node waits for its secrets, but did not take these: {words}")
     return done.code != NOBODY_WAITS

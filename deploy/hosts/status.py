@@ -1,4 +1,4 @@
-"""`fab status`, `fab gpus`, `fab runs --hosts`: ask all hosts at once, one round trip each. Changes nothing there.
+"""`fab status`, `fab gpus`, `fab runs --hosts`: ask all hosts at once. Changes nothing there.
 
 A host that does not answer gets a line with the cause; the others are shown.
 """
@@ -6,7 +6,7 @@ A host that does not answer gets a line with the cause; the others are shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -16,14 +16,13 @@ from ..core.results import Results
 from ..door.session import Session, on_all, open_all
 from ..host import commands
 from ..host import gpus as gpu_facts
-from ..host import status as host_status
 from ..host.gpus import Gpus
 from ..host.status import HostStatus
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report import tables
 from ..report.console import Console
-from . import ended
+from . import ended, observe
 
 T = TypeVar("T")
 _PATIENCE_S, _WATCH_S, _AGAIN_S = 30.0, 2.0, 10.0
@@ -35,7 +34,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
     Raises UsageError for a run that no host has.
     """
     run = read_run(run)
-    answers = _ask(cluster, commands.status(), host_status.parse)
+    answers = _ask(cluster, observe.status)
     if _is_unknown(answers, run):
         return _tell_end(cluster, answers, run, console)
     if console.as_json:
@@ -49,7 +48,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
 
 def gpus(cluster: Cluster, console: Console) -> int:
     """Show who holds which GPU on each host. Returns 1 if a host did not answer, or could not say."""
-    answers = _ask(cluster, commands.gpus(), lambda answer: gpu_facts.parse(answer.split("\n")))
+    answers = _ask(cluster, _gpus_of)
     if console.as_json:
         console.values([{"host": host, **tables.gpu_value(value)} for host, value in answers.values.items()])
     elif answers.values:
@@ -110,7 +109,7 @@ def _gpus_of(session: Session) -> Gpus:
 
 def runs(cluster: Cluster, console: Console) -> int:
     """List the runs that have a folder or a container on the hosts. Returns 1 if a host did not answer."""
-    answers = _ask(cluster, commands.runs(), host_status.parse_runs)
+    answers = _ask(cluster, observe.runs)
     rows = tables.run_rows(answers.values)
     if console.as_json:
         console.values(tables.run_values(answers.values))
@@ -121,11 +120,11 @@ def runs(cluster: Cluster, console: Console) -> int:
     return _show_faults(answers, console)
 
 
-def _ask(cluster: Cluster, command: Sequence[str], read: Callable[[str], T]) -> Results[T]:
+def _ask(cluster: Cluster, look: Callable[[Session], T]) -> Results[T]:
     """The answer of each host that was reached, and the faults of all others."""
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = list(opened.values.values())
-        replies = on_all(sessions, lambda session: read(session.run(command, timeout_s=_PATIENCE_S).out))
+        replies = on_all(sessions, look)
         answers: dict[str, T | DeployError] = {**opened.faults, **replies.values, **replies.faults}
         return Results({host: answers[host] for host in opened})
 
@@ -137,7 +136,7 @@ def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
 
 def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console: Console) -> int:
     """Say how a run without containers ended. Raises UsageError if its end is unknown."""
-    end = ended.end_of(run, _ask(cluster, commands.runs(), host_status.parse_runs).values, time.time())
+    end = ended.end_of(run, _ask(cluster, observe.runs).values, time.time())
     if end is None:
         runs = ", ".join(_runs(answers)) or "no runs"
         raise UsageError(f"{run} is not on these hosts: they have {runs}", "name one of those")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..causes.docker_faults import DockerFault
 from ..core.errors import DONE, FAILED, DeployError
 from ..core.facts import ended_how
 from ..core.fields import document
@@ -17,6 +18,8 @@ from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import in_seconds
 from ..door.session import Session, on_all, open_all
+from ..engine import reach
+from ..engine.engine import Ended
 from ..host import commands
 from ..host.facts import Container
 from ..job.cluster import Cluster
@@ -86,7 +89,10 @@ def _refuse_over(run: RunId, nodes: Mapping[str, Container]) -> None:
 
 
 def _ask(session: Session, run: str) -> list[RankDoing]:
-    done = session.run(commands.why(container_name(run)), timeout_s=_LOOK_S, check=False)
+    try:
+        done = reach.on_host(session).ask_inside(container_name(run), commands.node_program("why"), _LOOK_S)
+    except DockerFault as fault:
+        done = Ended(FAILED, "", fault.words)
     if done.code:
         words = (done.err.strip() or "no answer").splitlines()[-1]
         raise DeployError(f"{session.host.name}: its node cannot say: {words}", f"does it run? {FAB} status")

@@ -7,7 +7,6 @@ or the connection is lost, so that nothing of them stays on a host.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +15,14 @@ from ..core.errors import DONE, FAILED, NOT_EXECUTABLE, NOT_FOUND, STOPPED, Depl
 from ..core.printable import console_line
 from ..core.program import FAB
 from ..door.session import Session, on_all, open_all
+from ..engine import reach
+from ..engine.wire import read_lines
 from ..host import commands
 from ..host import logs as host_logs
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report.console import Console
-from . import ended, recorded
+from . import ended, observe, recorded
 
 # The engine's own words for these codes name no host.
 _NOT_STARTED = (NOT_EXECUTABLE, NOT_FOUND)
@@ -48,8 +49,8 @@ def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], c
 
         def work(session: Session) -> int:
             name = session.host.name
-            argv = commands.within(by_host[name].container, words)
-            return run_beside(session, argv, lambda line: _show(console, name if several else "", line))
+            command = commands.node_program("within", "--", *words)
+            return run_beside(by_host[name], command, lambda line: _show(console, name if several else "", line))
 
         try:
             codes = on_all([place.session for place in chosen], work)
@@ -69,7 +70,7 @@ def shell(cluster: Cluster, run: str, rank: str, words: Sequence[str]) -> int:
     if not sys.stdout.isatty():
         raise UsageError("no terminal is here", f"without one: {FAB} exec --hosts a,b -- COMMAND")
     with places(cluster, run, rank or "0") as (place, *_):
-        return place.session.converse(commands.within(place.container, words, terminal=True))
+        return place.session.converse(commands.within(place.container, words))
 
 
 @contextmanager
@@ -80,7 +81,7 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     wanted = read_run(run)
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = opened.all()
-        hosts = on_all(sessions.values(), lambda session: host_logs.parse(session.run(commands.members()).out)).all()
+        hosts = on_all(sessions.values(), observe.logs).all()
         if wanted and not any(member.run == wanted for on_host in hosts.values() for member in on_host.members):
             ended.refuse(wanted, list(sessions.values()))
         chosen = host_logs.choose_run(hosts, wanted, recorded.without_end())
@@ -97,20 +98,12 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
         yield [Place(sessions[host], member.container) for host, member in living.items()]
 
 
-def run_beside(session: Session, argv: Sequence[str], tell: Callable[[str], None]) -> int:
-    """Run a command of commands.within to its end; returns its code. It ends with us."""
-    over = threading.Event()
-    try:
-        done = session.run(argv, input=held_input(over), timeout_s=None, check=False, on_line=tell)
-    finally:
-        over.set()
-    return done.code
-
-
-def held_input(over: threading.Event) -> Iterator[bytes]:
-    """An input that ends when `over` is set: the command that reads it ends then."""
-    over.wait()
-    yield from ()
+def run_beside(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:
+    """Run a command in the container to its end; returns its code. It ends with us: its input ends."""
+    with reach.on_host(place.session).run_inside(place.container, words, reads=True) as inside:
+        for line in read_lines(inside.frames):
+            tell(line)
+        return inside.code()
 
 
 def _show(console: Console, host: str, line: str) -> None:

@@ -318,11 +318,11 @@ class ComposeBackend(LocalBackend):
         secrets = self._spec.script.secrets if self._spec.script else {}
         if not secrets:
             return
-        for container in containers:
-            life = (container.container, container.started_at)
-            if container.status == "running" and life not in self._given:
+        for seen in (container.seen for container in containers):
+            life = (seen.id, seen.started)
+            if seen.status == "running" and life not in self._given:
                 self._given.add(life)
-                client.hand_in(container.container, json.dumps(dict(secrets)).encode())
+                client.hand_in(seen.id, json.dumps(dict(secrets)).encode())
 
     def output(self, state: State) -> list[Event]:
         """The ends of the ranks' logs: the run folder is on this machine."""

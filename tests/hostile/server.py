@@ -2,9 +2,9 @@
 
 `Server(answers)` gets a table from what is asked to an `Answer`, or to a function from `Asked` to one. A key is the
 name that a command's script bears (`take-home`, `follow`, `start`, ...: the word after `sh -c SCRIPT`), any text, more
-than a word, that stands in the command, or "" for all commands. The first key that fits counts. A command
-that no key fits really runs, in a home of the server's own, with `bin` first on its PATH: there lies a `docker` without
-an engine, until a test writes its own.
+than a word, that stands in the command, or "" for all commands. The first key that fits counts. What asks Docker's API
+(`docker system dial-stdio`) is answered by `engine`, an honest one. Any other command really runs, in a home of the
+server's own, with `bin` first on its PATH: there lies a `docker` without an engine, until a test writes its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
+
+from tests.hostile.engine import FakeEngine, of_home
 
 NO_ENGINE = "#!/bin/sh\necho 'Cannot connect to the Docker daemon. Is the docker daemon running?' >&2; exit 1\n"
 # An engine with one container at most, in the home of a host: `engine/line` is its line, `engine/console` its console.
@@ -85,6 +87,7 @@ class Server:
         self.program("docker", NO_ENGINE)
         self.key = paramiko.ECDSAKey.generate()
         self.asked: list[Asked] = []
+        self.engine = FakeEngine(lambda: of_home(self.home))
         self.sent = 0
         self.over = threading.Event()
         self._transports: list[paramiko.Transport] = []
@@ -149,8 +152,13 @@ class Server:
         self.asked.append(asked)
         answer = self._answer(asked)
         with suppress(*LOSES):
-            if answer is None:
+            if answer is None and argv == ("docker", "system", "dial-stdio"):
+                channel.sendall(f"{marker}\n".encode())
+                self.engine.serve(channel.recv, channel.sendall)
+                channel.close()
+            elif answer is None:
                 self._really(channel, marker, argv)
+            if answer is None:
                 return
             begin = f"{marker}\n".encode() if answer.marked else b""
             other = threading.Thread(target=self._send, args=(channel.sendall_stderr, begin, answer.err), daemon=True)

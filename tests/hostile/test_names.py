@@ -12,6 +12,7 @@ import pytest
 from deploy.core import names
 from deploy.core.errors import BadAnswer, DeployError, UsageError
 from deploy.core.names import NodeName, RunId
+from deploy.engine.engine import Container as Seen
 from deploy.host import facts, gpus, logs, status
 from deploy.host.folder_copy import allowed_path
 from deploy.hosts import resume
@@ -62,7 +63,7 @@ def test_a_name_that_could_lead_elsewhere_is_no_name_of_a_run(name) -> None:
     with pytest.raises(BadAnswer):
         names.run_id(name)
     with pytest.raises(BadAnswer) as fault:
-        facts.parse_container(container(run=name))
+        facts.container_of(facts.parse_container(container(run=name)))
     assert fault.value.message.isprintable(), "a terminal would obey the message"
     assert "muster.run" in fault.value.message
     with pytest.raises(UsageError):
@@ -88,13 +89,15 @@ def test_names_that_people_give_are_names() -> None:
 
 
 def test_every_parser_refuses_a_label_that_is_no_name() -> None:
-    row = json.dumps(["running", "Up 1 minute", "2026-11-21 05:19:25 +0000 UTC", "a", "0", ""])
+    own = {"/muster/run": "/home/u/.muster/runs/r1"}
+    for labels, name in (({"muster.run": "/home/x/.ssh"}, "muster-r1"), ({"muster.run": "r1"}, "--help")):
+        with pytest.raises(BadAnswer):
+            logs.parse([Seen("0", name, labels, own, "running")], "")
+    for labels in ({"muster.run": "/home/x/.ssh"}, {"muster.run": "r1", "muster.node": "/etc/x"}):
+        for read in (status.parse, status.parse_runs):
+            with pytest.raises(BadAnswer):
+                read("time 1", [Seen("0", "muster-r1", labels, own, "running")], "/home/u")
     for read, answer in (
-        (status.parse, f"time 1\nnode /home/x/.ssh muster-r1 {row}"),
-        (status.parse_runs, f"node /home/x/.ssh muster-r1 {row}"),
-        (status.parse, "time 1\nnode r1 muster-r1 " + row.replace('"a"', '"/etc/x"')),
-        (logs.parse, "member ../x muster-r1 running 0 1"),
-        (logs.parse, "member r1 --help running 0 1"),
         (lambda answer: gpus.parse(answer.split("\n")), f"container {'a' * 64} --rm r1"),
         (lambda answer: gpus.parse(answer.split("\n")), f"container {'a' * 64} box ../r1"),
     ):
@@ -102,12 +105,12 @@ def test_every_parser_refuses_a_label_that_is_no_name() -> None:
             read(answer)
     for node in ("/etc/passwd", "../a", "a b"):
         with pytest.raises(BadAnswer):
-            facts.parse_container(container(node=node))
+            facts.container_of(facts.parse_container(container(node=node)))
 
 
 def test_folders_that_are_no_runs_are_passed_over() -> None:
     assert names.run_ids(["r1", "my backup", "-rf", "..", "latest", ".trash"]) == {"r1"}
-    assert logs.parse("rank-log ../../.ssh/logs/rank-0.log\nrank-log r1/logs/rank-3.log").rank_logs == {("r1", 3)}
+    assert logs.parse((), "../../.ssh/logs/rank-0.log\nr1/logs/rank-3.log").rank_logs == {("r1", 3)}
     answer = "1700000000 r1 step-00000010\n1700000001 my run step-00000020\n1700000002 r1 step-final\n"
     assert resume.parse_checkpoints(answer) == {"r1": resume.Checkpoint(10, 1700000000)}
     with pytest.raises(BadAnswer):

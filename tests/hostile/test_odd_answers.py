@@ -6,24 +6,18 @@ import json
 
 import pytest
 
+from deploy.door import session
+from deploy.hosts import nodes
+from deploy.job.inventory import Host
+from tests.hostile.engine import FakeEngine, answered, number_as_id
 from tests.hostile.fuzz import samples
 from tests.hostile.server import Answer
 
 HELD = (samples.ANSWERS / "held.txt").read_text()
 DEEP = '{"a":' * 100_000
-STATUS = ("time x", "time ²", f"time {'9' * 5000}", "time 1e999", "time 1\nnode r1 muster-r1 " + DEEP,
-          'time 1\nnode r1 muster-r1 ["running","Up","x","a","²",""]', "time 1\nnode r1 muster-r1 [1,2,3,4,5,6]",
-          "time 1\nnode /etc/x muster-r1 " + samples.CELLS)  # fmt: skip
-RUNS = (
-    "folder r1 yesterday",
-    f"folder r1 {'9' * 5000} 1 1",
-    "folder r1 1 ² 1",
-    "node ../r1 muster-r1 " + samples.CELLS,
-)
+STATUS = ("time x", "time ²", f"time {'9' * 5000}", "time 1e999")
+RUNS = ("folder r1 yesterday", f"folder r1 {'9' * 5000} 1 1", "folder r1 1 ² 1")
 GPUS = (f"container {'a' * 64} --rm r1", "container x muster-r1 r1", f"container {'a' * 64} muster-r1 ../../r1")
-MEMBERS = ("member r1 muster-r1 running ² 1 script", "member r1 muster-r1 running 0 " + "9" * 5000 + " script",
-           "member ..  running 0 1 script",
-           "member a b")  # fmt: skip
 LOOK = tuple(
     samples.LOOK.replace(old, new)
     for old, new in (
@@ -33,13 +27,27 @@ LOOK = tuple(
         ("addresses [", "addresses " + "[" * 100_000), ('"Server":{', '"Server":[{'), ("home /home/ops", "home ../x"),
     )
 )  # fmt: skip
-WRONG = (('"r1"', '"/home/x/.ssh"'), ('"a"', '"../a"'), ('"29500"', '"²"'), ('"ExitCode": 0', '"ExitCode": 1e999'))
-CONTAINERS = tuple(f"container {samples.container().replace(old, new)}" for old, new in WRONG)
+NAMES = (('"r1"', '"/home/x/.ssh"'), ('"a"', '"../a"'))
+WRONG = (*NAMES, ('"29500"', '"²"'), ('"ExitCode": 0', '"ExitCode": 1e999'))
+# What no engine says: of a list, and of one container.
+LISTS = (
+    DEEP,
+    "7",
+    '[{"Id": 7}]',
+    '[{"Id": "../x", "Names": [], "State": "running"}]',
+    "[" + "[],[]," * 200_000 + "[]]",
+)
 
 
 def at_home(answer, server):
     """An answer as of the user that the server has."""
     return answer.replace("/home/ops", str(server.home)).encode()
+
+
+def has(server, wrong=("", ""), **more):
+    """Let the host's engine have a container, of which a part may be wrong."""
+    text = at_home(samples.container(**more).replace(*wrong), server)
+    server.engine = FakeEngine([{**json.loads(text), "variables": ["PET_NPROC_PER_NODE=1"]}])
 
 
 @pytest.mark.parametrize(
@@ -53,6 +61,7 @@ def at_home(answer, server):
 )
 def test_the_other_host_is_shown(hostile, task, key, odd, well) -> None:
     rig = hostile({key: odd.encode()}, good={key: well.encode()})
+    has(rig.servers["good"])
     done = rig.task(task, "--hosts", "evil,good")
     assert done.code == 1, done.output
     assert "evil" in done.output
@@ -67,10 +76,8 @@ def test_the_other_host_is_shown(hostile, task, key, odd, well) -> None:
 @pytest.mark.parametrize(
     ("words", "key", "odd", "well"),
     [
-        *((("logs",), "members", odd, samples.MEMBERS) for odd in MEMBERS),
         *((("fetch",), "look", odd, samples.LOOK) for odd in LOOK),
         *((("deploy", "--dry-run", "--args", "--steps 1"), "look", odd, samples.LOOK) for odd in LOOK[:3]),
-        *((("attach",), "containers", odd, f"container {samples.container()}") for odd in CONTAINERS),
     ],
     ids=lambda text: ascii(text[-24:]) if isinstance(text, str) else text[0],
 )
@@ -85,12 +92,38 @@ def test_a_command_that_needs_all_hosts_names_the_odd_one(hostile, words, key, o
     assert rig.harm("r1", "2026-11-21-0214-digits") == []
 
 
-def test_a_stop_goes_on_with_the_hosts_that_answer(hostile) -> None:
-    well = f"container {samples.container(status='exited', code=0)}"
+@pytest.mark.parametrize("wrong", [*WRONG, ('"running"', '"Running!"'), ('"muster.place": "0"', '"muster.place": "²"')])
+@pytest.mark.parametrize("task", ["attach", "logs", "status"])
+def test_an_odd_container_of_ours_is_that_hosts_fault(hostile, task, wrong) -> None:
+    if (task == "status" and wrong in WRONG[2:]) or (task == "logs" and wrong in (WRONG[1], WRONG[2])):
+        return  # these do not read it
     rig = hostile({}, good={})
-    evil, good = rig.servers["evil"], rig.servers["good"]
-    evil.answers = {"containers": at_home(CONTAINERS[0], evil)}
-    good.answers = {"containers": at_home(well, good), "signal": b"", "last-words": b"", "remove": b"removed 1\n"}
+    has(rig.servers["evil"], wrong)
+    has(rig.servers["good"])
+    done = rig.task(task, "--hosts", "evil,good")
+    assert done.code, done.output
+    assert "evil" in done.output, done.output
+    assert "expected" in done.output, "the field, and what came instead"
+    assert rig.harm("r1") == []
+
+
+@pytest.mark.parametrize("answer", LISTS, ids=lambda text: text[-24:])
+@pytest.mark.parametrize("task", ["status", "runs", "logs", "attach"])
+def test_an_engine_that_answers_oddly_is_that_hosts_fault(hostile, task, answer) -> None:
+    rig = hostile({}, good={})
+    rig.servers["evil"].engine = FakeEngine(odd={"/containers/json": answered(answer.encode())})
+    has(rig.servers["good"])
+    done = rig.task(task, "--hosts", "evil,good")
+    assert "expected" in done.output, done.output
+    assert "evil" in done.output
+    assert task not in ("status", "runs") or "r1" in done.out, "what the other host has"
+    assert rig.harm("r1") == []
+
+
+def test_a_stop_goes_on_with_the_hosts_that_answer(hostile) -> None:
+    rig = hostile({}, good={"last-words": b"", "remove": b"removed 1\n"})
+    has(rig.servers["evil"], WRONG[0])
+    has(rig.servers["good"], status="exited", code=0)
     done = rig.task("stop", "--hosts", "evil,good", "--run", "r1")
     assert done.code == 0, done.output
     assert "evil: " in done.err
@@ -108,3 +141,20 @@ def test_preflight_names_the_host_whose_probe_answers_oddly(hostile, answer) -> 
     (first, *_) = json.loads(done.out.splitlines()[-1])["findings"]
     assert first["hosts"] == ["evil"]
     assert "expected" in first["text"]
+
+
+@pytest.mark.holds("own-start-only")
+@pytest.mark.parametrize(
+    "folder", ["/home/bob/.muster/runs/r1", "{home}/.muster/runs/r2", "{home}/.muster/runs/r1/x", ""]
+)
+def test_a_signal_is_for_containers_whose_folder_is_in_our_home(hostile, folder) -> None:
+    """Another user's run may have the same id, and an image any label."""
+    rig = hostile({})
+    server = rig.servers["evil"]
+    own = json.loads(at_home(samples.container(), server))
+    theirs = {**own, "name": "/theirs", "folder": [folder.replace("{home}", str(server.home))] if folder else []}
+    server.engine = FakeEngine([theirs, own])
+    with session.open_all([Host("evil", "127.0.0.1", server.port)]) as opened:
+        nodes.signal(list(opened.all().values()), "r1", "SIGKILL").all()
+    killed = [asked for asked in server.engine.asked if asked.startswith("POST")]
+    assert killed == [f"POST /containers/{number_as_id(1)}/kill?signal=SIGKILL"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, EngineLost
-from deploy.engine import client
+from deploy.engine import client, reach
 from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ def test_an_engine_that_goes_away_is_a_fault_of_its_own(docker, tmp_path, monkey
 
 def test_an_image_is_there_or_not(image):
     assert client.image_exists(image)
-    assert client.image_id(image).startswith("sha256:")
+    assert reach.on_this_machine().image(image)["Id"].startswith("sha256:")
     assert not client.image_exists("muster-trainer:none-of-that-name")
 
 
@@ -92,20 +92,20 @@ def trains_again(events):
 def test_a_runs_life(image, run_id, run_folder):
     start(run_id, "--recipe digits --steps 1000000")
     assert [state.node for state in client.states(run_id)] == ["master", "worker-1", "worker-2"]
-    assert {state.status for state in client.states(run_id)} == {"running"}
+    assert {state.seen.status for state in client.states(run_id)} == {"running"}
     until(lambda: len(list(run_folder.glob("ranks/rank-*.jsonl"))) == 3, "three ranks")
 
     # A lost node comes back by the restart policy, and its state says so. Process 1 is not to be killed from inside.
     worker = next(state for state in client.states(run_id) if state.node == "worker-2")
-    subprocess.run(["docker", "exec", worker.container, "sh", "-c", "kill -9 -1"], capture_output=True, check=False)
-    until(lambda: {state.node: state.restarts for state in client.states(run_id)}["worker-2"] == 1, "a restart")
+    subprocess.run(["docker", "exec", worker.seen.id, "sh", "-c", "kill -9 -1"], capture_output=True, check=False)
+    until(lambda: {state.node: state.seen.restarts for state in client.states(run_id)}["worker-2"] == 1, "a restart")
     until(lambda: trains_again(run_folder / "ranks/rank-0.jsonl"), "ranks to train again")
 
     client.stop(run_id, grace_s=30)
     ended = {state.node: state for state in client.states(run_id)}
     assert {state.as_node().state for state in ended.values()} == {"exited"}
-    assert {state.exit_code for state in ended.values()} == {75}, "stopped with a checkpoint, and not started again"
-    assert not any(state.oom_killed for state in ended.values())
+    assert {state.seen.code for state in ended.values()} == {75}, "stopped with a checkpoint, and not started again"
+    assert not any(state.seen.oom_killed for state in ended.values())
     assert list(run_folder.glob("checkpoints/step-*/manifest.json"))
 
     assert b"digits" in b"".join(client.logs(run_id, "master"))

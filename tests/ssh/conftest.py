@@ -34,6 +34,8 @@ class Server:
         for kind in ("ed25519", "rsa"):
             self.new_key(kind)
         (self.folder / "authorized").write_text(authorized)
+        # sshd takes one line of these.
+        variables = [f"HOME={self.home}", *(line[7:] for line in options if line.startswith("SetEnv "))]
         settings = [
             f"Port {self.port}",
             "ListenAddress 127.0.0.1",
@@ -41,7 +43,7 @@ class Server:
             f"HostKey {self.folder}/key_rsa",
             f"AuthorizedKeysFile {self.folder}/authorized",
             f"PidFile {self.folder}/pid",
-            f"SetEnv HOME={self.home}",
+            f"SetEnv {' '.join(variables)}",
             *options,
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",

@@ -157,7 +157,7 @@ def test_a_container_of_a_newer_muster_is_refused_and_another_users_left_alone()
     def container(number):
         document = json.loads(samples.container())
         document["labels"]["muster.format"] = str(number)
-        return json.dumps(document)
+        return facts.parse_container(json.dumps(document))
 
     for read in (0, formats.LABELS):
         assert facts.containers([container(read)], "/home/ops")[0].run == "r1"

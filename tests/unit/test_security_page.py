@@ -46,23 +46,35 @@ def test_no_table_row_is_without_a_name():
 
 @pytest.mark.holds("nobody-else-called")
 def test_the_control_side_has_nothing_to_speak_http_with():
-    """SSH is the user's own `ssh`, the local engine is the docker SDK's: each behind its door.
+    """SSH is the user's own `ssh`. Engines are spoken to over connections that exist: a local socket, or a program.
 
-    engine.py knows `requests` for the faults that the docker SDK lets through. sdists.py asks the user's own package
-    index for a file, by its hash.
+    sdists.py asks the user's own package index for a file, by its hash.
     """
-    speakers = {"requests", "urllib", "urllib3", "http", "httpx", "aiohttp", "smtplib", "ftplib", "webbrowser"}
+    speakers = {
+        "requests",
+        "urllib",
+        "urllib3",
+        "http",
+        "httpx",
+        "aiohttp",
+        "smtplib",
+        "ftplib",
+        "webbrowser",
+        "docker",
+    }
     files = sorted((HOME / "deploy").rglob("*.py"))
     assert len(files) > 50
     for path in files:
         for node in statements(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            known = {"requests"} if path.parent.name == "engine" else set()
+            known = {"http"} if path.parent.name == "engine" else set()
             known = {"urllib"} if path.name == "sdists.py" else known
             spoken = {name.split(".")[0] for name in names if name != "urllib.parse"}
             assert not spoken & speakers - known, path
-    assert not re.search(r"requests\.(?!RequestException)", (HOME / "deploy/engine/client.py").read_text())
+    engine = "".join(path.read_text() for path in (HOME / "deploy/engine").glob("*.py"))
+    assert not re.search(r"AF_INET|create_connection|HTTPS?Connection\(\"(?!engine)", engine)
+    assert "auto_open = 0" in engine
 
 
 @pytest.mark.holds("text-is-text")

@@ -123,5 +123,9 @@ sed -n 's/^Max open files *[^ ]* */files /p' "$limits" 2>/dev/null
 # shellcheck disable=SC2012  # no run has a name of two lines; host/facts.py refuses one
 ls "$HOME/.muster/runs" 2>/dev/null | sed 's/^/run /'
 df -Pk "${about%%"$newline"*}" 2>/dev/null | awk 'NR == 2 {print "free", $4}'
-label=muster.run
-. ./list_containers.sh
+. ./container_line.sh
+# A container that disappears between the two commands is not a fault. An engine that goes silent is one.
+containers=$(docker ps --all --quiet --filter "label=muster.run") || exit
+# shellcheck disable=SC2086  # one word for each container
+[ -z "$containers" ] || docker inspect --format "container $container_line" $containers 2>/dev/null ||
+    docker ps --quiet >/dev/null

@@ -1,8 +1,7 @@
 #!/bin/sh
-# runs: every run's folder, and its containers that still exist.
-. ./each_container.sh
-node() { [ -n "$user" ] || printf '%s\n' "node $run $name $cells"; }
-list | containers node
+# runs: every run's folder, and its verdicts.
+. ./reading.sh
+. ./verdicts_function.sh
 [ -n "$runs" ] && cd -- "$runs" || exit 0
 limit=$(command -v timeout) && limit="$limit 10"
 folder() (

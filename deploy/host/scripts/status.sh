@@ -1,10 +1,11 @@
 #!/bin/sh
-# status PATIENCE COLUMNS: every run's containers with their last steps, verdicts and last lines, and the GPUs. nvidia-smi may
-# take a second: docker answers meanwhile, into the pipe.
-patience=$1 columns=$2
+# status PATIENCE COLUMNS RUN...: the last steps and the verdicts of these runs, and the GPUs. nvidia-smi may take a second: the
+# files are read meanwhile, into the pipe.
+patience=$1 columns=$2; shift 2
 . ./gpus_function.sh
 . ./claims_function.sh
-. ./each_container.sh
+. ./reading.sh
+. ./verdicts_function.sh
 steps() (
     first=yes
     ranks=$(enter "$run" && files ranks); enter "$run/ranks" || exit
@@ -18,15 +19,5 @@ steps() (
     done | grep -a -e '"kind": "step"' -e '"kind": "continues"'
     piece rank-0.jsonl 0 16384 | head -n 20 | grep -a '"kind": "plan"'
 )
-node() {
-    printf '%s\n' "node $run $name $cells"
-    if [ -n "$user" ]; then printf '%s\n' "foreign $run $user"
-    else steps | sed "s/^/event $run /"; verdicts; fi
-    docker logs --timestamps --tail 5 "$name" 2>&1 | tail -c 4000 | sed "s/^/line $run /"; echo
-}
-runs() {
-    all=$(list) || { echo "engine-error $(printf '%s' "$all" | tail -n 1)"; return; }
-    printf '%s\n' "$all" | containers node
-}
 echo "time $(date +%s)"
-runs | { gpus; claims; cat; }
+for run; do plain "$run" && { steps | sed "s/^/event $run /"; verdicts; }; done | { gpus; claims; cat; }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import http.client
+import io
 import json
 import shutil
 import tempfile
@@ -11,11 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.causes import docker_faults
 from deploy.core import fields, names
 from deploy.core.names import NodeName
 from deploy.core.text import last_line
 from deploy.door import reasons
 from deploy.door.settings import Place, Route
+from deploy.engine import engine
+from deploy.engine.wire import Excess, Wire
 from deploy.host import commands as host_commands
 from deploy.host import facts, folder_copy, jobs, leftovers, logs, networks
 from deploy.host import gpus as gpu_facts
@@ -97,10 +103,13 @@ def look(text):
         _words(each.argv)
 
 
+_OWN = facts.container_of(facts.parse_container(samples.container()))
+
+
 @entry(samples.container(), samples.container("b", 1, "exited", 137))
 def container(text):
     """One container, of ours or of somebody else."""
-    (parsed,) = facts.containers([text], "/home/ops") or (facts.parse_container(samples.container()),)
+    (parsed,) = facts.containers([facts.parse_container(text)], "/home/ops") or (_OWN,)
     deploy_plan.choose_run(deploy_plan.runs_of({"a": [parsed]}) or {parsed.run: {"a": parsed}}, "")
     _words([parsed.run, parsed.node, parsed.name, parsed.user])
 
@@ -118,10 +127,49 @@ def route(text):
     return facts.parse_route(text)
 
 
+@entry(samples.LISTED)
+def listed(text):
+    """The engine's containers, as `fab status` and `fab runs` show them."""
+    seen = engine.read_containers(fields.document(text, "containers"))
+    console = samples.END_OF_CONSOLE.encode()
+    parsed = {"a": host_status.parse(samples.STATUS, seen, "/home/ops", {"muster-r1": console})}
+    tables.status_rows(parsed)
+    _json(tables.status_values(parsed))
+    tables.run_rows({"a": host_status.parse_runs(samples.RUNS, seen, "/home/ops")})
+
+
+@entry(samples.LOOKED)
+def looked(text):
+    """One container, as the engine describes it: of the logs, and of the run."""
+    seen = engine.read_container(fields.document(text, "a container"))
+    facts.containers([seen], "/home/ops")
+    parsed = {"a": logs.parse([seen], samples.RANK_LOGS)}
+    run = logs.choose_run(parsed, "r1")
+    logs.ranks_of(logs.members_of(parsed, run))
+    logs.host_of_rank(parsed, run, 11)
+
+
+@entry(samples.SPOKEN)
+def spoken(text):
+    """What an engine says, to the last byte: an answer, and a stream of frames."""
+    for ask in (lambda wire: wire.ask("GET", "/x"), lambda wire: [*wire.open("GET", "/x").frames()]):
+        with contextlib.suppress(OSError, http.client.HTTPException, Excess):
+            ask(Wire(Spoken(text.encode("latin-1", "replace"))))
+
+
+class Spoken:
+    """A connection to an engine that says this."""
+
+    def __init__(self, data):
+        self.recv, self.close = io.BytesIO(data).read, lambda: None
+        self.settimeout = self.sendall = self.shutdown = lambda _: None
+
+
 @entry(samples.STATUS)
 def status(text):
     """`commands.status`, as table and as JSON."""
-    parsed = {"a": host_status.parse(text)}
+    seen = engine.read_containers(json.loads(samples.LISTED))
+    parsed = {"a": host_status.parse(text, seen, "/home/ops")}
     tables.status_rows(parsed)
     _json(tables.status_values(parsed))
 
@@ -134,13 +182,12 @@ def runs(text):
     _json(tables.run_values(parsed))
 
 
-@entry(samples.MEMBERS)
-def members(text):
-    """`commands.members`."""
-    parsed = {"a": logs.parse(text)}
-    run = logs.choose_run(parsed, "r1")
-    logs.ranks_of(logs.members_of(parsed, run))
-    logs.host_of_rank(parsed, run, 11)
+@entry(samples.RANK_LOGS)
+def rank_logs(text):
+    """`commands.rank_logs`."""
+    seen = engine.read_container(json.loads(samples.LOOKED))
+    parsed = {"a": logs.parse([seen], text)}
+    logs.host_of_rank(parsed, logs.choose_run(parsed, "r1"), 11)
 
 
 @entry(samples.CONSOLE)
@@ -323,8 +370,7 @@ def config(text):
 @entry(samples.VERDICT, samples.VERDICT + "\n" + samples.STEP, samples.RANK_LINES)
 def last_words(text):
     """`host_commands.last_words`, and how `fab stop` tells the end."""
-    parsed = facts.parse_container(samples.container())
-    nodes = {"a": parsed}
+    nodes = {"a": _OWN}
     state = stop._state(nodes, events.last_words(text.split("\n"), 1795238476.0))
     _outcome_words(stop._result(state, nodes, killed=False), state)
 
@@ -418,7 +464,7 @@ def faults(text):
     code, words = refusals.ended(text) or (0, text)
     refusals.of_words("a", "hosts", refusals.how("`docker run`", code), words)
     last_line(text.encode(errors="replace"))
-    facts.engine_fault(text)
+    docker_faults.unanswered(text)
 
 
 @entry("r1", "2026-11-21-0214-digits", "nodes/a.json", "outcome/a-0.json", "ranks/rank-0.jsonl")

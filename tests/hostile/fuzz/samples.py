@@ -9,6 +9,7 @@ from functools import cache
 from lab.answers import facts as probe_facts
 from lab.gpu_hosts import facts as gpu_facts_of
 from lab.gpu_hosts import sections
+from tests.hostile.engine import inspected, listed
 from tests.unit.host.test_gpus import ANSWERS
 from tests.unit.send.test_image import BASE, IMAGE, INSPECTED
 
@@ -87,20 +88,20 @@ METRICS = "\n".join([
 VERDICT = json.dumps({"verdict": "failed", "code": 1, "rank": 0, "node": "a", "step": 241, "message": "loss is nan\nx",
                       "hint": "lower --lr; the run goes on from here"})  # fmt: skip
 NODE_UP = '{"node": "a", "pid": 1, "host": "h", "t": 1795238470.5}'
-CELLS = json.dumps(
-    ["exited", "Exited (137) 5 minutes ago", "2026-11-21 05:19:25 +0000 UTC", "a", "0", "train.py", "GPU-0"]
-)
 GPUS = [path.read_text() for path in sorted(ANSWERS.glob("*.txt"))]
 STATUS = f"""time 1795238476
-node r1 muster-r1 {CELLS}
-node r2 muster-r2 {CELLS.replace("exited", "running").replace("Exited (137) 5 minutes ago", "Up 3 minutes")}
 event r2 {STEP}
 event r2 {event(kind="plan", batch=96, steps=600)}
 verdict r1 {VERDICT}
-line r2 {DAY} loss 0.1\r 20%
 """ + GPUS[0]
-RUNS = f"node r1 muster-r1 {CELLS}\nfolder r1 1795238476 20480 00003146\nverdict r1 {VERDICT}\nfolder r2 1795238476 4 "
-MEMBERS = "member r1 muster-r1 running 0 8 script\nmember r0 muster-r0 exited 1 1 trainer\nrank-log r1/logs/rank-11.log"
+LISTED = json.dumps([listed(json.loads(container("a", 0, "exited", 137)), 0), listed(json.loads(container()), 1)])
+LOOKED = json.dumps(inspected({**json.loads(container()), "variables": ["PET_NPROC_PER_NODE=8", "MUSTER_SENT=1"]}, 0))
+SPOKEN = (
+    "HTTP/1.1 200 OK\r\nContent-Type: x\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n\x01\0\0\0\0\0\0\x03ab\n\r\n0\r\n\r\n"
+)
+END_OF_CONSOLE = f"{DAY} loss 0.1\r 20%\n"
+RUNS = f"folder r1 1795238476 20480 00003146\nverdict r1 {VERDICT}\nfolder r2 1795238476 4 "
+RANK_LOGS = "r1/logs/rank-11.log\nr0/logs/rank-0.log"
 CONSOLE = (
     f"{DAY} epoch 1\n{DAY} muster-said 123456\n{DAY} failed (exitcode: -9) local_rank: 0 (pid: 4711) of fn\nno time"
 )

@@ -11,10 +11,9 @@ from deploy.causes.docker_faults import CAUSES
 from deploy.causes.table import ROWS
 from deploy.core.errors import DeployError
 from deploy.door.session import Done
-from deploy.engine import client
+from deploy.engine import client, reach
 from deploy.explain.signs.table import SIGNS
-from deploy.host import facts, status
-from deploy.hosts import observe
+from deploy.host import facts
 from deploy.preflight import refusals
 from deploy.send.image import push
 
@@ -54,6 +53,9 @@ class Host:
     def run(self, argv, **more):
         return Done(1, "", self._words)
 
+    def keep(self, name, make):
+        return make()
+
 
 def fault(act) -> DeployError:
     with pytest.raises(DeployError) as caught:
@@ -67,12 +69,12 @@ def test_the_same_words_give_the_same_hint_through_every_door(words, name):
     image, base = SimpleNamespace(tag="t"), SimpleNamespace(name="b", sources=())
     doors = {
         "a look at a host": lambda: facts.parse(f"home /home/u\nengine-error {words}", 0),
-        "status": lambda: status.parse(f"engine-error {words}\n"),
-        "containers": lambda: observe.containers([Host(words)]).all(),
         "a push that looks": lambda: push.look(Host(words), image, base),
     }
     for door, act in doors.items():
         assert fault(act).hint == hint, door
+    asked = fault(lambda: reach.on_host(Host(words)).containers("muster.run"))
+    assert asked.hint == docker_faults.hint(words, "gpu-b")
     assert docker_faults.read(words).name == name
     assert refusals.of_words("gpu-b", "hosts", "docker", words).cause == name
     assert ROWS[name].hint("gpu-b") == docker_faults.named(name).row.hint("gpu-b")

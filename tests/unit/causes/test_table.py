@@ -109,7 +109,7 @@ MORE_PLACES = {
     "bridge-network": 3,
     "disk-full": 5,
     "docker-down": 3,
-    "docker-refused": 8,
+    "docker-refused": 7,
     "folder-readonly": 3,
     "gpu-busy": 5,
     "gpu-faulty": 3,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
+from deploy.engine.engine import Container
 from deploy.host import logs as host_logs
 
 HOME = Path(__file__).resolve().parents[3]
@@ -63,11 +64,10 @@ def test_lines_that_are_missing_in_front_or_between_are_told_once(console, first
 
 
 def host(place, ranks, run="r", state="running", logs=()):
-    lines = [
-        f"member {run} muster-{run} {state} {place} {ranks} script",
-        *(f"rank-log {run}/logs/rank-{n}.log" for n in logs),
-    ]
-    return host_logs.parse("\n".join(lines))
+    variables = (f"PET_NPROC_PER_NODE={ranks}", "MUSTER_SENT=1")
+    labels = {"muster.run": run, "muster.place": str(place)}
+    seen = Container("0", f"muster-{run}", labels, {}, state, variables=variables)
+    return host_logs.parse([seen], "\n".join(f"{run}/logs/rank-{n}.log" for n in logs))
 
 
 def test_ranks_are_counted_node_by_node_in_their_places():

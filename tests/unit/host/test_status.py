@@ -4,16 +4,22 @@ import json
 
 import pytest
 
-from deploy.core.errors import DeployError
+from deploy.engine.engine import Container
 from deploy.host import status
+from deploy.host.commands import RUN_IN_CONTAINER
 from deploy.report import tables
 
 NOW = 1795238476
 
 
-def node(run, state="running", uptime="Up 3 minutes", created="2026-11-21 05:19:25 +0000 UTC"):
-    cells = [state, uptime, created, "a", "0", "train.py --lr 3e-4", ""]
-    return f"node {run} muster-{run} {json.dumps(cells)}"
+BEGAN = status.parse_time("2026-11-21T05:19:25Z")
+
+
+def node(run, state="running", uptime="Up 3 minutes", created=BEGAN):
+    labels = {"muster.run": run, "muster.node": "a", "muster.place": "0", "muster.command": "train.py --lr 3e-4"}
+    return Container(
+        "0" * 64, f"muster-{run}", labels, {RUN_IN_CONTAINER: f"/u/.muster/runs/{run}"}, state, uptime, created
+    )
 
 
 def step(run, rank, number, t, **more):
@@ -21,8 +27,13 @@ def step(run, rank, number, t, **more):
     return f"event {run} {json.dumps(event)}"
 
 
-def read(*lines):
-    return status.parse("\n".join([f"time {NOW}", *lines]) + "\n")
+def read(*parts):
+    """The containers, and the lines of the host's answer; those of a console begin with `line`."""
+    containers = [part for part in parts if isinstance(part, Container)]
+    lines = [part for part in parts if not isinstance(part, Container)]
+    console = "".join(line.removeprefix("line r ") + "\n" for line in lines if line.startswith("line "))
+    answer = "\n".join([f"time {NOW}", *lines]) + "\n"
+    return status.parse(answer, containers, "/u", {"muster-r": console.encode()})
 
 
 def test_the_slowest_rank_says_how_far_a_node_is():
@@ -76,19 +87,23 @@ def test_how_a_node_ended_is_told_by_its_verdict_and_its_code(uptime, verdict, w
 
 
 def test_what_goes_on_stands_before_what_has_ended():
-    ended = node("old", "exited", "Exited (0) 1 second ago", "2026-11-21 06:00:00 +0000 UTC")
+    ended = node("old", "exited", "Exited (0) 1 second ago", BEGAN + 3000)
     assert [node_status.run for node_status in read(ended, node("new")).nodes] == ["new", "old"]
 
 
 def test_torn_and_foreign_lines_change_nothing():
-    noise = ["event r {torn", "event r 7", 'event r {"kind": "step"}', "verdict r []", "node r only-a-name", "strange"]
+    noise = ["event r {torn", "event r 7", 'event r {"kind": "step"}', "verdict r []", "strange"]
     (node_status,) = read(node("r"), *noise).nodes
     assert (node_status.step, node_status.verdict) == (None, "")
 
 
-def test_an_engine_that_does_not_answer_is_a_fault_with_its_cause():
-    with pytest.raises(DeployError, match="permission denied on the Docker socket"):
-        read("engine-error permission denied while trying to connect to the Docker daemon socket")
+def test_a_node_of_somebody_else_has_its_user_and_none_of_our_steps():
+    foreign = node("r")._replace(mounts={RUN_IN_CONTAINER: "/v/.muster/runs/r"})
+    foreign.labels["muster.user"] = "bob"
+    (node_status,) = read(foreign, step("r", 0, 240, NOW)).nodes
+    assert (node_status.user, node_status.step) == ("bob", None)
+    foreign.labels["muster.place"] = "²"
+    assert read(foreign).nodes == ()
 
 
 def test_a_host_that_is_not_part_of_the_run_says_so():
@@ -102,7 +117,7 @@ def test_a_run_on_several_hosts_is_listed_once_and_by_the_node_that_is_worst_off
     done, failed = json.dumps({"verdict": "done"}), json.dumps({"verdict": "failed"})
     host_status = {
         "a": status.parse_runs(f"folder r 1000 20 00003146\nverdict r {done}\nfolder older 500 4 \n"),
-        "b": status.parse_runs(f"folder r 1200 10 \nverdict r {failed}\n{node('now')}"),
+        "b": status.parse_runs(f"folder r 1200 10 \nverdict r {failed}\n", [node("now")], "/u"),
     }
     older, run, now = sorted(tables.run_values(host_status), key=lambda value: value["changed"] or 9e9)
     assert (run["state"], run["hosts"], run["checkpoint"]) == ("failed", ["a", "b"], 3146)
@@ -120,8 +135,7 @@ def test_a_step_that_counts_repeats_says_so(known: bool, words: str) -> None:
 
 def test_the_step_of_a_node_is_that_of_its_present_start():
     """The folder also has the events of the rank that the host had before the run was resumed on other hosts."""
-    began = status.parse_time("2026-11-21T05:19:25Z")
-    before, now = step("r", 1, 82, began - 40), step("r", 0, 255, NOW - 2)
+    before, now = step("r", 1, 82, BEGAN - 40), step("r", 0, 255, NOW - 2)
     (node_status,) = read(node("r"), before, now).nodes
     assert node_status.step == 255
 

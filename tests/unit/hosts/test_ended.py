@@ -121,7 +121,7 @@ class Known:
 def test_the_logs_of_an_ended_run_are_those_of_its_ranks_wherever_they_lie():
     answers = {"a": [0, 1], "b": [2]}
     hosts = {
-        host: host_logs.parse("\n".join(f"rank-log r1/logs/rank-{rank}.log" for rank in ranks))
+        host: host_logs.parse((), "\n".join(f"r1/logs/rank-{rank}.log" for rank in ranks))
         for host, ranks in answers.items()
     }
     readers, ranks = deploy_logs._readers({host: Known(host) for host in hosts}, hosts, RUN, deploy_logs.Choice())

@@ -107,7 +107,7 @@ ELSEWHERE = {
     "--detach": {"engine/client.py", "hosts/docker_run.py", "hosts/overlay_plan.py"},
     "--env-file": {"hosts/docker_run.py", "hosts/probes.py", "hosts/rehearsal.py"},
     "--follow": {"host/commands.py"},
-    "--force": {"hosts/overlay.py", "send/packages/commands.py", "send/packages/places.py"},
+    "--force": {"send/packages/commands.py", "send/packages/places.py"},
     "--gpus": {"hosts/container.py"},
     "--include": {"job/script.py"},
     "--min-nodes": {"hosts/leave.py"},

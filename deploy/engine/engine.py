@@ -1,0 +1,379 @@
+"""Docker's API: the same class for this machine and for hosts, which are reached through the door.
+
+A connection is made where it is needed and kept for the next call. What an engine says is not trusted (wire.py), and is
+checked where it is read. The end of a stream is not the end of a container: whoever follows one looks at it afterwards.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote, urlencode
+
+from ..causes import docker_faults
+from ..causes.docker_faults import DockerFault
+from ..core import fields
+from ..core.errors import BadAnswer, DeployError
+from ..core.fields import array, flag, optional, record, table, text, whole
+from ..core.text import amount
+from .wire import CALL_S, ERR, MOST_ANSWER, OUT, Answer, Connection, Excess, Stream, Wire
+
+T = TypeVar("T")
+_MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
+# A thing that is gone already, or has ended already, is none that could not be ended.
+_DONE_ALREADY = (304, 404, 409)
+# An engine knows the code of a command somewhat later than the end of its output.
+_CODE_S = 5.0
+_LOST = (OSError, EOFError, http.client.HTTPException, Excess)
+_STATE = record(
+    {"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64), "OOMKilled": flag}
+)
+_MOUNTS = optional(array(record({"Destination": text(4096)}, {"Source": text(4096)}), 1000))
+_TABLE = optional(table(fields.words(1000), fields.words(), 10_000))
+
+
+def read_labels(value: object, what: str) -> dict[str, str]:
+    """A container's labels. Other users may label theirs as they like: one with odd ones has none."""
+    return _TABLE(value, what) or {}
+
+
+_LISTED = array(
+    record(
+        {"Id": text(64, "[0-9a-f]+"), "Names": array(fields.words(300), 100), "State": text(20, "[a-z]*")},
+        {"Labels": read_labels, "Mounts": _MOUNTS, "Status": fields.words(200), "Created": whole()},
+    ),
+    _MOST_CONTAINERS,
+)
+_INSPECTED = record(
+    {
+        "Id": text(64, "[0-9a-f]+"),
+        "Name": fields.words(300),
+        "State": _STATE,
+        "Config": record({}, {"Labels": read_labels, "Env": fields.default(array(fields.words(1 << 17), 10_000), []),
+                              "Hostname": text(300)}),
+    },
+    {"Mounts": _MOUNTS, "RestartCount": whole(0, 1 << 32)},
+)  # fmt: skip
+_MADE = record({"Id": text(64, "[0-9a-f]+")})
+_ENDED = record({"Running": flag}, {"ExitCode": fields.default(whole(-(1 << 32), 1 << 32), -1)})
+_REFUSAL = record({"message": fields.words(2000)})
+_RUNS = ("created", "running", "paused")
+
+
+class Container(NamedTuple):
+    """A container as its engine describes it. `code` is that of its last end, None while it runs.
+
+    `mounts`: by the path in the container, the one on the host. `words`: the engine's ("Up 3 minutes"); a look at one
+    container has none, and a list has no code, variables or times of start.
+    """
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+    mounts: Mapping[str, str]
+    status: str
+    words: str = ""
+    created: int = 0
+    code: int | None = None
+    started: str = ""
+    variables: tuple[str, ...] = ()
+    hostname: str = ""
+    restarts: int = 0
+    oom_killed: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process runs, or its engine is about to start it again."""
+        return self.status in ("running", "paused", "restarting")
+
+
+class Reach(Protocol):
+    """How an engine is reached, and what it means that it is not."""
+
+    host: str
+
+    def connect(self) -> Connection:
+        """A new connection. Raises DeployError, OSError."""
+
+    def explain(self, failed: BaseException, connection: Connection | None) -> DeployError:
+        """The fault of a connection that failed, or that nobody could make."""
+
+
+class Engine:
+    """One engine. Its methods may be called from several threads, and raise what its reach explains, or DockerFault."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach, self._lock, self._idle = reach, threading.Lock(), list[Wire]()
+
+    def version(self, seconds: float = CALL_S) -> str:
+        """The engine's version. Raises BadAnswer too, as all that follow."""
+        answer = self._ask("GET", "/version", None, seconds)
+        about = record({"Version": text(100)})(fields.document(answer.body, "docker version"), "docker version")
+        return str(about["Version"])
+
+    def memory(self) -> int:
+        """The bytes of memory of the engine's machine."""
+        about = record({"MemTotal": whole(1)})(self._json("GET", "/info"), "docker info")
+        return int(about["MemTotal"])
+
+    def platform(self) -> str:
+        """The platform of its machine, as `linux/arm64`."""
+        about = record({"Os": text(50), "Arch": text(50)})(self._json("GET", "/version"), "docker version")
+        return f"{about['Os']}/{about['Arch']}"
+
+    def image(self, name: str) -> dict[str, Any] | None:
+        """What it says of an image, for image/model.py to check; None if there is none of that name."""
+        about = self._json("GET", f"/images/{quote(name, safe='/:@')}/json", none=True)
+        if not isinstance(about, dict | None):
+            raise BadAnswer("an image", "an object", about)
+        return about
+
+    def save(self, name: str) -> Iterator[bytes]:
+        """An image as an archive, in pieces."""
+        with self._stream("GET", f"/images/{quote(name, safe='/:@')}/get") as (wire, stream):
+            yield from self._explained(wire, stream.pieces())
+
+    def containers(self, *labels: str) -> list[Container]:
+        """The containers that have all these labels (`name` or `name=value`), running or not: the newest first."""
+        query = urlencode({"all": 1, "filters": json.dumps({"label": labels})})
+        return read_containers(self._json("GET", f"/containers/json?{query}"))
+
+    def inspect(self, name: str) -> Container | None:
+        """A container, with its code and its start; None if there is none of that name or id."""
+        about = self._json("GET", f"/containers/{quote(name, safe='')}/json", none=True)
+        return None if about is None else read_container(about)
+
+    def inspected(self, *labels: str) -> list[Container]:
+        """The same as `containers`, each looked at. One that goes meanwhile is left out."""
+        looked = [self.inspect(each.id) for each in self.containers(*labels)]
+        return [each for each in looked if each]
+
+    def logs(self, name: str, tail: int | None = None, times: bool = False) -> Iterator[bytes]:
+        """What a container has written so far, both streams together, in pieces."""
+        words = {"stdout": 1, "stderr": 1, "timestamps": int(times), "tail": "all" if tail is None else tail}
+        with self._stream("GET", f"/containers/{quote(name, safe='')}/logs?{urlencode(words)}") as (wire, stream):
+            for _, piece in self._explained(wire, stream.frames()):
+                yield piece
+
+    def signal(self, name: str, signal: str) -> None:
+        """Send a signal to a container. One that does not run gets none."""
+        self._act("POST", f"/containers/{quote(name, safe='')}/kill?{urlencode({'signal': signal})}")
+
+    def remove(self, name: str) -> None:
+        """End a container, and remove it with its own volumes."""
+        self._act("DELETE", f"/containers/{quote(name, safe='')}?force=1&v=1", seconds=90.0)
+
+    def remove_networks(self, label: str) -> int:
+        """Remove the networks that have this label; how many there were."""
+        query = urlencode({"filters": json.dumps({"label": [label]})})
+        networks = array(_MADE, 1000)(self._json("GET", f"/networks?{query}"), "the networks")
+        for network in networks:
+            self._act("DELETE", f"/networks/{network['Id']}")
+        return len(networks)
+
+    @contextmanager
+    def run_inside(self, name: str, words: Sequence[str], reads: bool = False) -> Iterator[Inside]:
+        """Run a command in a container that runs. `reads`: it has an input; else it is at its end."""
+        asked = {"Cmd": list(words), "AttachStdin": reads, "AttachStdout": True, "AttachStderr": True}
+        path = f"/containers/{quote(name, safe='')}/exec"
+        made = _MADE(self._json("POST", path, asked), "a command in a container")["Id"]
+        begun = self._stream("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, follow=True)
+        with begun as (wire, stream):
+            explain = partial(self._reach.explain, connection=wire.connection)
+            yield Inside(stream, self._explained(wire, stream.frames()), lambda: self._ended_with(made), explain)
+
+    def ask_inside(self, name: str, words: Sequence[str], seconds: float, data: bytes | None = None) -> Ended:
+        """Run a command in a container to its end, within limits. `data`: its input."""
+        with self.run_inside(name, words, reads=data is not None) as inside:
+            inside.set_wait(seconds)
+            if data is not None:
+                inside.write(data)
+                inside.end_input()
+            texts = {OUT: bytearray(), ERR: bytearray()}
+            for kind, piece in inside.frames:
+                texts[kind] += piece
+                if len(texts[kind]) > MOST_ANSWER:
+                    raise inside.explain(Excess(f"more than {amount(MOST_ANSWER)}"))
+            out, err = (text.decode(errors="replace") for text in texts.values())
+            return Ended(inside.code(), out, err)
+
+    def _ended_with(self, command: str) -> int | None:
+        about = _ENDED(self._json("GET", f"/exec/{command}/json"), "the end of a command")
+        return None if about["Running"] else int(about.get("ExitCode", -1))
+
+    def close(self) -> None:
+        """End its connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for wire in idle:
+            wire.close()
+
+    def _act(self, method: str, path: str, seconds: float = CALL_S) -> None:
+        answer = self._ask(method, path, None, seconds)
+        if answer.status >= 300 and answer.status not in _DONE_ALREADY:
+            raise self._refusal(answer)
+
+    def _json(self, method: str, path: str, body: Any = None, none: bool = False) -> Any:
+        """The value that the engine answers; None, if `none`, for a thing that it does not have."""
+        answer = self._ask(method, path, None if body is None else json.dumps(body).encode(), CALL_S)
+        if answer.status == _GONE and none:
+            return None
+        if not 200 <= answer.status < 300:
+            raise self._refusal(answer)
+        return fields.document(answer.body, "the engine's answer", most=len(answer.body))
+
+    def _refusal(self, answer: Answer, upgrade: bool = False) -> DockerFault:
+        words = f"Error response from daemon: status {answer.status}"
+        if upgrade:  # as Docker's own client says it: something before the engine passes on no such connection
+            words = f"unable to upgrade to tcp, received {answer.status}"
+        with suppress(BadAnswer):
+            message = _REFUSAL(fields.document(answer.body, "a refusal"), "a refusal")["message"]
+            words = f"Error response from daemon: {message}"
+        return docker_faults.fault(words, host=self._reach.host)
+
+    def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> Answer:
+        wire = self._wire()
+        try:
+            try:
+                answer = wire.ask(method, path, body, seconds)
+            except (ConnectionError, http.client.NotConnected):
+                # The engine may have closed a connection that waited. What was asked only to see is asked again.
+                wire.close()
+                if not wire.used or method != "GET":
+                    raise
+                wire = Wire(self._connect())
+                answer = wire.ask(method, path, body, seconds)
+        except BaseException as failed:
+            fault = self._reach.explain(failed, wire.connection) if isinstance(failed, _LOST) else None
+            wire.close()
+            if fault:
+                raise fault from failed
+            raise
+        with self._lock:
+            if len(self._idle) < _MOST_KEPT:
+                self._idle.append(wire)
+                return answer
+        wire.close()
+        return answer
+
+    @contextmanager
+    def _stream(self, method: str, path: str, body: Any = None, follow: bool = False) -> Iterator[tuple[Wire, Stream]]:
+        wire = Wire(self._connect())
+        try:
+            try:
+                stream = wire.open(method, path, None if body is None else json.dumps(body).encode(), follow)
+                good = stream.is_open_both_ways if method == "POST" else stream.status < 300
+                refused = None if good else Answer(stream.status, stream.read(1 << 16))
+            except _LOST as failed:
+                raise self._reach.explain(failed, wire.connection) from failed
+            if refused:
+                raise self._refusal(refused, upgrade=method == "POST")
+            yield wire, stream
+        finally:
+            wire.close()
+
+    def _explained(self, wire: Wire, pieces: Iterator[T]) -> Iterator[T]:
+        try:
+            yield from pieces
+        except _LOST as failed:
+            raise self._reach.explain(failed, wire.connection) from failed
+
+    def _wire(self) -> Wire:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return Wire(self._connect())
+
+    def _connect(self) -> Connection:
+        try:
+            return self._reach.connect()
+        except _LOST as failed:
+            raise self._reach.explain(failed, None) from failed
+
+
+class Ended(NamedTuple):
+    """How a command in a container ended: exit code, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Inside:
+    """A command in a container, and the `frames` of its output."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        frames: Iterator[tuple[int, bytes]],
+        code: Callable[[], int | None],
+        explain: Callable[[BaseException], DeployError],
+    ) -> None:
+        self._stream, self._code, self.frames, self.explain = stream, code, frames, explain
+        self.set_wait = stream.set_wait
+
+    def write(self, data: bytes) -> None:
+        """Give it input. Raises what the engine's reach explains."""
+        try:
+            self._stream.write(data)
+        except _LOST as failed:
+            raise self.explain(failed) from failed
+
+    def end_input(self) -> None:
+        """Tell it that no more input comes. It may have ended already."""
+        with suppress(*_LOST):
+            self._stream.end_input()
+
+    def code(self) -> int:
+        """The code with which it ended, once its output has. Raises DeployError if it goes on: the connection ended."""
+        end = time.monotonic() + _CODE_S
+        while (code := self._code()) is None:
+            if time.monotonic() > end:
+                raise self.explain(EOFError())
+            time.sleep(0.05)
+        return code
+
+
+def read_containers(value: object) -> list[Container]:
+    """The containers that an engine lists. Raises BadAnswer."""
+    return [
+        Container(
+            each["Id"],
+            (each["Names"] or ["?"])[0].removeprefix("/"),
+            each.get("Labels", {}),
+            _mounts(each),
+            each["State"],
+            each.get("Status", ""),
+            each.get("Created", 0),
+        )
+        for each in _LISTED(value, "the containers")
+    ]
+
+
+def read_container(value: object) -> Container:
+    """A container as an engine describes it alone. Raises BadAnswer."""
+    seen = _INSPECTED(value, "a container")
+    state, config = seen["State"], seen["Config"]
+    return Container(
+        id=seen["Id"],
+        name=seen["Name"].removeprefix("/"),
+        labels=config.get("Labels", {}),
+        mounts=_mounts(seen),
+        status=state["Status"],
+        code=None if state["Status"] in _RUNS else state.get("ExitCode", 0),
+        started=state.get("StartedAt", ""),
+        variables=tuple(config.get("Env", ())),
+        hostname=config.get("Hostname", ""),
+        restarts=seen.get("RestartCount", 0),
+        oom_killed=state.get("OOMKilled", False),
+    )
+
+
+def _mounts(about: Mapping[str, Any]) -> dict[str, str]:
+    return {mount["Destination"]: mount.get("Source", "") for mount in about.get("Mounts") or ()}

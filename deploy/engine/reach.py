@@ -1,0 +1,156 @@
+"""The ways to an engine: its socket on this machine, a host's socket through the door, or a program that carries bytes.
+
+A host's `docker` says where its socket is. A server that forbids forwards (AllowStreamLocalForwarding no) lets each
+connection end at once: one question at the first shows it. Then `docker system dial-stdio` leads there, as it does
+where the login has Docker by sudo, by a context, or on another machine.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import threading
+from contextlib import suppress
+from functools import cache
+
+from ..causes import docker_faults
+from ..core import fields
+from ..core.errors import DeployError, EngineLost
+from ..core.program import MAKE, option
+from ..core.scripts import Scripts
+from ..core.text import in_seconds
+from ..door.session import Session
+from ..door.stream import Pipe
+from .engine import Engine
+from .wire import CALL_S, Connection, Excess, Wire
+
+LOOK_S = 1.0  # an engine of this machine that takes longer to report its version is useless
+_LAST_WORDS_S, _UNIX = 1.0, "unix://"
+_DIAL = ("docker", "system", "dial-stdio")
+GO_ON = f"{{}}; then `{MAKE} up {option('RESUME', 'latest')}`"
+_SCRIPT = Scripts(__file__)
+_PATH = fields.text(4096, r"(/[^\x00-\x1f\x7f]*)?")
+
+
+def on_host(session: Session) -> Engine:
+    """The engine of a host, over its open connection."""
+    return session.keep("engine", lambda: Engine(_ThroughDoor(session)))
+
+
+def on_this_machine() -> Engine:
+    """The engine to which the `docker` command goes here."""
+    return _here(os.environ.get("DOCKER_HOST", ""))
+
+
+@cache
+def _here(_: str) -> Engine:
+    return Engine(Here())
+
+
+class _ThroughDoor:
+    """An engine of a host."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self.host, self._lock = session, session.host.name, threading.Lock()
+        self._path: str | None = None
+
+    def connect(self) -> Connection:
+        """A connection to its socket, or else to the program there that leads to it. Raises DeployError."""
+        with self._lock:
+            if self._path is None:
+                self._path = self._find()
+        return self._session.connect(self._path) if self._path else self._session.pipe(_DIAL)
+
+    def explain(self, failed: BaseException, connection: Connection | None) -> DeployError:
+        """Why a connection failed: the door's, the engine's, or the program's that leads to it."""
+        if lost := self._session.lost():
+            return lost
+        if isinstance(failed, TimeoutError):
+            return docker_faults.unanswered(str(failed), self.host)
+        if isinstance(failed, Excess):
+            return DeployError(f"{self.host}: its engine sent {failed}", f"on {self.host}: docker version")
+        words = connection.last_words(_LAST_WORDS_S) if isinstance(connection, Pipe) else ""
+        return docker_faults.unanswered(words or "it ended the connection", self.host)
+
+    def _find(self) -> str:
+        """The path of a socket there that can be reached; empty where only a program leads to its engine."""
+        done = self._session.run(_SCRIPT("find-socket"), check=False)
+        if done.code:
+            raise docker_faults.unanswered(done.err.strip() or f"code {done.code}", self.host)
+        path = _PATH(done.out.rstrip("\n"), "the engine's socket")
+        return path if path and self._leads(path) else ""
+
+    def _leads(self, path: str) -> bool:
+        """Whether an engine answers at a socket there. The door says yes to each connection, and ends it afterwards."""
+        wire = Wire(self._session.connect(path))
+        try:
+            return wire.ask("GET", "/version").status == http.client.OK
+        except TimeoutError:
+            return True  # it is there, and hangs
+        except (OSError, EOFError, http.client.HTTPException, Excess):
+            return False
+        finally:
+            wire.close()
+
+
+class Here:
+    """The engine of this machine."""
+
+    host = ""
+
+    def __init__(self, call_s: float = CALL_S) -> None:
+        self._call_s = call_s
+
+    def connect(self) -> Connection:
+        """A connection to its socket, or to the client's program that leads to it. Raises OSError."""
+        place = os.environ.get("DOCKER_HOST", "") or _place_of_context()
+        if not place.startswith(_UNIX):
+            return _dial()
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(self._call_s)
+            connection.connect(place.removeprefix(_UNIX))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def explain(self, failed: BaseException, _: Connection | None) -> DeployError:
+        """Why it does not answer."""
+        hint = GO_ON.format(docker_faults.named("docker-down").row.hint_here())
+        return EngineLost(_why_silent(failed, self._call_s), hint)
+
+
+def _why_silent(failed: BaseException, waited_s: float) -> str:
+    """Why this machine's engine does not answer, in words."""
+    if isinstance(failed, PermissionError):
+        cause = docker_faults.named("docker-permission")
+        return f"{cause.what}: {cause.row.hint_here()}"
+    if isinstance(failed, TimeoutError):
+        return f"the Docker engine did not answer within {in_seconds(waited_s)}"
+    return "no Docker engine answers"
+
+
+def _dial() -> Connection:
+    """A connection by the client's own program: to an engine over the network, or that it reaches by ssh."""
+    ours, its = socket.socketpair()
+    with its:
+        try:
+            nothing = subprocess.DEVNULL
+            subprocess.Popen([*_DIAL], stdin=its.fileno(), stdout=its.fileno(), stderr=nothing, start_new_session=True)
+        except BaseException:
+            ours.close()
+            raise
+    return ours
+
+
+@cache
+def _place_of_context() -> str:
+    """Where the `docker` command's context goes (Docker Desktop, rootless)."""
+    command = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=True)
+        return done.stdout.strip()
+    return f"{_UNIX}/var/run/docker.sock"

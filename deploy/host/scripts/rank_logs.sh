@@ -1,0 +1,7 @@
+#!/bin/sh
+# rank-logs: the logs of the ranks of each run, a line `RUN/logs/rank-N.log` each.
+. ./reading.sh
+[ -n "$runs" ] && cd -- "$runs" || exit 0
+for run in *; do
+    ! plain "$run" || (enter "$run" && files logs) | sed -nE "s,^(logs/rank-[0-9]+\.log) .*,$run/\1,p"
+done
