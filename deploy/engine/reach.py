@@ -68,7 +68,7 @@ class _ThroughDoor:
         if lost := self._session.lost():
             return lost
         if isinstance(failed, TimeoutError):
-            return docker_faults.unanswered(str(failed), self.host)
+            return docker_faults.fault(str(failed), "docker-silent", self.host)
         if isinstance(failed, Excess):
             return DeployError(f"{self.host}: its engine sent {failed}", f"on {self.host}: docker version")
         words = connection.last_words(_LAST_WORDS_S) if isinstance(connection, Pipe) else ""
