@@ -1,4 +1,4 @@
-"""`fab --list` shows what there is to do. deploy/cli/main.py lists the commands, and makes them `muster`."""
+"""`fab --list` shows what there is to do. deploy/commands/main.py lists the commands, and makes them `muster`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 from fabric.main import program  # noqa: E402
 from invoke.collection import Collection  # noqa: E402
 
-from deploy.cli.fab import tasks_of  # noqa: E402
-from deploy.cli.main import end_quietly_when_nobody_reads, take_no_program_from_here  # noqa: E402
+from deploy.commands.fab import tasks_of  # noqa: E402
+from deploy.commands.main import end_quietly_when_nobody_reads, take_no_program_from_here  # noqa: E402
 
 end_quietly_when_nobody_reads()
 take_no_program_from_here()

@@ -27,7 +27,7 @@ from .hosts.logs import Choice
 from .job import cluster, consent
 from .job.inventory import hosts_of_flag
 from .job.load import environment_of
-from .job.options import Options, options_of, row_of
+from .job.options import FLAG, Options, options_of, row_of
 from .preflight.request import PreflightRequest
 from .report.console import Console
 from .report.recorder import Recorder
@@ -139,7 +139,7 @@ class Cluster:
 
     def _submitted(self, options: Options, show: bool) -> str:
         # Imported here: nothing else of this API needs it.
-        from .cli import slurm
+        from .commands import slurm
 
         events = self._recorded(lambda console: slurm.deploy(replace(options, slurm=self._slurm), console), show)
         return str(next(event for event in events if event.get("kind") == "submitted")["run"])
@@ -329,7 +329,9 @@ def _environment(variables: Mapping[str, str | int | float]) -> tuple[str, ...]:
     due = {name: str(value) for name, value in variables.items()}
     for name, value in environment_of(Options(env=texts)).items():
         if due.get(name) != value:
-            raise UsageError(f"env {name}: it contains `,NAME=`, which --env takes for another variable", "use a file")
+            raise UsageError(
+                f"env {name}: it contains `,NAME=`, which {FLAG.env} takes for another variable", "use a file"
+            )
     return texts
 
 

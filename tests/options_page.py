@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from deploy.job.options import KEYS, ROWS, Job, flag_of
-from deploy.job.rows import FREE, Row
+from deploy.job.rows import FREE, OptionRow
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, FILE_PAGE = DOCS / "options.md", DOCS / "cluster-file.md"
@@ -33,7 +33,7 @@ def options_page() -> str:
     return "\n".join([HEAD, *(section(name, ROWS[name]) for name in sorted(ROWS) if ROWS[name].helps)])
 
 
-def section(name: str, row: Row) -> str:
+def section(name: str, row: OptionRow) -> str:
     """What the table says of one option."""
     meanings: dict[str, list[str]] = {}
     for command, text in row.helps.items():

@@ -92,7 +92,7 @@ class Typist:
 def serve() -> None:
     """Do each command of standard input, in a fork."""
     sys.argv = ["muster", "--"]  # a script stands behind `--`: hints name it so from here on
-    from deploy.cli import main
+    from deploy.commands import main
 
     main.every_command()
     with tempfile.NamedTemporaryFile() as settings:
@@ -109,7 +109,7 @@ def serve() -> None:
 
 
 def _do(words: list[str], folder: str, out: int) -> None:
-    from deploy.cli import main
+    from deploy.commands import main
 
     code = 99
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 from ..core.text import listed
-from .table import DOCS, ROWS
+from .table import ROWS, row_of
 
 FAULT, WARNING, UNKNOWN = "fault", "warning", "could not tell"
 LOOKS = "; this looks like: "
@@ -42,8 +42,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a cause that has no row."""
-        if self.cause not in ROWS:
-            raise ValueError(f"{self.cause}: no such cause; add a row to deploy/causes/rows/ ({DOCS} is made of them)")
+        row_of(self.cause)
 
 
 class _About(TypedDict, total=False):
@@ -69,7 +68,7 @@ def find(
 
     seen: what was seen there; of one host its name is put before it. Whatever is given holds instead of the row's.
     """
-    row = ROWS[cause]
+    row = row_of(cause)
     several = (hosts,) if isinstance(hosts, str) else tuple(hosts)
     return Finding(
         cause,

@@ -13,44 +13,44 @@ AIMLESS = frozenset({"no-route", "no-family", "no-scope"})
 HALVED = frozenset({"stall-send", "stall-receive", "cut", "slow", "reset", "silent", "mute"})
 # Sources that several rows have.
 LAB = "measured in the laboratory (docs/preflight-score.md)"
-NCCL_ENV = "docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One cause. A slug never changes its meaning: records, `--json` and the benchmarks compare it.
-
-    Its entry in docs/troubleshooting.md: meaning, what one sees; by_hand: how to check it; fix; source.
-    For a finding: what: the cause in few words, of a name or an interface with `{name}` and `{address}`; command: what
-    to type next, with `{host}` for the host, and `here` on this machine, if that differs; symptom: how a run would show
-    it; group: the group of checks; others: what else has the same outcome, if the cause is inferred from how calls fail
-    or from a tool's last words.
-    For the judge: explains: consequences, where this is found at one of their hosts, by their slugs; fails: how calls
-    fail because of it (None: it is a host's own fact, which explains all calls that it is about); inferred: it is read
-    from failed calls alone; settled_by: which second piece of evidence makes it sure (preflight/confidence.py);
-    measured: many packets have shown it; silent: what it closes gives no answer; without_reason: a
-    server gives none for it, or a limit of ours ended the wait.
-    ends: the cause of the closed list to which it belongs, if a run has ended with it.
-    """
+    """One cause. A slug never changes its meaning: records, `--json` and the benchmarks compare it."""
 
     slug: str
+    # Its entry in docs/troubleshooting.md: what one sees, how to check it, what mends it, who says so.
     meaning: str
     by_hand: str = ""
     fix: str = ""
     source: str = ""
+    # The cause in a few words; of a name or an interface with `{name}` and `{address}`.
     what: str = ""
+    # What to type next, with `{host}` for the host; on this machine, if that differs.
     command: str = ""
     here: str = ""
+    # How a run would show it, and the group of checks.
     symptom: str = ""
     group: str = ""
+    # What else has the same outcome, where it is inferred from how calls fail or from a tool's last words.
     others: tuple[str, ...] = ()
+    # By their slugs, what are consequences where this is found at one of their hosts.
     explains: str = ""
+    # How calls fail because of it; None: it is a host's own fact, which explains all calls that it is about.
     fails: frozenset[str] | None = None
+    # It is read from failed calls alone; and the second piece of evidence that makes it sure (preflight/confidence.py).
     inferred: bool = False
     settled_by: str = ""
+    # Many packets have shown it.
     measured: bool = False
+    # What it closes gives no answer.
     silent: bool = False
+    # A server gives no reason for it, or a limit of ours ended the wait.
     without_reason: bool = False
+    # Where it is not sure, a rehearsal shows it.
+    tried: bool = False
+    # The cause of the closed list to which it belongs, if a run has ended with it.
     ends: Cause = Cause.SET_UP
 
     def hint(self, host: str = "") -> str:

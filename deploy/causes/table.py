@@ -49,6 +49,13 @@ ROWS: Mapping[str, Row] = {row.slug: row for section in SECTIONS for row in sect
 EXPLAINS: Mapping[str, frozenset[str]] = {slug: frozenset(row.explains.split()) for slug, row in ROWS.items()}
 
 
+def row_of(slug: str) -> Row:
+    """The row of a cause. Raises ValueError for a slug that has none, as a recording of another version may have."""
+    if slug not in ROWS:
+        raise ValueError(f"{slug}: no such cause; add a row to deploy/causes/rows/ ({DOCS} is made of them)")
+    return ROWS[slug]
+
+
 def end_of(slug: str) -> Cause:
     """The cause of the closed list to which a cause belongs."""
     return ROWS[slug].ends if slug in ROWS else Cause.SET_UP if slug else Cause.NOT_KNOWN

@@ -19,10 +19,11 @@ from typing import Protocol
 
 from ..core.errors import DeployError
 from ..core.names import RunId, node_of
-from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import amount, several
 from ..door.session import CommandFailed, Session, on_all
+from ..job.again import command_of
+from ..job.options import FLAG
 from ..run import folders, record
 from . import commands, incoming, listing, unpack
 from .listing import Listing, Selection
@@ -145,7 +146,7 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
                 incoming.unstage(order.folder)
             ready[host] = DeployError(
                 f"{host}: its files need up to {amount(order.room)}, but only {amount(max(0, left))} are free here",
-                f"free some space, then: {FAB} fetch --hosts {host}",
+                f"free some space, then: {command_of('fetch', hosts=host)}",
             )
         else:
             ready[host], left = order, left - order.room
@@ -176,7 +177,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
         tell(host, total, total)
     except DeployError as failed:
         words = stderr.strip().rpartition("\n")[2] or failed.message.removeprefix(f"{host}: ")
-        hint = failed.hint or f"go on with it: {FAB} fetch --hosts {host} --run {run}"
+        hint = failed.hint or f"go on with it: {command_of('fetch', hosts=host, run=run)}"
         fault = DeployError(f"{host}: its copy of {run} is incomplete: {words}", hint)
     finally:
         unpacker.close()
@@ -213,7 +214,7 @@ def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], listener:
     words += [f"{here} were here already"] if here else []
     if left := sorted(order.left, key=lambda folder: -order.left[folder]):
         size, only = amount(sum(order.left.values())), shlex.quote(glob.escape(left[0]))
-        words.append(f"{size} that can be had again stays there ({', '.join(left[:3])}): --only {only} brings it")
+        words.append(f"{size} that can be had again stays there ({', '.join(left[:3])}): {FLAG.only} {only} brings it")
     listener.note(f"{host}: {'; '.join(words)}")
     for name in part.left_out.named:
         listener.warn(f"{host}: not copied: {name}")

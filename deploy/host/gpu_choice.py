@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core.errors import DeployError, UsageError
-from ..core.program import FAB
 from ..core.text import several
+from ..job.again import command_of
+from ..job.options import FLAG
 from ..job.values import Gpus as Asked
 from .gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
 
@@ -98,10 +99,10 @@ def _refuse_missing(asked: Asked, here: Gpus) -> None:
     missing = [index for index in asked if index not in have] if isinstance(asked, tuple) else []
     if missing or (isinstance(asked, int) and asked > len(have)):
         raise UsageError(
-            f"--gpus: {ask_for(asked)} asked for, the host has {several(len(have), 'GPU') if have else 'none'}",
-            f"--gpus {len(have)}; {FAB} gpus --hosts ... shows them"
+            f"{FLAG.gpus}: {ask_for(asked)} asked for, the host has {several(len(have), 'GPU') if have else 'none'}",
+            f"{FLAG.gpus} {len(have)}; {command_of('gpus', hosts='...')} shows them"
             if have
-            else "leave out --gpus: it trains on the CPU",
+            else f"leave out {FLAG.gpus}: it trains on the CPU",
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..core.errors import BadAnswer, UsageError
 from ..core.fields import digits
+from ..job.options import FLAG
 
 KINDS = ("runs", "images", "folders", "packages", "caches")
 _SECONDS, _KILOBYTES = digits(0, 1 << 40), digits(0, 1 << 50)
@@ -55,7 +56,7 @@ def age(text: str) -> int:
     """`30d` in seconds. Raises UsageError."""
     match = _AGE.fullmatch(text)
     if not match:
-        raise UsageError(f"--older {text}: not an age", "--older 30d or --older 12h")
+        raise UsageError(f"{FLAG.older} {text}: not an age", f"{FLAG.older} 30d or {FLAG.older} 12h")
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass
 
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import decimal, document, real, record, text, whole
-from ..core.program import FAB
 from ..core.results import Results
 from ..core.scripts import Scripts
 from ..core.text import binary, in_seconds
 from ..door.session import Session, on_all
+from ..job.again import command_of
 from . import audit
 
 BEAT_S, STALE_AFTER_S = 5.0, 60.0
@@ -70,7 +70,7 @@ class HeldLocks:
         if lost := ",".join(self.lost):
             raise DeployError(
                 f"{lost}: somebody removed our lock during the deploy",
-                f"see which runs there are: {FAB} status --hosts {lost}",
+                f"see which runs there are: {command_of('status', hosts=lost)}",
             )
 
     def release(self) -> None:
@@ -172,7 +172,7 @@ class _Hold:
             self.over.set()
             raise DeployError(
                 f"{self.host}: no answer about its lock within {in_seconds(_ANSWER_S)}",
-                f"look there: ls -ld ~/.muster/lock-*; then: {FAB} unlock --hosts {self.host}",
+                f"look there: ls -ld ~/.muster/lock-*; then: {command_of('unlock', hosts=self.host)}",
             )
         if self._fault:
             raise self._fault
@@ -230,7 +230,7 @@ def _release(holds: Iterable[_Hold]) -> None:
 
 
 def _refusal(host: str, standing: Standing) -> DeployError:
-    unlock = f"`{FAB} unlock --hosts {host}`"
+    unlock = f"`{command_of('unlock', hosts=host)}`"
     if not standing.alive:
         stale = f"{host}: locked by {standing.shown}, silent for {in_seconds(standing.age_s)}"
         return DeployError(stale, f"if that deploy has certainly ended: {unlock}")

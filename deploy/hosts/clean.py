@@ -16,7 +16,7 @@ from ..host import audit, commands, leftovers
 from ..host import lock as host_lock
 from ..host.leftovers import KINDS, Leftover, Selection
 from ..job.load import load_cluster
-from ..job.options import Options
+from ..job.options import FLAG, Options
 from ..report.console import Console
 
 _LOOK_S, _REMOVE_S = 600.0, 3600.0
@@ -35,7 +35,7 @@ def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], b
             _show(by_host, console)
             return DONE
         if unknown := leftovers.unknown_runs(by_host, wanted):
-            raise UsageError(f"--runs {unknown[0]}: no host has a run of that name", f"{FAB} clean lists them")
+            raise UsageError(f"{FLAG.runs} {unknown[0]}: no host has a run of that name", f"{FAB} clean lists them")
         choices = {host: leftovers.chosen(things, wanted) for host, things in by_host.items()}
         for host, (_, used) in choices.items():
             for thing in used:
@@ -61,7 +61,7 @@ def look(session: Session) -> list[Leftover]:
 
 def _agreed(goes: Mapping[str, Sequence[Leftover]], ask: Callable[[str], bool] | None, console: Console) -> bool:
     if ask is None:
-        raise UsageError("no terminal to ask on", "look at the list first, then add --yes")
+        raise UsageError("no terminal to ask on", f"look at the list first, then add {FLAG.yes}")
     for host, things in goes.items():
         for thing in things:
             console.note(f"{host}: {_words(thing)}")

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from ..core.errors import DONE, BadAnswer, DeployError, UsageError
 from ..core.fields import digits
 from ..core.names import RunId, asked, run_id
-from ..core.program import FAB
 from ..core.text import amount, several
 from ..door.session import Session, on_all, open_all
 from ..host import audit, commands
 from ..host import lock as host_lock
+from ..job.again import command_of
 from ..job.load import load_cluster
 from ..job.options import Options, flag_of
 from ..report.console import Console
@@ -59,7 +59,7 @@ def deleted_of(answer: str) -> Deleted:
     word, *numbers = answer.split()[:3] or [""]
     if word == "running":
         raise DeployError(
-            "a container of the run exists again, so nothing was deleted", f"{FAB} down --hosts ... --run ID"
+            "a container of the run exists again, so nothing was deleted", command_of("down", hosts="...", run="ID")
         )
     if word != "deleted" or len(numbers) != 2:
         raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
@@ -75,7 +75,7 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
         hosts = ",".join(session.host.name for session in sessions)
         raise UsageError(
             f"{run} still runs on {', '.join(running)}: nothing was deleted",
-            f"stop it first: {FAB} stop --hosts {hosts} --run {run}",
+            f"stop it first: {command_of('stop', hosts=hosts, run=run)}",
         )
 
 

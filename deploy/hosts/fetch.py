@@ -12,6 +12,7 @@ from ..door.session import open_all
 from ..host import gather
 from ..job.cluster import Cluster
 from ..job.load import read_run
+from ..job.options import FLAG
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
@@ -52,8 +53,8 @@ def _choose(run: str, runs: Sequence[RunId], console: Console) -> RunId:
     if not run and len(runs) == 1:
         return runs[0]
     if not run and (newest := recorded.newest_of(runs)):
-        console.note(f"{newest}: the newest run of this folder; --run ID fetches another")
+        console.note(f"{newest}: the newest run of this folder; {FLAG.run} ID fetches another")
         return newest
     what = f"{run} is not on these hosts" if run else "which run?"
     example = runs[-1] if runs and not run else "ID"
-    raise DeployError(f"{what}: they have {', '.join(runs) or 'no runs'}", f"name the run: --run {example}")
+    raise DeployError(f"{what}: they have {', '.join(runs) or 'no runs'}", f"name the run: {FLAG.run} {example}")

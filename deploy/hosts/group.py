@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..core.errors import DeployError, UsageError
-from ..core.program import FAB
 from ..host.facts import HostFacts
-from ..job.options import flag_of
+from ..job.again import command_of
+from ..job.options import FLAG, flag_of
 from ..run import environment
 from .container import NodeContainer, Work
 
@@ -25,7 +25,7 @@ def choose_ports(facts: Sequence[HostFacts]) -> tuple[int, ...]:
     free = tuple(port for port in PORTS if port not in busy)[:2]
     if len(free) < 2:
         words = f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host"
-        raise DeployError(words, f"{FAB} status --hosts ... lists the runs")
+        raise DeployError(words, f"{command_of('status', hosts='...')} lists the runs")
     return free
 
 
@@ -34,7 +34,8 @@ def refuse(least: int, on_end: str, waits: bool) -> None:
     for option, given in (("wait", waits), ("on_end", bool(on_end))):
         if least and given:
             raise UsageError(
-                f"--min-nodes {least} with {flag_of(option)}: Muster cannot do both yet", "leave out one of the two"
+                f"{FLAG.min_nodes} {least} with {flag_of(option)}: Muster cannot do both yet",
+                "leave out one of the two",
             )
 
 
@@ -56,8 +57,8 @@ def grouped(
     if len(set(ranks.values())) > 1:
         listed = ", ".join(f"{host} {count}" for host, count in ranks.items())
         raise DeployError(
-            f"--min-nodes {work.least}: the hosts have different numbers of ranks: {listed}",
-            f"give each as many: --nproc {min(ranks.values(), key=int)}",
+            f"{FLAG.min_nodes} {work.least}: the hosts have different numbers of ranks: {listed}",
+            f"give each as many: {FLAG.nproc} {min(ranks.values(), key=int)}",
         )
     where = {str(node.node): (address, *work.ports) for node, address in zip(nodes, addresses, strict=True)}
     spares = [str(node.node) for node in nodes if node.host in waiting]

@@ -21,8 +21,9 @@ from ..door.session import Session, open_all
 from ..host import audit, commands
 from ..host.facts import Container
 from ..host.gpus import parse_claims
+from ..job.again import command_of
 from ..job.load import load_cluster, read_run
-from ..job.options import Options
+from ..job.options import FLAG, Options
 from ..report.console import Console
 from ..run import record as record_of_run
 from . import ended, newcomer, nodes, observe, plan
@@ -58,7 +59,7 @@ def join(options: Options, console: Console) -> int:
             refuse_answer(run, host, session.run(commands.join(container_name(run))).out)
             audit.note(session, f"{run} joined by {host}")
             if node.secrets:
-                hint = f"if no command follows the run: {FAB} attach --run {run}, with the secrets in this shell"
+                hint = f"if no command follows the run: {command_of('attach', run=run)}, with the secrets in this shell"
                 console.note(f"{host}: its node has started, and waits for its secrets: {hint}")
             else:
                 _until_it_hears(session, run, node, known)
@@ -74,10 +75,10 @@ def _tell(run: str, host: str, console: Console) -> None:
 def refuse(run: str, host: str, node: Container) -> Container:
     """The container of a host that may join. Raises UsageError for one that cannot. Pure."""
     if not node.least:
-        hint = f"{FAB} stop, then {FAB} deploy --resume {run}; with --min-nodes N hosts may leave and join"
-        raise UsageError(f"{host} cannot join {run}: it runs without --min-nodes", hint)
+        hint = f"{FAB} stop, then {command_of('deploy', resume=run)}; with {FLAG.min_nodes} N hosts may leave and join"
+        raise UsageError(f"{host} cannot join {run}: it runs without {FLAG.min_nodes}", hint)
     if node.code is None:
-        raise UsageError(f"{host} is in {run} already: its node runs", f"{FAB} status --hosts {host}")
+        raise UsageError(f"{host} is in {run} already: its node runs", command_of("status", hosts=host))
     return node
 
 
@@ -85,11 +86,11 @@ def refuse_answer(run: str, host: str, answer: str) -> None:
     """Raise UsageError if a host has not started its node, as it says why (scripts/join.sh). Pure."""
     rows = fields.rows(answer)
     if "overlay" in rows:
-        hint = f"{FAB} stop --run {run}, then {FAB} deploy --resume {run} --overlay"
+        hint = f"{command_of('stop', run=run)}, then {FAB} deploy {FLAG.resume} {run} {FLAG.overlay}"
         raise UsageError(f"{host} cannot join {run}: its part of the overlay network was removed with its node", hint)
     if having := parse_claims(rows.get("claim", ())):
         others = ", ".join(claim.shown for claim in having)
-        raise UsageError(f"{host} cannot join {run}: its GPUs are taken by {others}", f"{FAB} gpus --hosts {host}")
+        raise UsageError(f"{host} cannot join {run}: its GPUs are taken by {others}", command_of("gpus", hosts=host))
     if "started" not in rows:
         raise BadAnswer("the start of a node", "started", answer[:200])
 
@@ -118,7 +119,7 @@ def _until_it_hears(session: Session, run: RunId, node: Container, known: str) -
             return
         time.sleep(_LOOK_EVERY_S)
     nodes.signal([session], run, "SIGKILL")  # or its engine tries again
-    raise DeployError(f"{host} did not join {run}: {why}", f"{FAB} logs --hosts {host} --run {run}")
+    raise DeployError(f"{host} did not join {run}: {why}", command_of("logs", hosts=host, run=run))
 
 
 def has_heard(text: str) -> bool:

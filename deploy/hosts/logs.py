@@ -1,6 +1,6 @@
 """`fab logs`: print the output of all ranks of a run on real hosts as one stream, in the order of time.
 
-One thread for each host reads its lines into core/merge.py (Reader). The merge blocks a thread while its lines are not
+One thread for each host reads its lines into merge.py (Reader). The merge blocks a thread while its lines are not
 taken, so gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine keeps
 the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before they are read, a warning says so.
 """
@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from ..causes import docker_faults
 from ..core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ..core.fields import digits
-from ..core.merge import Line, Merge
 from ..core.names import RunId
 from ..core.printable import console_line, is_redrawn
 from ..door.session import Session, SshFault, on_all, open_all
@@ -30,6 +29,7 @@ from ..job.load import read_run
 from ..job.values import is_text
 from ..report.console import Console
 from . import recorded
+from .merge import Line, Merge
 
 # With --follow, a line waits this long for an earlier line of another host.
 _PATIENCE_S = 1.0

@@ -16,7 +16,7 @@ from ..core.errors import BadAnswer, UsageError
 from ..core.fields import address, array, flag, json_object, record, row, table, text, whole
 from ..core.names import node_name
 from ..core.program import FAB
-from ..job.again import read_again
+from ..job.again import command_of, read_again
 from ..job.options import Options, flag_of
 from ..run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END, SENT
 from .container import NodeContainer
@@ -126,5 +126,5 @@ def refuse_other_image(run: str, theirs: Sequence[str | None], ours: Sequence[st
         raise UsageError(
             f"the image, the folder or its packages have changed since {run} began: the newcomer would train with "
             "other code",
-            f"{FAB} stop, then {FAB} deploy --resume {run} with the new code",
+            f"{FAB} stop, then {command_of('deploy', resume=run)} with the new code",
         )

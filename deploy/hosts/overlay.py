@@ -22,6 +22,7 @@ from ..core.text import several
 from ..door.session import Session, on_all
 from ..host import audit, commands, networks
 from ..host.networks import Networks
+from ..job.options import FLAG
 from ..report.console import Console
 from . import overlay_plan
 from .overlay_plan import Overlay, Pair
@@ -67,7 +68,7 @@ class Ends:
         threading.Thread(target=self._beat, daemon=True, name="muster-overlay").start()
         hellos = self._ask({host: {"do": "hello"} for host in self._ends})
         lacking = {
-            host: DeployError(f"the image lacks {' and '.join(answer['lacking'])}, which --overlay needs", _FIX)
+            host: DeployError(f"the image lacks {' and '.join(answer['lacking'])}, which {FLAG.overlay} needs", _FIX)
             for host, answer in hellos.items()
             if answer.get("lacking")
         }
@@ -174,7 +175,7 @@ class Ends:
         met = self._meet(ends, plan.relayed_mtu) if ends else set()
         lost = [f"{' and '.join(sorted(pair))} through {relay}" for pair, relay in through.items() if pair not in met]
         if lost:
-            raise DeployError(f"--overlay: no packet passes between {', '.join(lost)}", "deploy again")
+            raise DeployError(f"{FLAG.overlay}: no packet passes between {', '.join(lost)}", "deploy again")
 
     def _meet(self, ends: Mapping[tuple[str, str], str], mtu: int = 0) -> set[Pair]:
         """Let the first host of each pair call the second one at that endpoint; the pairs of which both report success.

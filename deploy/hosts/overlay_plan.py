@@ -19,7 +19,7 @@ from ..core.text import listed
 from ..host.facts import Address, HostFacts
 from ..host.networks import Networks
 from ..job.cluster import Cluster
-from ..job.options import Job, flag_of
+from ..job.options import FLAG, Job, flag_of
 from . import container
 from .container import NodeContainer, Work
 from .docker_run import python_of
@@ -75,13 +75,17 @@ def asked(cluster: Cluster, work: Work, waits: bool) -> Cluster:
         return cluster
     for option, given in (("wait", waits), ("on_end", bool(work.on_end)), ("min_nodes", bool(work.least))):
         if given:
-            raise UsageError(f"--overlay with {flag_of(option)}: Muster cannot do both yet", "leave out one of the two")
+            raise UsageError(
+                f"{FLAG.overlay} with {flag_of(option)}: Muster cannot do both yet", "leave out one of the two"
+            )
     if len(cluster.hosts) < 2:
-        raise UsageError("--overlay: one host needs no network", "leave it out")
+        raise UsageError(f"{FLAG.overlay}: one host needs no network", "leave it out")
     if len(cluster.hosts) > _MOST_HOSTS:
-        raise UsageError(f"--overlay: more than {_MOST_HOSTS} hosts", "use fewer hosts")
+        raise UsageError(f"{FLAG.overlay}: more than {_MOST_HOSTS} hosts", "use fewer hosts")
     if named := next((host.name for host in cluster.hosts if host.interface), ""):
-        raise UsageError(f"--overlay: {named} has an interface of its own in cluster.toml", "leave out one of the two")
+        raise UsageError(
+            f"{FLAG.overlay}: {named} has an interface of its own in cluster.toml", "leave out one of the two"
+        )
     interface = interface_of(work.token)
     return replace(cluster, hosts=tuple(replace(host, interface=interface) for host in cluster.hosts))
 
@@ -94,7 +98,8 @@ def interface_of(token: str) -> str:
 def planned(token: str, looks: Mapping[str, Networks], facts: Mapping[str, HostFacts]) -> Overlay:
     """The network of the start with that token. Raises DeployError if a host cannot have one, or nothing is free."""
     no_tun = DeployError(
-        "no /dev/net/tun, which --overlay needs", "on that host: sudo modprobe tun; in a virtual machine, allow TUN"
+        f"no /dev/net/tun, which {FLAG.overlay} needs",
+        "on that host: sudo modprobe tun; in a virtual machine, allow TUN",
     )
     Results({host: look if look.tun else no_tun for host, look in looks.items()}).all()
     busy = frozenset[int]().union(*(look.udp for look in looks.values()))
@@ -124,7 +129,7 @@ def free_network(token: str, taken: Iterable[IPv4Network]) -> IPv4Network:
             if number < count:
                 return IPv4Network((int(part.network_address) + (number << (32 - _PREFIX)), _PREFIX))
             number -= count
-    raise DeployError("the hosts' networks leave no private addresses for --overlay", "on a host: ip route")
+    raise DeployError(f"the hosts' networks leave no private addresses for {FLAG.overlay}", "on a host: ip route")
 
 
 def _rest(block: IPv4Network, taken: Iterable[IPv4Network]) -> list[IPv4Network]:
@@ -204,8 +209,9 @@ def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, 
         if between:
             chosen[pair] = min(between, key=lambda host: load[host])
     if lost := [" with ".join(sorted(pair, key=list(hosts).index)) for pair in apart if pair not in chosen]:
+        words = f"{FLAG.overlay}: no UDP packet passes from host to host: {listed(lost)}"
         raise DeployError(
-            f"--overlay: no UDP packet passes from host to host: {listed(lost)}; and no other host reaches both ends",
+            f"{words}; and no other host reaches both ends",
             f"allow UDP {port} between them, or between each of them and one other host",
         )
     return chosen

@@ -21,6 +21,7 @@ from ..host.claims import BEAT_S, Claim
 from ..host.facts import Gpu, HostFacts
 from ..host.gpu_choice import Choice
 from ..host.gpus import Gpus
+from ..job.options import FLAG
 from ..job.values import Gpus as Asked
 
 # Two deploys that begin at once may each keep the other from some hosts: then both try again.
@@ -32,7 +33,8 @@ class GpusTaken(DeployError):
 
     def __init__(self, host: str, choice: Choice) -> None:
         super().__init__(
-            f"{host}: {choice.taken}", f"`{FAB} gpus` shows who has them; --wait waits for them; --gpus N takes any N"
+            f"{host}: {choice.taken}",
+            f"`{FAB} gpus` shows who has them; {FLAG.wait} waits for them; {FLAG.gpus} N takes any N",
         )
         self.passing = choice.passing
 

@@ -13,7 +13,7 @@ from ..core.errors import UsageError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..job.load import read_run
-from ..job.options import Options
+from ..job.options import FLAG, Options
 from ..report.console import Console
 from ..run import folders, record
 
@@ -33,12 +33,14 @@ def filled(options: Options, console: Console) -> Options:
     newest = record.newest(folders.RUNS, record.HOSTS)
     if options.run == "latest":
         if newest is None:
-            raise UsageError(f"--run latest: no run in {folders.RUNS} was deployed to hosts", f"{FAB} runs lists them")
+            raise UsageError(
+                f"{FLAG.run} latest: no run in {folders.RUNS} was deployed to hosts", f"{FAB} runs lists them"
+            )
         options = replace(options, run=newest.name)
     run_dir = record.path_of(RunId(read_run(options.run))) if options.run else newest
     own = record.own(run_dir) if run_dir else {}
     if run_dir and not run_dir.is_dir() and not _names_hosts(options):
-        raise UsageError(f"{options.run}: no such run in {folders.RUNS}", f"{FAB} runs lists them; or --hosts a,b")
+        raise UsageError(f"{options.run}: no such run in {folders.RUNS}", f"{FAB} runs lists them; or {FLAG.hosts} a,b")
     if run_dir:
         _refuse_slurm(run_dir, options)
     if _names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
@@ -58,7 +60,7 @@ def to_stop(options: Options, console: Console) -> Options:
     names = [path.name for path in record.without_end(folders.RUNS, record.HOSTS)]
     if len(names) > 1:
         shown = ", ".join(names[:_MOST_NAMES]) + (" and others" if len(names) > _MOST_NAMES else "")
-        raise UsageError(f"which run? of {shown} no end is known here", f"name the run: --run {names[0]}")
+        raise UsageError(f"which run? of {shown} no end is known here", f"name the run: {FLAG.run} {names[0]}")
     return filled(replace(options, run=names[0]) if names else options, console)
 
 

@@ -24,7 +24,7 @@ from ..job.options import Job
 from ..job.values import Mount
 from ..preflight import Answers, prediction
 from ..preflight.probe import rehearsal
-from ..preflight.rehearsed import Scene, findings, summary
+from ..preflight.rehearsal import Scene, findings, summary
 from . import container, probe_ends, probes
 from .container import NodeContainer
 from .docker_run import python_of

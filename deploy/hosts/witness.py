@@ -12,7 +12,7 @@ from ..core.formats import LABELS
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.inventory import Host
-from ..job.options import Job
+from ..job.options import FLAG, Job
 from ..run import environment, witness
 from . import container
 from .container import NodeContainer, Work
@@ -35,7 +35,7 @@ def choose_port(facts: Sequence[HostFacts], taken: int) -> int:
     if free := next((port for port in PORTS if port not in busy), 0):
         return free
     words = f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host"
-    raise DeployError(words, "leave out --on-end")
+    raise DeployError(words, f"leave out {FLAG.on_end}")
 
 
 def beside(

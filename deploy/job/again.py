@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from ..core.program import FAB
@@ -30,10 +30,13 @@ def words_of(options: Options, names: Collection[str] = ROWS) -> list[str]:
     return words
 
 
-def command_of(task: str, options: Options, more: str = "") -> str:
-    """The command line that gives a task these options; `more`: words behind them, quoted already."""
+def command_of(task: str, options: Options | None = None, more: str = "", **given: Any) -> str:
+    """The command line that gives a task these options, and those that are `given` by name.
+
+    `more`: words behind them, quoted already.
+    """
     words = [*FAB.split(), task]
-    for flag, text in pairs_of(options):
+    for flag, text in pairs_of(replace(options or Options(), **given)):
         between = "=" if text.startswith("-") else " " * bool(text)
         words.append(f"{flag}{between}{shlex.quote(text) if text else ''}")
     return " ".join(filter(None, [*words, more]))

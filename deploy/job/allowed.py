@@ -26,7 +26,7 @@ _MOST = 8 << 20  # bytes; ten thousand hosts take less than two
 
 
 @dataclass(frozen=True)
-class Place:
+class FolderIdentity:
     """A folder of this machine: its real path, and which one that is. Another clone at the same path is another."""
 
     path: str
@@ -34,14 +34,14 @@ class Place:
     inode: int
 
 
-def place_of(folder: Path) -> Place:
+def place_of(folder: Path) -> FolderIdentity:
     """The place of an existing folder. Raises OSError."""
     real = os.path.realpath(folder)
     facts = os.stat(real)
-    return Place(real, facts.st_dev, facts.st_ino)
+    return FolderIdentity(real, facts.st_dev, facts.st_ino)
 
 
-def file_of(place: Place) -> Path:
+def file_of(place: FolderIdentity) -> Path:
     """The file of a folder's answers, whether it exists or not. Raises OSError for a user without a home."""
     home = os.environ.get("XDG_CONFIG_HOME", "")
     base = Path(home if os.path.isabs(home) else os.path.expanduser("~/.config"))
@@ -51,7 +51,7 @@ def file_of(place: Place) -> Path:
     return base / "muster" / "allowed" / f"{digest[:32]}.json"
 
 
-def allowed(place: Place) -> frozenset[str]:
+def allowed(place: FolderIdentity) -> frozenset[str]:
     """The keys of the wishes that the user has allowed this folder; none where that cannot be believed."""
     with suppress(OSError, ValueError, RecursionError):
         path = file_of(place)
@@ -71,7 +71,7 @@ def allowed(place: Place) -> frozenset[str]:
     return frozenset()
 
 
-def keep(place: Place, keys: Collection[str]) -> str:
+def keep(place: FolderIdentity, keys: Collection[str]) -> str:
     """Keep these with what the folder was allowed before; returns why that was not possible, or nothing."""
     try:
         path = file_of(place)
@@ -143,7 +143,7 @@ def _make(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _is_planted(path: Path, place: Place) -> bool:
+def _is_planted(path: Path, place: FolderIdentity) -> bool:
     """Whether the answers lie in the work tree that asks, which may have brought them. A user's home brings none."""
     top = top_of(Path(place.path))
     with suppress(KeyError):

@@ -15,7 +15,7 @@ from ..core.errors import UsageError
 from ..core.formats import CLUSTER_FILE, refuse_newer
 from . import asked, consent, toml, values
 from .inventory import Host, hosts_of_flag
-from .options import KEYS, Job
+from .options import FLAG, KEYS, Job
 from .rows import Key
 from .toml import Table
 
@@ -49,7 +49,7 @@ def find_cluster(flag: str, named: str) -> Cluster:
         return from_flag(flag)
     if not named and (real := asked.outside(path, path.parent)):
         raise UsageError(
-            f"cluster.toml leads out of this folder, to {real}", f"if you mean that file: --cluster {real}"
+            f"cluster.toml leads out of this folder, to {real}", f"if you mean that file: {FLAG.cluster} {real}"
         )
     cluster = consent.once(path, _allowed)
     return replace(cluster, hosts=_picked(hosts_of_flag(flag), cluster.hosts)) if flag.strip() else cluster

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from ..core.errors import UsageError
 from . import allowed
-from .allowed import Place
+from .allowed import FolderIdentity
 
 # Letters of a line on the screen, and how many lines a person is asked to read.
 MOST_LETTERS, MOST_LINES = 300, 60
@@ -108,7 +108,7 @@ class Door:
     allow: bool = False
     how: str = ""
     # What was allowed or said in this command, by place; what was read of each file.
-    _passed: dict[Place, set[str]] = field(default_factory=dict)
+    _passed: dict[FolderIdentity, set[str]] = field(default_factory=dict)
     _files: dict[tuple[Path, object], Any] = field(default_factory=dict)
 
     def require(self, folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wish] = ()) -> None:
@@ -191,7 +191,7 @@ class _Nobody:
         pass
 
 
-def _ask(console: Asker, added: Sequence[Wish], again: bool, place: Place, source: str, how: str) -> None:
+def _ask(console: Asker, added: Sequence[Wish], again: bool, place: FolderIdentity, source: str, how: str) -> None:
     """Return if the user says yes. Raises UsageError."""
     shown = lines(added)
     what = f"{plain(source)}: this folder, {plain(place.path)}, {'now also ' * again}asks for what is yours to allow"
@@ -221,7 +221,7 @@ def _tell_free(console: Asker, free: Sequence[Wish], source: str) -> None:
         console.note(f"{plain(source)} sets {'; '.join(shown[:MOST_LINES])}{more}")
 
 
-def _keep(console: Asker, place: Place, keys: set[str]) -> None:
+def _keep(console: Asker, place: FolderIdentity, keys: set[str]) -> None:
     if why := allowed.keep(place, keys):
         console.warn(f"your answer holds for this command alone: {why}")
     else:

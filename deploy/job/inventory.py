@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from ..core.errors import UsageError
 from . import values as values
+from .options import FLAG
 from .values import Gpus, Mount
 
-_EXAMPLE = "--hosts gpu-a,me@gpu-b:2222"
+_EXAMPLE = f"{FLAG.hosts} gpu-a,me@gpu-b:2222"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def hosts_of_flag(flag: str) -> tuple[Host, ...]:
     ]
     for name, times in Counter(host.name for host in named).items():
         if times > 1:
-            raise UsageError(f"--hosts: {name} is named {times} times", "name each host once")
+            raise UsageError(f"{FLAG.hosts}: {name} is named {times} times", "name each host once")
     return tuple(named)
 
 
@@ -79,6 +80,6 @@ def _destination(text: str) -> Host:
     destination = values.destination(text)
     if destination is None:
         several = [part for part in re.split(r"[\s;]+", text) if values.destination(part)]
-        hint = f"--hosts {','.join(several)}" if len(several) > 1 else f"user and port may be left out: {_EXAMPLE}"
-        raise UsageError(f"--hosts: {text!r} is not a host", hint)
+        hint = f"{FLAG.hosts} {','.join(several)}" if len(several) > 1 else f"user and port may be left out: {_EXAMPLE}"
+        raise UsageError(f"{FLAG.hosts}: {text!r} is not a host", hint)
     return Host(name=destination.host, address=destination.host, port=destination.port, user=destination.user)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from ..core.program import COMMAND
+from .options import FLAG
 
 # In front of a launcher or a script: what they do is Muster's work, or the image's.
 RUNNERS = {
@@ -23,7 +24,7 @@ RUNNERS = {
     "pipenv": "Muster installs the folder's packages itself",
     "conda": "Muster installs the folder's packages itself",
     "sudo": "a run's user is chosen by Muster",
-    "env": "a run's variables are given by --env NAME=VALUE",
+    "env": f"a run's variables are given by {FLAG.env} NAME=VALUE",
     "pdm": "Muster installs the folder's packages itself",
     "hatch": "Muster installs the folder's packages itself",
     "pixi": "Muster installs the folder's packages itself",
@@ -36,9 +37,9 @@ RUNNERS = {
     "setsid": "a run goes on without its terminal anyway",
     "screen": "a run goes on without its terminal anyway",
     "tmux": "a run goes on without its terminal anyway",
-    "docker": "a run is in a container anyway; --image names its image",
-    "podman": "a run is in a container anyway; --image names its image",
-    "ssh": "--hosts says where a run is",
+    "docker": f"a run is in a container anyway; {FLAG.image} names its image",
+    "podman": f"a run is in a container anyway; {FLAG.image} names its image",
+    "ssh": f"{FLAG.hosts} says where a run is",
     "rye": "a run has the packages of its image",
 }
 # Of these, the next word is a command already.
@@ -61,11 +62,11 @@ def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
     nodes = _number(words, _NODES) if style == "slurm" else 0
     per_node, ranks = _number(words, _PER_NODE), _number(words, _OF_SLURM if style == "slurm" else _OF_MPI)
     count = per_node or ranks // max(nodes, 1)
-    options = [f"--nproc {count}"] if count else []
+    options = [f"{FLAG.nproc} {count}"] if count else []
     if COMMAND in ("up", "deploy"):
-        options.append(f"--style {style}")
+        options.append(f"{FLAG.style} {style}")
     several = COMMAND == "deploy" and count and not (per_node or nodes)
-    return " ".join(options), "(--nproc counts the ranks of each host)" if several else ""
+    return " ".join(options), f"({FLAG.nproc} counts the ranks of each host)" if several else ""
 
 
 def _number(words: Sequence[str], names: Collection[str]) -> int:
@@ -89,11 +90,11 @@ REFUSED = {
     "--log-dir": "each rank's output is in logs/rank-N.log of the run",
     "--redirects": "each rank's output is in logs/rank-N.log of the run",
     "-r": "each rank's output is in logs/rank-N.log of the run",
-    "--tee": "--rank all shows the lines of all ranks",
-    "-t": "--rank all shows the lines of all ranks",
-    "--local-ranks-filter": "--rank N shows the lines of one rank",
-    "--duplicate-stdout-filters": "--rank N shows the lines of one rank",
-    "--duplicate-stderr-filters": "--rank N shows the lines of one rank",
+    "--tee": f"{FLAG.rank} all shows the lines of all ranks",
+    "-t": f"{FLAG.rank} all shows the lines of all ranks",
+    "--local-ranks-filter": f"{FLAG.rank} N shows the lines of one rank",
+    "--duplicate-stdout-filters": f"{FLAG.rank} N shows the lines of one rank",
+    "--duplicate-stderr-filters": f"{FLAG.rank} N shows the lines of one rank",
     "--start-method": "Muster forks the ranks",
     "--event-log-handler": "Muster writes the events of a run",
     "--logs-specs": "each rank's output is in logs/rank-N.log of the run",

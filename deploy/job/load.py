@@ -21,7 +21,7 @@ from . import script, script_file, secrets
 from . import values as values
 from .cluster import Cluster, find_cluster
 from .inventory import Host, hosts_of_flag
-from .options import KEYS, ROWS, Job, Options, flag_of
+from .options import FLAG, KEYS, ROWS, Job, Options, flag_of
 from .script import ScriptCommand
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
 from .values import Mount
@@ -118,11 +118,13 @@ def _cluster_of(options: Options) -> Cluster:
     named = [host.name for host in hosts_of_flag(",".join(asked))]
     spares, arbiters = (named[:-1], named[-1:]) if options.arbiter else (named, [])
     if "," in options.arbiter:
-        raise UsageError(f"--arbiter {options.arbiter}: one host is enough", f"--arbiter {asked[-1]}")
+        raise UsageError(f"{FLAG.arbiter} {options.arbiter}: one host is enough", f"{FLAG.arbiter} {asked[-1]}")
     cluster = find_cluster(",".join([*others, *asked]) if others else "", options.cluster)
     if lacking := sorted({*named} - {host.name for host in cluster.hosts}):
         option = flag_of("arbiter" if lacking[0] in arbiters else "spare")
-        raise UsageError(f"{option} {lacking[0]}: the file has no such host", "name it there, or give --hosts too")
+        raise UsageError(
+            f"{option} {lacking[0]}: the file has no such host", f"name it there, or give {FLAG.hosts} too"
+        )
     hosts = sorted(cluster.hosts, key=lambda host: (host.name in arbiters, host.name in spares))
     return Cluster(tuple(hosts), replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters)))
 
@@ -132,7 +134,7 @@ def _job_of(options: Options, job: Job) -> Job:
     if options.dockerfile:
         _refuse_dockerfile(options.dockerfile, options.image)
         job = replace(job, image=None)
-    flags, lists = secrets.asked(options.secret, options.env_file, options.secret_file)
+    flags, lists = secrets.secrets_of_options(options.secret, options.env_file, options.secret_file)
     open_names = job.environment.keys() | environment_of(options).keys()
     hidden = secrets.combined((*job.env_file, *lists), job.secrets, flags, open_names, refuse_ours)
     typed: dict[str, Any] = {}
@@ -149,11 +151,16 @@ def _job_of(options: Options, job: Job) -> Job:
 def _refuse_dockerfile(text: str, image: str) -> None:
     """Raise UsageError for a --dockerfile that is no file, or stands beside --image."""
     if image:
-        raise UsageError(f"--dockerfile {text}: --image is given too", "leave out --image, or leave out --dockerfile")
+        raise UsageError(
+            f"{FLAG.dockerfile} {text}: {FLAG.image} is given too",
+            f"leave out {FLAG.image}, or leave out {FLAG.dockerfile}",
+        )
     if not os.path.isfile(text):
         meant = near_path(text, ("Dockerfile",))
-        hint = f"--dockerfile {shlex.quote(meant)}" if meant else "leave out --dockerfile: Muster has an image"
-        raise UsageError(f"--dockerfile {text}: {'a folder' if os.path.isdir(text) else 'no such file'}", hint)
+        hint = (
+            f"{FLAG.dockerfile} {shlex.quote(meant)}" if meant else f"leave out {FLAG.dockerfile}: Muster has an image"
+        )
+        raise UsageError(f"{FLAG.dockerfile} {text}: {'a folder' if os.path.isdir(text) else 'no such file'}", hint)
 
 
 def value_of(options: Options, name: str) -> Any:
@@ -198,10 +205,13 @@ def environment_of(options: Options) -> dict[str, str]:
     for text in (part for given in options.env for part in _NEXT.split(given)):
         name, equals, value = text.partition("=")
         if not equals or not values.VARIABLE.fullmatch(name):
-            raise UsageError(f"--env {name if equals else text}: not NAME=VALUE", "--env LOG_LEVEL=debug --env A=1,B=2")
+            raise UsageError(
+                f"{FLAG.env} {name if equals else text}: not NAME=VALUE",
+                f"{FLAG.env} LOG_LEVEL=debug {FLAG.env} A=1,B=2",
+            )
         refuse_ours(name, flag_of("env"))
         if values.scalar(value) is None:
-            raise UsageError(f"--env {name}: a variable cannot have several lines", "put it in a file")
+            raise UsageError(f"{FLAG.env} {name}: a variable cannot have several lines", "put it in a file")
         environment[name] = value
     return environment
 
@@ -229,7 +239,7 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
             if len(value) >= SECRET_LEAST and value in text:
                 raise UsageError(
                     f"{flag_of(option)} contains the value of {name}, and everybody on the hosts could read it",
-                    f"leave it out and add --secret {name}: the script then has it in its environment",
+                    f"leave it out and add {FLAG.secret} {name}: the script then has it in its environment",
                 )
 
 
@@ -274,7 +284,7 @@ def refuse_on_slurm(options: Options) -> None:
     """Raise UsageError for an option that a run on Slurm does not have, with what does the same there."""
     for name, row in ROWS.items():
         if getattr(options, name) and row.slurm:
-            raise UsageError(f"{flag_of(name)}: not with --slurm", row.slurm)
+            raise UsageError(f"{flag_of(name)}: not with {FLAG.slurm}", row.slurm)
 
 
 def refuse_without_slurm(options: Options) -> None:
@@ -282,5 +292,5 @@ def refuse_without_slurm(options: Options) -> None:
     for name, row in ROWS.items():
         if getattr(options, name) and row.slurm_alone:
             raise UsageError(
-                f"{flag_of(name)}: it is for a run on Slurm, with --slurm in place of --hosts", "leave it out"
+                f"{flag_of(name)}: it is for a run on Slurm, with {FLAG.slurm} in place of {FLAG.hosts}", "leave it out"
             )

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from ..core.program import FAB
 from . import values
-from .rows import FREE, Key, Row, option
+from .rows import FREE, Key, OptionRow, option
 from .values import Gpus, Mount, Secret
 
 _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
@@ -645,9 +646,9 @@ class Job:
     overlay: bool = False
 
 
-def row_of(each: Field[Any]) -> Row:
+def row_of(each: Field[Any]) -> OptionRow:
     """The row of a field of `Options`."""
-    row: Row = each.metadata["row"]
+    row: OptionRow = each.metadata["row"]
     return row
 
 
@@ -656,16 +657,13 @@ def options_of(command: str) -> list[Field[Any]]:
     return [each for each in fields(Options) if command in row_of(each).helps]
 
 
-def help_of(command: str) -> dict[str, str]:
-    """What each option of a command means, by its name."""
-    return {each.name: row_of(each).helps[command] for each in options_of(command)}
-
-
 def flag_of(name: str) -> str:
     """The option as it is typed: `--max-hours`."""
     return f"--{name.replace('_', '-')}"
 
 
-ROWS: Mapping[str, Row] = {each.name: row_of(each) for each in fields(Options)}
+# Each option as it is typed, by its name: `FLAG.max_hours`. For messages: a command in them is `command_of` (again.py).
+FLAG = SimpleNamespace(**{each.name: flag_of(each.name) for each in fields(Options)})
+ROWS: Mapping[str, OptionRow] = {each.name: row_of(each) for each in fields(Options)}
 # The options that have a key in cluster.toml, in the table's order.
 KEYS: Mapping[str, Key] = {name: row.key for name, row in ROWS.items() if row.key}

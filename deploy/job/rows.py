@@ -38,7 +38,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Row:
+class OptionRow:
     """What an option is, beside its name and what it holds when it is not given."""
 
     # What it means, to most of the commands that have it; of a key that no command has, in the file.
@@ -73,4 +73,4 @@ def option(help: str, on: str = "", start: Any = "", *, of: Mapping[str, str] | 
     helps = dict.fromkeys(on.split(), help)
     for commands, other in (of or {}).items():
         helps |= dict.fromkeys(commands.split(), other)
-    return field(default=start, metadata={"row": Row(help, helps, **more)})
+    return field(default=start, metadata={"row": OptionRow(help, helps, **more)})

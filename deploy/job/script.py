@@ -24,11 +24,12 @@ from ..core.near import near, near_program
 from ..core.program import COMMAND, FAB, SCRIPT
 from . import launchers, values
 from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
+from .options import FLAG
 from .secrets import is_likely
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
-_EACH = '--each "main.py --rank {node_rank} --world-size {nodes} --dist-url tcp://{master}:{port}"'
+_EACH = f'{FLAG.each} "main.py --rank {{node_rank}} --world-size {{nodes}} --dist-url tcp://{{master}}:{{port}}"'
 # What each node puts into a command of --each (trainer/elastic/launcher.py). A name in ${} is a shell's.
 _PLACES = ("node_rank", "nodes", "ranks", "master", "port")
 _IN_BRACES = re.compile(r"(?<!\$)\{(\w{1,40})\}")
@@ -101,14 +102,14 @@ class ScriptCommand:
         """The text of --nproc, or what torchrun's own option says. Raises UsageError if the two differ."""
         own = str(self.processes or "")
         if own and option not in ("", own):
-            raise UsageError(f"--nproc {option}: the script's command says {own}", "leave out --nproc")
+            raise UsageError(f"{FLAG.nproc} {option}: the script's command says {own}", f"leave out {FLAG.nproc}")
         return option or own
 
     def asked_restarts(self, option: str) -> str:
         """The text of --restarts, or what torchrun's own option says. Raises UsageError if the two differ."""
         own = "" if self.restarts is None else str(self.restarts)
         if own and option not in ("", own):
-            raise UsageError(f"--restarts {option}: the script's command says {own}", "leave out --restarts")
+            raise UsageError(f"{FLAG.restarts} {option}: the script's command says {own}", f"leave out {FLAG.restarts}")
         return option or own
 
     def refuse_nodes(self, nodes: int, hint: str) -> None:
@@ -150,12 +151,14 @@ def once_a_node(each: str, script: str) -> str:
     Raises UsageError if both are given, and for a name in braces that is almost one of ours.
     """
     if each and script:
-        raise UsageError("--each and --script are given", f"give one: {_EACH}")
+        raise UsageError(f"{FLAG.each} and {FLAG.script} are given", f"give one: {_EACH}")
     # Other names may be the script's own.
     for name in _IN_BRACES.findall(each):
         if name not in _PLACES and (meant := near(name.lower(), _PLACES)):
-            own = "where the braces are the script's own, put the command into a shell script: --each 'bash run.sh'"
-            raise UsageError(f"--each: {{{name}}}: no such name", f"did you mean {{{meant}}}? {own}")
+            own = (
+                f"where the braces are the script's own, put the command into a shell script: {FLAG.each} 'bash run.sh'"
+            )
+            raise UsageError(f"{FLAG.each}: {{{name}}}: no such name", f"did you mean {{{meant}}}? {own}")
     return f"{PER_NODE} {each}" if each else script
 
 
@@ -177,7 +180,9 @@ def as_typed(words: list[str]) -> str:
 def _own_address(words: Sequence[str]) -> tuple[str, ...]:
     """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there."""
     own = "" if words[:1] == (PER_NODE,) else next((word for word in words if _OWN_ADDRESS.search(word)), "")
-    why = "ranks that meet at an address of the script's own wait there forever: env:// is the run's, or use --each"
+    why = (
+        f"ranks that meet at an address of the script's own wait there forever: env:// is the run's, or use {FLAG.each}"
+    )
     return (f"{own}: {why}",) if own else ()
 
 
@@ -214,7 +219,7 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
         options, note = launchers.instead(name, words[1 : len(words) - len(inner)])
         refuse(first, launchers.RUNNERS[name], " ".join(filter(None, (options, _again(inner, option), note))))
     if first.startswith("-") and first not in ("-m", "--no-python", PER_NODE):
-        trainer = shlex.quote(f"--args={shlex.join(words)}")
+        trainer = shlex.quote(f"{FLAG.args}={shlex.join(words)}")
         hint = f"of Muster's own trainer: {trainer}; of a script: {_again(('train.py', *words), option)}"
         refuse(first, "an option, where a script or -m is expected", hint)
     if _PYTHON.fullmatch(first):
@@ -253,8 +258,8 @@ def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> 
     if COMMAND in ("up", "agent"):
         own = sys.argv[1 : sys.argv.index("--")] if option == "--" else [COMMAND]
         return " ".join([*shown, FAB, shlex.join(own), again])
-    options = [f"--env {word}" for word in shown if word.partition("=")[0] not in hidden]
-    typed = " ".join([*options, *(f"--secret {name}" for name in hidden), again])
+    options = [f"{FLAG.env} {word}" for word in shown if word.partition("=")[0] not in hidden]
+    typed = " ".join([*options, *(f"{FLAG.secret} {name}" for name in hidden), again])
     return f"export {' '.join(f'{name}=...' for name in hidden)}; then: {typed}" if hidden else typed
 
 
@@ -326,7 +331,7 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
     if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
         why = "the run has a node on each host; with how few it goes on is an option of Muster's"
-        refuse(f"{launcher} --nnodes {between[0]}", why, f"leave out --nnodes, and give --min-nodes {between[1]}")
+        refuse(f"{launcher} --nnodes {between[0]}", why, f"leave out --nnodes, and give {FLAG.min_nodes} {between[1]}")
     nodes = _number(asked.nnodes, f"{launcher} --nnodes", refuse_number)
     restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse_number)
     return ScriptCommand(script, _ranks(asked.nproc_per_node, launcher, refuse_number), nodes, restarts, notes)

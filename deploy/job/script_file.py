@@ -15,6 +15,7 @@ from ..core import plain_file
 from ..core.errors import UsageError
 from ..core.near import near_file, near_path
 from ..core.program import COMMAND, FAB, SCRIPT
+from .options import FLAG
 from .script import PER_NODE
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
@@ -24,7 +25,7 @@ _ALONE = re.compile(
 )
 _MOST_SHELL = 1 << 17
 # Muster's own trainer is asked for by its options.
-DEMO = '--args="--recipe digits"'
+DEMO = f'{FLAG.args}="--recipe digits"'
 _NO_SCRIPT = re.compile(r"(?:__.*__|setup|conftest|test_.*|.*_test)\.py")
 _MOST_NAMES, _MOST_SHOWN = 1000, 3
 
@@ -55,11 +56,15 @@ def refuse_alone(path: str, folder: Path) -> None:
 def refuse_no_folder(asked: str | Path) -> NoReturn:
     """Raise UsageError for a --folder that is none."""
     meant = near_path(str(asked), folder=True)
-    hint = f"--folder {shlex.quote(meant)}" if meant else "leave out --folder: the folder that you are in is sent"
-    raise UsageError(f"--folder {asked}: {'a file' if os.path.isfile(asked) else 'no such folder'}", hint)
+    hint = (
+        f"{FLAG.folder} {shlex.quote(meant)}"
+        if meant
+        else f"leave out {FLAG.folder}: the folder that you are in is sent"
+    )
+    raise UsageError(f"{FLAG.folder} {asked}: {'a file' if os.path.isfile(asked) else 'no such folder'}", hint)
 
 
-def refuse_missing(path: str, folder: Path, hint: str = "give its path relative to --folder") -> NoReturn:
+def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative to {FLAG.folder}") -> NoReturn:
     """Raise UsageError for a script that is not in the folder."""
     meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
     if not meant and " " in path.strip():
@@ -76,7 +81,7 @@ def refuse_outside(path: str, folder: Path) -> None:
     if Path(os.path.relpath(whole, folder)).parts[0] == os.pardir:
         above = os.path.commonpath([os.path.abspath(whole), folder.resolve()])
         name = os.path.relpath(os.path.abspath(whole), above)
-        hint = f"--folder {os.path.relpath(above)} sends the folder above, and there the script is {name}"
+        hint = f"{FLAG.folder} {os.path.relpath(above)} sends the folder above, and there the script is {name}"
         raise UsageError(f"{path}: it lies outside of {folder.resolve()}, which is sent", hint)
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import UsageError
 from ..core.near import near_path
-from ..core.program import FAB
 from . import consent, values
+from .again import command_of
+from .options import FLAG
 from .values import Secret
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
 _FILE_MOST = 512 << 10  # bytes of a secret that is a file; all of them go through one pipe
 
 
-def asked(
+def secrets_of_options(
     variables: Iterable[str], lists: Iterable[str], files: Iterable[str]
 ) -> tuple[tuple[Secret, ...], tuple[Path, ...]]:
     """The options --secret and --secret-file as secrets, and those of --env-file as paths. Raises UsageError."""
@@ -65,7 +66,7 @@ def read_values(secrets: Iterable[Secret]) -> dict[str, str]:
             value = _value(secret)
         except (OSError, KeyError, UnicodeDecodeError) as fault:
             where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
-            how = f"export {secret.name}=..., or --secret {secret.name}=FILE"
+            how = f"export {secret.name}=..., or {FLAG.secret} {secret.name}=FILE"
             hint = f"{how}; if you did not ask for it, `secrets` in cluster.toml does"
             raise UsageError(f"secret {secret.name}: {where}", hint) from fault
         most = _FILE_MOST if secret.as_file else _MOST
@@ -103,12 +104,12 @@ def _value(secret: Secret) -> str:
 def _secret(text: str) -> Secret:
     name, equals, file = text.partition("=")
     if not values.VARIABLE.fullmatch(name):
-        raise UsageError("--secret: not the name of a variable", "export NAME=...; then: --secret NAME")
+        raise UsageError(f"{FLAG.secret}: not the name of a variable", f"export NAME=...; then: {FLAG.secret} NAME")
     # The text after = is not shown: it may be the secret itself.
     if equals and not os.path.isfile(os.path.expanduser(file)):
         raise UsageError(
-            f"--secret {name}=...: the text after = is not a file; never put a value there",
-            f"export {name}=...; then: --secret {name}",
+            f"{FLAG.secret} {name}=...: the text after = is not a file; never put a value there",
+            f"export {name}=...; then: {FLAG.secret} {name}",
         )
     return Secret(name, Path(os.path.expanduser(file)) if equals else None)
 
@@ -120,7 +121,7 @@ def _secret_file(text: str) -> Secret:
         meant = text if os.path.isfile(os.path.expanduser(text)) else near_path(file or text)
         pair = f"{os.path.basename(meant)}={meant}" if meant else "account.json=path/account.json"
         raise UsageError(
-            "--secret-file: not NAME=FILE with a file of this machine", f"--secret-file {shlex.quote(pair)}"
+            f"{FLAG.secret_file}: not NAME=FILE with a file of this machine", f"{FLAG.secret_file} {shlex.quote(pair)}"
         )
     return Secret(name, Path(os.path.expanduser(file)), as_file=True)
 
@@ -130,9 +131,9 @@ def _env_file(text: str) -> Path:
     if not path.is_file():
         meant = near_path(text, (".env",))
         new = shlex.quote(str(path / ".env" if path.is_dir() else text))
-        hint = f"--env-file {shlex.quote(meant or new)}"
+        hint = f"{FLAG.env_file} {shlex.quote(meant or new)}"
         hint = hint if meant else f"write it: echo NAME=VALUE > {new}; then: {hint}"
-        raise UsageError(f"--env-file {text}: {'a folder' if path.is_dir() else 'no such file'}", hint)
+        raise UsageError(f"{FLAG.env_file} {text}: {'a folder' if path.is_dir() else 'no such file'}", hint)
     return path
 
 
@@ -152,7 +153,9 @@ def read_env_file(path: Path) -> dict[str, str]:
     text = consent.once(path, _text_of)
     for number, binding in enumerate(parse_stream(io.StringIO(text)), 1):
         if number > _MOST_VARIABLES:
-            raise UsageError(f"{path}: more than {_MOST_VARIABLES:,} variables", "take a part of them: --env-file FILE")
+            raise UsageError(
+                f"{path}: more than {_MOST_VARIABLES:,} variables", f"take a part of them: {FLAG.env_file} FILE"
+            )
         # A statement begins with the blank lines and comments before it.
         line = binding.original.line + len(binding.original.string) - len(binding.original.string.lstrip("\r\n"))
         if binding.error:
@@ -244,7 +247,7 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
     if missing := sorted((due or set()) - {secret.name for secret in cluster.job.secrets}):
         raise UsageError(
             f"secret {missing[0]}: this command does not name it",
-            f"with {missing[0]} in this shell: --secret {missing[0]}",
+            f"with {missing[0]} in this shell: {FLAG.secret} {missing[0]}",
         )
     wanted = [secret for secret in cluster.job.secrets if due is None or secret.name in due]
     for secret in wanted:
@@ -258,7 +261,7 @@ def refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None:
         if NAMES.search(name) and len(value) >= SECRET_LEAST:
             raise UsageError(
                 f"{where} {name}: everybody who may use a host's engine could read it",
-                f'export {name}=...; then: --secret {name} (cluster.toml: secrets = ["{name}"])',
+                f'export {name}=...; then: {FLAG.secret} {name} (cluster.toml: secrets = ["{name}"])',
             )
 
 
@@ -266,5 +269,6 @@ def refuse_ours(name: str, where: str) -> None:
     """Raise UsageError for a variable that Muster sets."""
     if _OURS.fullmatch(name):
         raise UsageError(
-            f"{where} {name}: Muster sets this variable for each node", f"to see it: {FAB} deploy --dry-run"
+            f"{where} {name}: Muster sets this variable for each node",
+            f"to see it: {command_of('deploy', dry_run=True)}",
         )

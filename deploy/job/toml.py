@@ -15,6 +15,7 @@ from ..core import toml_text
 from ..core.errors import UsageError
 from ..core.near import near_path
 from ..core.text import amount
+from .options import FLAG
 
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
@@ -102,9 +103,9 @@ def read(path: Path) -> Table:
     except OSError as fault:
         meant = near_path(str(path), ("cluster.toml",))
         hint = (
-            f"--cluster {shlex.quote(meant)}"
+            f"{FLAG.cluster} {shlex.quote(meant)}"
             if meant.endswith(".toml")
-            else "leave out --cluster, and name the hosts by --hosts"
+            else f"leave out {FLAG.cluster}, and name the hosts by {FLAG.hosts}"
         )
         raise UsageError(f"{path}: cannot be read: {fault.strerror}", hint) from fault
     except UnicodeDecodeError as fault:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 
 from ..core.errors import DeployError, UsageError
 from ..core.names import asked, run_id
-from ..core.program import FAB, MAKE
+from ..core.program import MAKE
 from ..core.text import amount, several
 from ..engine import client
-from ..job.options import flag_of
+from ..job.again import command_of
+from ..job.options import FLAG, flag_of
 from ..report.console import Console
 from ..run import folders, locks, record
 from ..run.folders import display_path
@@ -28,13 +28,14 @@ def delete(name: str, console: Console) -> None:
     run = asked(flag_of("run"), name, run_id)
     run_dir = record.path_of(run)
     if run_dir.is_symlink() or not run_dir.is_dir():
-        raise UsageError(f"--run {run}: no such run here", f"`{MAKE} runs` lists them")
+        raise UsageError(f"{FLAG.run} {run}: no such run here", f"`{MAKE} runs` lists them")
     if hosts := [str(host) for host in record.facts(run_dir).get("hosts", ())]:
         # Who typed these hosts may type them again; a record that another wrote names none in a command.
         own = ",".join(map(str, record.own(run_dir).get("hosts", ()))) or "HOSTS"
-        command = f"{FAB} down --hosts {shlex.quote(own)} --run {run} --delete"
+        command = command_of("down", hosts=own, run=run, delete=True)
+        where = f"it ran on {', '.join(hosts)}, and here is what was fetched"
         raise UsageError(
-            f"--run {run} --delete: it ran on {', '.join(hosts)}, and here is what was fetched: nothing was deleted",
+            f"{FLAG.run} {run} {FLAG.delete}: {where}: nothing was deleted",
             f"on the hosts: {command}; the copy here: rm -r {display_path(run_dir)}",
         )
     files, size = record.contents(run_dir)
@@ -42,7 +43,7 @@ def delete(name: str, console: Console) -> None:
     if lock is None or run in backends.running(folders.RUNS, client.find_engine()):
         if lock:
             lock.release()
-        raise UsageError(f"{run} still runs: nothing was deleted", f"stop it first: {FAB} down --run {run}")
+        raise UsageError(f"{run} still runs: nothing was deleted", f"stop it first: {command_of('down', run=run)}")
     try:
         shutil.rmtree(run_dir)
     except OSError as fault:

@@ -25,6 +25,7 @@ from ..host import audit, commands, gpu_choice
 from ..host import gpus as gpu_facts
 from ..host.gpu_choice import Choice
 from ..host.gpus import GpuUse
+from ..job.options import FLAG
 from ..job.values import Gpus as Asked
 
 _LOOK_S, _LOCK_S = 60.0, 10.0
@@ -54,7 +55,9 @@ def take(asked: Asked, run: str) -> OwnGpus:
     with _alone():
         choice = gpu_choice.choose(asked, look(), "")
         if choice.taken:
-            raise DeployError(f"this machine: {choice.taken}", f"`{FAB} gpus` shows who has them; --gpus N takes any N")
+            raise DeployError(
+                f"this machine: {choice.taken}", f"`{FAB} gpus` shows who has them; {FLAG.gpus} N takes any N"
+            )
         return _claim(choice, run) if choice.gpus else OwnGpus(())
 
 

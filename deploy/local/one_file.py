@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..core.errors import UsageError
+from ..job.options import FLAG
 from ..run import folders
 from . import script
 
@@ -16,11 +17,13 @@ from . import script
 def refuse(file: str) -> None:
     """Raise UsageError, before a long fetch, if `gather` cannot write the file."""
     if Path(file).exists():
-        raise UsageError(f"--state {file}: exists", "name another file")
+        raise UsageError(f"{FLAG.state} {file}: exists", "name another file")
     if not Path(file).parent.is_dir():
-        raise UsageError(f"--state {file}: no such folder: {Path(file).parent}", "name a folder that is there")
+        raise UsageError(f"{FLAG.state} {file}: no such folder: {Path(file).parent}", "name a folder that is there")
     if not script.has_torch(script.python()):
-        raise UsageError("--state: this machine has no torch", "pip install torch, or fetch on a machine that has it")
+        raise UsageError(
+            f"{FLAG.state}: this machine has no torch", "pip install torch, or fetch on a machine that has it"
+        )
 
 
 def gather(run_dir: Path, file: str, say: Callable[[str], None]) -> int:

@@ -12,6 +12,7 @@ from ..core.near import near
 from ..core.program import MAKE, option
 from ..job import values
 from ..job.load import read_text
+from ..job.options import FLAG
 
 PORTS_TO_TRY = 100
 MOST_WORKERS = 255
@@ -80,10 +81,11 @@ def check_gpus(given: str, script: bool, backend: str) -> values.Gpus:
     """--gpus, read. Raises UsageError for other text, and where no GPU can be given."""
     asked: values.Gpus = read_text("gpus", given or "auto")
     if given and not script:
-        raise UsageError(f"--gpus {given}: there is no script", "Muster's own trainer trains on the CPU here")
+        raise UsageError(f"{FLAG.gpus} {given}: there is no script", "Muster's own trainer trains on the CPU here")
     if asked not in ("auto", 0) and backend == "docker":
         raise UsageError(
-            f"--gpus {given}: the containers of this machine have torch for the CPU", "leave out --backend docker"
+            f"{FLAG.gpus} {given}: the containers of this machine have torch for the CPU",
+            f"leave out {FLAG.backend} docker",
         )
     return asked
 
@@ -95,8 +97,8 @@ def how_many(asked: values.Gpus, present: int) -> int:
     number = asked if isinstance(asked, int) else len(asked)
     if number > present:
         raise UsageError(
-            f"--gpus: {text.several(number, 'GPU')} asked for, this machine has {text.several(present, 'GPU')}",
-            f"--gpus {present}" if present else "leave out --gpus, for the CPU",
+            f"{FLAG.gpus}: {text.several(number, 'GPU')} asked for, this machine has {text.several(present, 'GPU')}",
+            f"{FLAG.gpus} {present}" if present else f"leave out {FLAG.gpus}, for the CPU",
         )
     return number
 
@@ -107,7 +109,7 @@ def check_ranks(asked: int | None, gpus: int, nodes: int) -> None:
         raise UsageError(
             f"{text.several(asked, 'rank')} a node: this machine has {text.several(gpus, 'GPU')} for "
             f"{text.several(nodes, 'node')}",
-            "leave out --nproc: each GPU gets one rank",
+            f"leave out {FLAG.nproc}: each GPU gets one rank",
         )
 
 

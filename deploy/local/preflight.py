@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import DeployError, Refused
 from ..core.facts import EngineFacts
-from ..core.program import FAB, MAKE
+from ..core.program import MAKE
 from ..engine import client, compose
+from ..job.again import command_of
+from ..job.options import FLAG
 from ..preflight import Answers, PreflightRequest, Verdict, judge
 from ..preflight.probe import rehearsal, text
 from ..preflight.probe.conversation import examine
-from ..preflight.rehearsed import Scene, findings, summary
+from ..preflight.rehearsal import Scene, findings, summary
 from ..run import environment as spec
 from ..run import folders
 from . import backends, plan, up
@@ -94,7 +96,7 @@ def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
     if not file.is_file():
         raise DeployError(
             "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
-            f"there: `make preflight`; from here: {FAB} preflight --backend processes, or --hosts a,b",
+            f"there: `make preflight`; from here: {command_of('preflight', backend='processes')}, or {FLAG.hosts} a,b",
         )
     service = compose.service(file, names[0], environment)
     image, more = str(service["image"]), compose.options(service)

@@ -31,7 +31,7 @@ _LOOK_S = 20.0
 
 def secrets_named(variables: Sequence[str], lists: Sequence[str], files: Sequence[str] = ()) -> tuple[Secret, ...]:
     """The secrets of --secret, --env-file and --secret-file. Raises UsageError."""
-    flags, paths = secrets.asked(variables, lists, files)
+    flags, paths = secrets.secrets_of_options(variables, lists, files)
     return secrets.combined(paths, (), flags, frozenset(), _refuse_ours)
 
 

@@ -16,6 +16,7 @@ from ..core.errors import DONE, STOPPED, DeployError, UsageError
 from ..core.printable import console_line
 from ..core.program import FAB
 from ..engine import client
+from ..job.options import FLAG
 from ..report.console import Console
 from ..run import folders, own_files, record
 from ..run.environment import NODE
@@ -84,7 +85,7 @@ def shell_here(run: str, rank: str, words: Sequence[str]) -> int:
 def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
     """Where a rank of a run lives. Raises UsageError for a rank that is not a number, DeployError if it is not up."""
     if not rank.isdecimal():
-        raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
+        raise UsageError(f"{FLAG.rank} {rank}: not a number", "ranks are numbered from 0")
     names = record.facts(run_dir).get("nodes") or []
     for head in processes.heads(run_dir):
         per = head.environment.get("PET_NPROC_PER_NODE", "1")
@@ -103,22 +104,22 @@ def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
             return Beside(("docker", "exec", *terminal, containers[names[place]]), guard)
     raise DeployError(
         f"{run_dir.name}: rank {rank} of it does not run on this machine",
-        f"on hosts: name them with --hosts; {FAB} runs",
+        f"on hosts: name them with {FLAG.hosts}; {FAB} runs",
     )
 
 
 def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console) -> int:
     """Print what the ranks of a run on this machine have printed, or one of them. With `follow`, until its end."""
     if rank and not rank.isdecimal():
-        raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
+        raise UsageError(f"{FLAG.rank} {rank}: not a number", "ranks are numbered from 0")
     try:
         wanted = re.compile(pattern)
     except re.error as fault:
-        raise UsageError(f"--grep {pattern}: {fault}", "--grep 'nan|inf'") from fault
+        raise UsageError(f"{FLAG.grep} {pattern}: {fault}", f"{FLAG.grep} 'nan|inf'") from fault
     matched = False
     run_dir = record.find(folders.RUNS, run or "latest")
     if not (follow or any(run_dir.glob("logs/*.log"))):
-        raise DeployError(f"{run_dir.name}: no log of it is here", f"on hosts: name them with --hosts; {FAB} runs")
+        raise DeployError(f"{run_dir.name}: no log of it is here", f"on hosts: name them with {FLAG.hosts}; {FAB} runs")
     try:
         nodes = not (rank or follow or any(run_dir.glob("logs/rank-*.log")))
         for number, line in _consoles(run_dir) if nodes else _lines(run_dir, rank, follow):

@@ -44,6 +44,21 @@ class Link:
     moved: int = 0
 
     @property
+    def ends(self) -> tuple[str, str]:
+        """Who called whom."""
+        return self.source, self.target
+
+    @property
+    def call(self) -> tuple[str, str, int]:
+        """Who called where: what two links of one call have in common."""
+        return self.source, self.address, self.port
+
+    @property
+    def pair(self) -> frozenset[str]:
+        """The two hosts, whoever called."""
+        return frozenset(self.ends)
+
+    @property
     def ok(self) -> bool:
         """Whether the right host answered, and the whole payload passed in both directions."""
         return self.outcome == "ok" and self.host in ("", self.target)
@@ -122,7 +137,7 @@ class Answers:
     def _by_pair(self) -> dict[tuple[str, str], list[Link]]:
         by_pair: dict[tuple[str, str], list[Link]] = {}
         for link in self.links:
-            by_pair.setdefault((link.source, link.target), []).append(link)
+            by_pair.setdefault(link.ends, []).append(link)
         return by_pair
 
     @property
@@ -138,6 +153,16 @@ class Answers:
     def between(self, source: str, target: str, kind: str = "") -> list[Link]:
         """The links from one host to another: those of one kind, or all."""
         return [link for link in self._by_pair.get((source, target), ()) if not kind or kind in link.kinds]
+
+    def firewall(self, host: str) -> Mapping[str, Any]:
+        """What a host's firewall has, as far as we may read it."""
+        rules: Mapping[str, Any] = self.control.get(host, {}).get("firewall", {})
+        return rules
+
+    def grown(self, host: str) -> Sequence[str]:
+        """The rules of a host's firewall that lost packets while we called again."""
+        rules: Sequence[str] = self.firewall(host).get("grown", ())
+        return rules
 
     def json(self) -> dict[str, Any]:
         """Everything, for a recording; `Answers.of` reads it back."""

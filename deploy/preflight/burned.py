@@ -25,7 +25,6 @@ SLOW, SLOW_COPIES = 0.9, 0.7
 HELD_BACK = 0.1
 _BROKEN = re.compile(r"ECC|illegal|launch failure|misaligned|hardware|uncorrectable", re.IGNORECASE)
 _FULL = re.compile(r"out of ?memory", re.IGNORECASE)
-_PACE = "the slowest sets the pace"
 _PERFORMANCE = "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK"
 # By measure: its name in a sentence, its unit, the share that is slow.
 _MEASURES = {

@@ -47,7 +47,7 @@ def explained(finding: Finding, seen: Observations) -> Observations:
 
 def claimed(finding: Finding, seen: Observations) -> Observations:
     """The observations between the hosts that a finding is about."""
-    return frozenset(link for link in seen if (link.source, link.target) in finding.cells)
+    return frozenset(link for link in seen if link.ends in finding.cells)
 
 
 def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
@@ -89,16 +89,14 @@ def _described(finding: Finding, answers: Answers, seen: Observations) -> Findin
 
 def singled_out(finding: Finding, answers: Answers) -> bool:
     """Whether a second piece of evidence, beside the calls that failed, says the same as a cause inferred from them."""
-    about = [link for link in answers.links if (link.source, link.target) in finding.cells and not link.ok]
-    tried = [link for link in answers.links if (link.source, link.target) in finding.cells]
+    about = [link for link in answers.links if link.ends in finding.cells and not link.ok]
+    tried = [link for link in answers.links if link.ends in finding.cells]
     settled = SETTLES.get(ROWS[finding.cause].settled_by)
     if settled and (sure := settled(finding, answers, about, tried)) is not None:
         return sure
     if any(_closed_to_itself(answers, host, link) for host in finding.hosts for link in about):
         return True
-    rules = [
-        rule for host in finding.hosts for rule in answers.control.get(host, {}).get("firewall", {}).get("grown", ())
-    ]
+    rules = [rule for host in finding.hosts for rule in answers.grown(host)]
     return any(_may_drop(rule, link.port) for rule in rules for link in about)
 
 
@@ -200,12 +198,12 @@ def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int)
 
 
 def _pairs(links: Iterable[Link]) -> set[tuple[str, str]]:
-    return {(link.source, link.target) for link in links}
+    return {link.ends for link in links}
 
 
 def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[Finding]:
     """Calls failed, and no rule knows why: what is odd, in order."""
-    links = [link for link in answers.links if not link.ok and (link.source, link.target) in unexplained]
+    links = [link for link in answers.links if not link.ok and link.ends in unexplained]
     needed = [
         link
         for link in links
@@ -257,7 +255,7 @@ def seen_in_words(answers: Answers, cells: Collection[tuple[str, str]], outcomes
 
     `outcomes`: only calls that ended so, if there are any.
     """
-    links = [link for link in answers.links if (link.source, link.target) in cells and link.source != link.target]
+    links = [link for link in answers.links if link.ends in cells and link.source != link.target]
     links = [link for link in links if "other" not in link.kinds] or links
     bad = [link for link in links if not link.ok]
     bad = [link for link in bad if link.outcome in outcomes] or bad
@@ -272,9 +270,9 @@ def seen_in_words(answers: Answers, cells: Collection[tuple[str, str]], outcomes
 
 
 def _calls_of(answers: Answers, bad: Sequence[Link], links: Iterable[Link]) -> str:
-    cells = {(link.source, link.target) for link in bad}
+    cells = {link.ends for link in bad}
     ports = {_port(answers, link) for link in bad}
-    tried = [link for link in links if (link.source, link.target) in cells and _port(answers, link) in ports]
+    tried = [link for link in links if link.ends in cells and _port(answers, link) in ports]
     sources, targets = (list(dict.fromkeys(getattr(link, end) for link in bad)) for end in ("source", "target"))
     largest = max(bad, key=lambda link: link.size)
     how = _HOW.get(bad[0].outcome, bad[0].outcome).format(size=binary(largest.size), moved=binary(largest.moved))
@@ -300,7 +298,7 @@ def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
 
     A limit of new connections answers some of many calls at once, and the few of a run pass it.
     """
-    if finding.level != UNKNOWN or finding.cause == "few-ports":
+    if finding.level != UNKNOWN or ROWS[finding.cause].tried:
         return finding.level == UNKNOWN
     seen = claimed(finding, failed(answers))
     if not seen:

@@ -121,10 +121,10 @@ def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ..
         if not link.ok
         and link.source != link.target
         and "other" not in link.kinds
-        and (link.source, link.target) not in cells
-        and not {link.source, link.target} & hosts
+        and link.ends not in cells
+        and not link.pair & hosts
     ]
-    return tuple({(link.source, link.target): link.describe() for link in left}.values())[:4]
+    return tuple({link.ends: link.describe() for link in left}.values())[:4]
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:

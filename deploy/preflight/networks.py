@@ -147,8 +147,8 @@ def measured(answers: Answers, network: Network, links: Iterable[Link]) -> Netwo
     where = {host: address for host, (_, address) in network.places.items()}
     mine = [link for link in (*answers.links, *links) if link.address == where.get(link.target)]
     mine = [link for link in mine if link.source in where and link.source != link.target]
-    opened = {(link.source, link.target) for link in mine if _opened(link)}
-    tried = {(link.source, link.target) for link in mine}
+    opened = {link.ends for link in mine if _opened(link)}
+    tried = {link.ends for link in mine}
     closed = tuple(pair for pair in sorted(tried - opened) if _needed(answers, network, pair))
     best: dict[Pair, float] = {}
     trips: dict[frozenset[str], float] = {}
@@ -156,7 +156,7 @@ def measured(answers: Answers, network: Network, links: Iterable[Link]) -> Netwo
         for way, mbit in _rates(link):
             best[way] = max(mbit, best.get(way, 0.0))
         if link.trip_ms:
-            ends = frozenset((link.source, link.target))
+            ends = link.pair
             trips[ends] = min(link.trip_ms, trips.get(ends, link.trip_ms))
     rate, trip = min(best.values(), default=0.0), max(trips.values(), default=0.0)
     return Network(network.name, network.places, closed, round(rate, 1), round(trip, 2))
@@ -177,9 +177,9 @@ def _needed(answers: Answers, network: Network, pair: Pair) -> bool:
 def _rates(link: Link) -> Iterator[tuple[Pair, float]]:
     """Mbit/s each way; of a call that did not end in time, what had passed by then."""
     if link.send_s:
-        yield (link.source, link.target), 8e-6 * link.size / link.send_s
+        yield link.ends, 8e-6 * link.size / link.send_s
     else:
-        yield (link.source, link.target), 8e-6 * link.moved / WAIT_S
+        yield link.ends, 8e-6 * link.moved / WAIT_S
     back_s = link.both_s - link.send_s if link.ok else 0.0
     if back_s > 0:
         yield (link.target, link.source), 8e-6 * link.size / back_s

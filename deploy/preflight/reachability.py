@@ -153,7 +153,13 @@ def carries(answers: Answers, source: str, target: str, each_step: bool = False)
 def sender(link: Link) -> tuple[str, str]:
     """From whom to whom the bytes went that stopped: a call sends its payload, then the called host returns it."""
     back = link.outcome == "stall-receive" or bool(link.send_s)
-    return (link.target, link.source) if back else (link.source, link.target)
+    return (link.target, link.source) if back else link.ends
+
+
+def shared_hosts(answers: Answers, pairs: Collection[Collection[str]]) -> tuple[str, ...]:
+    """The one host that all these pairs have in common; else every host of theirs."""
+    common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
+    return common if len(common) == 1 else tuple(sorted({host for pair in pairs for host in pair}))
 
 
 def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
@@ -161,7 +167,7 @@ def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
 
     Where the firewalls have no counts, the only one with rules that drop or reject.
     """
-    firewalls = {host: answers.control.get(host, {}).get("firewall", {}) for host in hosts}
+    firewalls = {host: answers.firewall(host) for host in hosts}
     counted = any(firewall.get("hits") for firewall in firewalls.values())
     having = [host for host, firewall in firewalls.items() if firewall.get("grown" if counted else "rules")]
     return tuple(having) if len(having) == 1 else ()

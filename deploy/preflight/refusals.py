@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..causes import docker_faults
 from ..causes.finding import Finding, find, unsure
-from ..causes.table import ROWS
+from ..causes.table import row_of
 from ..core.errors import NO_CONTAINER
 from ..core.facts import ended_how
 from .answers import Answers
@@ -31,7 +31,7 @@ def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     finding = find(slug, (host,), text, hint, symptom=NOT_STARTED, group="hosts")
     # A time limit of ours shows no fault.
     late = "sent nothing for" in text
-    inferred = (ROWS[slug].without_reason and _NO_LIBRARY not in text) or _NO_KEY in text
+    inferred = (row_of(slug).without_reason and _NO_LIBRARY not in text) or _NO_KEY in text
     if slug == "process-limits":  # a crash of the probe, beside a limit that explains it
         return replace(unsure(finding), or_else=("another crash of Python or of a library",))
     return unsure(finding) if late or inferred else finding

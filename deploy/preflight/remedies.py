@@ -90,11 +90,7 @@ def name_is(name: str, address: str) -> str:
 
 def past_rules(finding: Finding, answers: Answers) -> Finding:
     """The finding; where rules have just lost packets of its hosts, its fix lets the cluster's network past them."""
-    grown = {
-        host: answers.control.get(host, {}).get("firewall", {}).get("grown", ())
-        for host in finding.hosts
-        if host in answers.hosts_with_facts
-    }
+    grown = {host: answers.grown(host) for host in finding.hosts if host in answers.hosts_with_facts}
     kind = finding.cause.partition("-")[0]
     port = {"rendezvous": str(answers.request.port), "data": "DATA"}.get(kind, "")
     lines = {host: _past(answers, host, rules, port) for host, rules in grown.items()}
@@ -112,7 +108,7 @@ def through_tunnels(finding: Finding, answers: Answers) -> Finding:
     A rule that has just lost packets is seen (past_rules). Else a tunnel without an end looks like one that drops all.
     """
     pairs = set(finding.cells)
-    dead = pairs and not any(link.ok for link in answers.links if (link.source, link.target) in pairs)
+    dead = pairs and not any(link.ok for link in answers.links if link.ends in pairs)
     hosts = [host for host in finding.hosts if host in answers.hosts_with_facts and _tunnel(answers, host)]
     if not ROWS[finding.cause].silent or not dead or not hosts or "it comes before" in finding.fix:
         return finding

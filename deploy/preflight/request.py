@@ -39,6 +39,11 @@ class PreflightRequest:
     ports: tuple[int, ...] = ()
 
     @property
+    def by_c10d(self) -> bool:
+        """Whether torchrun's own rendezvous brings the nodes together, with its names and clocks."""
+        return self.style == TORCHRUN and self.rendezvous == "c10d"
+
+    @property
     def keep_alive_s(self) -> float:
         """How many seconds a clock may be behind before torchrun takes a living node for dead."""
         return KEEP_ALIVE_S[self.style]

@@ -9,6 +9,15 @@ from typing import Any
 from . import prediction
 from .answers import WAIT_S, Answers, Link, pairs
 
+# One call that a probe is asked to make; and by caller, those that it makes.
+Call = dict[str, Any]
+Calls = dict[str, list[Call]]
+# What a link has as its call's answer has it.
+_AS_ANSWERED = (
+    *("ms", "host", "seen", "tries", "sent", "again", "twice"),
+    *("send_s", "both_s", "rate", "trip_ms", "card", "by"),
+)
+
 # How many ports of the system's range to try: torch's second store, gloo and NCCL listen on ports of that range.
 SAMPLES = 4
 # Above this number of hosts, each calls each other only once at first: pairs grow with the square of the hosts.
@@ -33,9 +42,9 @@ def held_by_probes(listen: Mapping[str, Any]) -> list[str]:
     return [port for port, failed in listen.get("failed", {}).items() if failed.get("probe")]
 
 
-def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
+def targets(answers: Answers, source: str) -> list[Call]:
     """The calls of one host: one target for each address and port, with all kinds that need it."""
-    by_host: dict[tuple[str, str, int], dict[str, Any]] = {}
+    by_host: dict[tuple[str, str, int], Call] = {}
     for kind, host, address, port, size in _wanted(answers, source):
         key = (host, address, port)
         entry = by_host.setdefault(key, {"host": host, "address": address, "port": port, "kinds": [], "size": 0})
@@ -47,7 +56,7 @@ def targets(answers: Answers, source: str) -> list[dict[str, Any]]:
     return [{**entry, "id": number} for number, entry in enumerate(by_host.values())]
 
 
-def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
+def few_targets(answers: Answers, source: str) -> list[Call]:
     """The targets that must work, and one data port of each host, which differs from caller to caller."""
     place, few = answers.hosts_with_facts.index(source), []
     every = targets(answers, source)
@@ -61,28 +70,25 @@ def few_targets(answers: Answers, source: str) -> list[dict[str, Any]]:
     return few
 
 
-def once_more(answers: Answers) -> dict[str, list[dict[str, Any]]]:
+def once_more(answers: Answers) -> Calls:
     """Calls that failed, or lost packets, to be made again by caller: two of each pair, and shorter."""
-    wanted: dict[str, list[dict[str, Any]]] = {}
+    wanted: Calls = {}
     for source, target in pairs(answers.hosts_with_facts):
         bad = [link for link in answers.between(source, target) if not link.ok or link.again]
         for link in sorted(bad, key=lambda link: (link.ok, -link.size))[:MOST_AGAIN]:
-            where = {"host": target, "address": link.address, "port": link.port, "kinds": ["again"], "size": link.size}
             mine = wanted.setdefault(source, [])
-            mine.append({**where, "id": len(mine), "wait": AGAIN_S})
+            mine.append(call_like(link, "again", link.size, AGAIN_S, len(mine)))
     return wanted
 
 
-def often(answers: Answers) -> dict[str, list[dict[str, Any]]]:
+def often(answers: Answers) -> Calls:
     """Many short calls at once, by caller, between two hosts that answered one call but not another."""
-    wanted: dict[str, list[dict[str, Any]]] = {}
+    wanted: Calls = {}
     mixed = [ends for ends in pairs(answers.hosts_with_facts) if _is_mixed(answers.between(*ends))]
     for source, target in mixed[:MOST_OFTEN]:
-        port = next(link for link in answers.between(source, target) if link.ok)
+        answered = next(link for link in answers.between(source, target) if link.ok)
         mine = wanted.setdefault(source, [])
-        for _ in range(OFTEN):
-            where = {"host": target, "address": port.address, "port": port.port, "kinds": ["often"], "size": 0}
-            mine.append({**where, "id": len(mine), "wait": AGAIN_S})
+        mine += [call_like(answered, "often", 0, AGAIN_S, len(mine) + number) for number in range(OFTEN)]
     return wanted
 
 
@@ -97,7 +103,7 @@ def settled(answers: Answers) -> tuple[Link, ...]:
 
     card. Where the network itself answers ARP for its hosts, as some clouds do, no card is wrong.
     """
-    again = {(link.source, link.address, link.port) for link in answers.links if "again" in link.kinds and link.ok}
+    again = {link.call for link in answers.links if "again" in link.kinds and link.ok}
     cards = {
         host: {entry["mac"] for entry in facts["interfaces"].values() if entry.get("mac")}
         for host, facts in answers.facts.items()
@@ -110,21 +116,21 @@ def settled(answers: Answers) -> tuple[Link, ...]:
         return any(":" in address for _, address, _ in prediction.reachable(answers.facts[host]))
 
     proxied = any(link.ok and strange(link) for link in answers.links)
-    late = {(link.source, link.target) for link in answers.links if link.ms > 1000 * WAIT_S}
-    lossy = {frozenset((link.source, link.target)) for link in answers.links if link.again or link.tries > 1}
+    late = {link.ends for link in answers.links if link.ms > 1000 * WAIT_S}
+    lossy = {link.pair for link in answers.links if link.again or link.tries > 1}
     flaky = {frozenset((row[0], row[1])) for row in answers.often if row[2] <= MOST_ANSWERED * row[3]}
     mute = _mute(answers)
     settled: list[Link] = []
     for link in answers.links:
         outcome = link.outcome
-        at_times = (link.source, link.address, link.port) in again or frozenset((link.source, link.target)) in flaky
+        at_times = link.call in again or link.pair in flaky
         if outcome in ("dropped", "refused") and at_times:
             outcome = "at-times"
-        elif outcome == "silent" and frozenset((link.source, link.target)) in mute:
+        elif outcome == "silent" and link.pair in mute:
             outcome = "mute"
-        elif outcome in ("dropped", "silent") and (link.source, link.target) in late:
+        elif outcome in ("dropped", "silent") and link.ends in late:
             outcome = "late"
-        elif outcome == "silent" and frozenset((link.source, link.target)) in lossy:
+        elif outcome == "silent" and link.pair in lossy:
             # An answer that we did not wait for may be lost: only where nothing is, is it another program's silence.
             outcome = "at-times"
         elif outcome == NO_PORT and ":" in link.address and not six(link.source):
@@ -140,7 +146,7 @@ def _mute(answers: Answers) -> set[frozenset[str]]:
     by_pair: dict[frozenset[str], list[Link]] = {}
     for link in answers.links:
         if link.source != link.target and "again" not in link.kinds:
-            by_pair.setdefault(frozenset((link.source, link.target)), []).append(link)
+            by_pair.setdefault(link.pair, []).append(link)
     return {
         pair
         for pair, links in by_pair.items()
@@ -148,7 +154,7 @@ def _mute(answers: Answers) -> set[frozenset[str]]:
     }
 
 
-def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str, Any]]]:
+def doubtful(answers: Answers, links: Iterable[Link]) -> Calls:
     """All targets, by caller, of the pairs that share the caller or the called host with a failed call of `links`."""
     failed = [link for link in links if not link.ok]
     callers, called = {link.source for link in failed}, {link.target for link in failed}
@@ -159,10 +165,10 @@ def doubtful(answers: Answers, links: Iterable[Link]) -> dict[str, list[dict[str
     return pairs
 
 
-def without_a_port(answers: Answers, links: Iterable[Link]) -> list[dict[str, list[dict[str, Any]]]]:
+def without_a_port(answers: Answers, links: Iterable[Link]) -> list[Calls]:
     """Rounds of one call for each host that had no local port left: to the rendezvous first, then one to each peer."""
     lacking = [link for link in links if link.outcome == NO_PORT]
-    rounds: list[dict[str, list[dict[str, Any]]]] = []
+    rounds: list[Calls] = []
     for source in dict.fromkeys(link.source for link in lacking):
         calls = [call for call in targets(answers, source) if {"rendezvous", "data"} & set(call["kinds"])]
         calls.sort(key=lambda call: "rendezvous" not in call["kinds"])
@@ -176,36 +182,34 @@ def without_a_port(answers: Answers, links: Iterable[Link]) -> list[dict[str, li
 def with_ports(links: Iterable[Link], alone: Sequence[Link]) -> tuple[Link, ...]:
     """The links, with calls that were made alone in the place of all that had no local port when many were made."""
     tried = {link.source for link in alone}
-    again = {(link.source, link.address, link.port) for link in alone}
+    again = {link.call for link in alone}
     left = [link for link in links if link.outcome != NO_PORT or link.source not in tried]
-    return (*(link for link in left if (link.source, link.address, link.port) not in again), *alone)
+    return (*(link for link in left if link.call not in again), *alone)
 
 
-def suspects(answers: Answers) -> dict[str, list[dict[str, Any]]]:
+def suspects(answers: Answers) -> Calls:
     """Calls, one at a time, by caller: to pairs whose payload took long, because the host may only have been busy."""
     sent = [link for link in answers.links if link.outcome in ("ok", "slow") and link.size and "data" in link.kinds]
     slow = sorted(
         (link for link in sent if not link.ok or link.both_s > SLOW_S * link.size / PAYLOAD),
         key=lambda link: (link.ok, -link.both_s),
     )
-    rounds: dict[str, list[dict[str, Any]]] = {}
+    rounds: Calls = {}
     for link in slow[:MOST_SUSPECTS]:
-        target = {"id": 0, "host": link.target, "address": link.address, "port": link.port, "kinds": ["rate"]}
-        rounds.setdefault(link.source, []).append({**target, "size": RATE_SIZE, "wait": RATE_WAIT_S})
+        rounds.setdefault(link.source, []).append(call_like(link, "rate", RATE_SIZE, RATE_WAIT_S))
     return rounds
 
 
-def long_calls(answers: Answers, pair: tuple[str, str]) -> list[dict[str, Any]]:
+def long_calls(answers: Answers, pair: tuple[str, str]) -> list[Call]:
     """The call with a large payload, among few hosts between two that had no trouble with a small one."""
     tried = answers.between(*pair) + answers.between(*pair[::-1])
     if len(answers.hosts_with_facts) <= FEW and all(link.ok and not link.again for link in tried):
         for link in answers.between(*pair, "data")[:1]:
-            target = {"id": 0, "host": link.target, "address": link.address, "port": link.port, "kinds": ["long"]}
-            return [{**target, "size": LONG_SIZE, "wait": LONG_WAIT_S}]
+            return [call_like(link, "long", LONG_SIZE, LONG_WAIT_S)]
     return []
 
 
-def link_of(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link:
+def link_of(source: str, target: Call, result: Call) -> Link:
     """The link that a target and its result make."""
     return Link(
         source=source,
@@ -214,31 +218,25 @@ def link_of(source: str, target: dict[str, Any], result: dict[str, Any]) -> Link
         port=target["port"],
         kinds=tuple(target["kinds"]),
         outcome=_outcome(result),
-        ms=result.get("ms", 0.0),
-        host=result.get("host", ""),
-        seen=result.get("seen", ""),
         out_address=result.get("source", ""),
-        tries=result.get("tries", 1),
-        sent=result.get("sent", 0),
-        again=result.get("again", 0),
-        twice=result.get("twice", 0),
-        send_s=result.get("send_s", 0.0),
-        both_s=result.get("both_s", 0.0),
         size=target["size"],
-        rate=result.get("rate", 0),
-        trip_ms=result.get("trip_ms", 0.0),
-        card=result.get("card", ""),
-        by=result.get("by", ""),
         moved=_moved(result),
+        **{name: result[name] for name in _AS_ANSWERED if name in result},
     )
 
 
-def _moved(result: dict[str, Any]) -> int:
+def call_like(link: Link, kind: str, size: int, wait_s: float, number: int = 0) -> Call:
+    """A call of another kind to where a link leads."""
+    where = {"host": link.target, "address": link.address, "port": link.port, "kinds": [kind]}
+    return {**where, "id": number, "size": size, "wait": wait_s}
+
+
+def _moved(result: Call) -> int:
     """How many bytes passed in the direction in which the call ended."""
     return int(result.get("acked" if result["outcome"] == "stall-send" else "received", 0))
 
 
-def _outcome(result: dict[str, Any]) -> str:
+def _outcome(result: Call) -> str:
     """The outcome of a call; of one that carried something: whether it was cut, or only slower than we wait."""
     outcome, moved = str(result["outcome"]), _moved(result)
     # Where large packets vanish, they are sent again. Where none is, the other end takes little at a time.

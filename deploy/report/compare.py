@@ -19,8 +19,8 @@ from ..run import code
 from ..run.record import backend_of
 from .page import charts, head, render, steps
 from .page.charts import Chart, Drawing, Point, Series
-from .page.data import Fields, Run, load, number
-from .text import sparkline
+from .page.data import Fields, RunData, load, number
+from .text import aligned, sparkline
 
 ROWS, LONGEST, BARS = 60, 160, 40
 # Variables that differ in every start.
@@ -32,7 +32,7 @@ _FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
 
 
 @dataclass(frozen=True)
-class Row:
+class Compared:
     """A value of both runs, as text; empty if a run lacks it. `ratio`: of numbers, the second to the first."""
 
     name: str
@@ -56,8 +56,8 @@ class Comparison:
     """`differences` by group, each with at least one row; `left_out` rows did not fit."""
 
     names: tuple[str, str]
-    numbers: list[Row]
-    differences: list[tuple[str, list[Row]]]
+    numbers: list[Compared]
+    differences: list[tuple[str, list[Compared]]]
     curves: list[Curve]
     left_out: int = 0
 
@@ -78,7 +78,7 @@ def compare(first: Path, second: Path) -> Comparison:
 
 def lines(comparison: Comparison) -> list[str]:
     """The comparison as lines of a terminal."""
-    shown = _table([Row("", *comparison.names), *comparison.numbers])
+    shown = _table([Compared("", *comparison.names), *comparison.numbers])
     for curve in comparison.curves:
         for name, points in zip(comparison.names, (curve.first, curve.second), strict=True):
             if points:
@@ -117,26 +117,24 @@ def _chart(curve: Curve, names: tuple[str, str]) -> Drawing:
     )
 
 
-def _table(rows: Sequence[Row]) -> list[str]:
-    cells = [[row.name, row.first or "-", row.second or "-", row.ratio] for row in rows]
-    wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["   ".join(cell.ljust(width) for cell, width in zip(line, wide, strict=True)).rstrip() for line in cells]
+def _table(rows: Sequence[Compared]) -> list[str]:
+    return aligned([[row.name, row.first or "-", row.second or "-", row.ratio] for row in rows])
 
 
-def _numbers(first: Run, second: Run) -> list[Row]:
+def _numbers(first: RunData, second: RunData) -> list[Compared]:
     """The results and costs of both runs, or of one of them."""
     measures = [_measures(run) for run in (first, second)]
     ends = [head.summary(run).verdict or "no outcome" for run in (first, second)]
-    rows = [Row("end", ends[0], ends[1])]
+    rows = [Compared("end", ends[0], ends[1])]
     for name, show in SHOWN.items():
         values = [measured.get(name) for measured in measures]
         if values != [None, None]:
             cells = ["" if value is None else show(value) for value in values]
-            rows.append(Row(name, cells[0], cells[1], _ratio(values[0], values[1])))
+            rows.append(Compared(name, cells[0], cells[1], _ratio(values[0], values[1])))
     return rows
 
 
-def _measures(run: Run) -> dict[str, float]:
+def _measures(run: RunData) -> dict[str, float]:
     end = head.summary(run)
     means = [steps.mean(rank, "", times) for rank, times in sorted(run.times.items())]
     waits = all(time.wait_known for times in run.times.values() for time in times)
@@ -179,11 +177,11 @@ def _ratio(first: float | None, second: float | None) -> str:
     return f"{text.figure(second / first)} ×"
 
 
-def _curves(first: Run, second: Run) -> list[Curve]:
-    def losses(run: Run) -> list[Point]:
+def _curves(first: RunData, second: RunData) -> list[Curve]:
+    def losses(run: RunData) -> list[Point]:
         return [(row["step"], value) for row in run.metrics if (value := number(row.get("loss"))) is not None]
 
-    def times(run: Run) -> list[Point]:
+    def times(run: RunData) -> list[Point]:
         return [(time.step, time.whole) for time in run.times.get(0, [])]
 
     return [
@@ -192,10 +190,10 @@ def _curves(first: Run, second: Run) -> list[Curve]:
     ]
 
 
-def _rows(first: Fields, second: Fields) -> list[Row]:
+def _rows(first: Fields, second: Fields) -> list[Compared]:
     """The values that differ, by name."""
     names = [name for name in dict.fromkeys([*first, *second]) if first.get(name) != second.get(name)]
-    return [Row(_text(name), _text(first.get(name)), _text(second.get(name))) for name in names]
+    return [Compared(_text(name), _text(first.get(name)), _text(second.get(name))) for name in names]
 
 
 def _text(value: object) -> str:
@@ -205,14 +203,14 @@ def _text(value: object) -> str:
     return text.shortened(shown, LONGEST)
 
 
-def _command(run: Run) -> Fields:
+def _command(run: RunData) -> Fields:
     given = run.record.get("arguments")
     words = as_typed([str(word) for word in given]) if isinstance(given, list) else ""
     config = {name: value for name, value in run.config.items() if name not in _FACTS_OF_ONE_START}
     return {"script" if run.script else "arguments": words, **config}
 
 
-def _code(run: Run) -> Fields:
+def _code(run: RunData) -> Fields:
     known = code.read(run.folder)
     if known is None:
         return {}
@@ -225,13 +223,13 @@ def _code(run: Run) -> Fields:
     }
 
 
-def _packages(run: Run) -> Fields:
+def _packages(run: RunData) -> Fields:
     packages = run.environment.get("packages")
     named = {name: run.environment.get(name) for name in ("python", "torch", "cuda", "driver")}
     return {**(packages if isinstance(packages, dict) else {}), **named}
 
 
-def _hosts(run: Run) -> Fields:
+def _hosts(run: RunData) -> Fields:
     variables = run.environment.get("variables")
     own = variables if isinstance(variables, dict) else {}
     others = ("python", "torch", "cuda", "driver", "packages", "variables", *_FACTS_OF_ONE_START)
@@ -244,7 +242,7 @@ def _hosts(run: Run) -> Fields:
     }
 
 
-GROUPS: Mapping[str, Callable[[Run], Fields]] = {
+GROUPS: Mapping[str, Callable[[RunData], Fields]] = {
     "Command": _command,
     "Code": _code,
     "Packages": _packages,

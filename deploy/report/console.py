@@ -155,7 +155,7 @@ class Console:
             lines_of = ScriptLines(ranks)
 
             def tell(events: list[Event]) -> None:
-                lines_of.take(events)
+                lines_of.add_events(events)
                 script_lines = lines_of.take_lines()
                 self._last_lines.extend(script_lines)
                 if self._out.is_terminal:
@@ -173,11 +173,11 @@ class Console:
             plain, lines_of = PlainView(self._say, state, recipe, why), ScriptLines(ranks)
 
             def tell_plainly(events: list[Event]) -> None:
-                lines_of.take(events)
+                lines_of.add_events(events)
                 if script_lines := lines_of.take_lines():
                     self._last_lines.extend(script_lines)
                     self.block(script_lines)
-                plain.tell(events)
+                plain.show_events(events)
 
             yield tell_plainly
             plain.close()
@@ -221,12 +221,11 @@ class Console:
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print rows in columns. A terminal gets a table of its width; elsewhere every row is one whole line."""
-        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         if not self._out.is_terminal:
-            for row in rows:
-                cells = (cell.ljust(width) for cell, width in zip(row, wide, strict=True))
-                self._print(self._out, Text("   ".join(cells).rstrip()))
+            for line in lines.aligned(rows):
+                self._print(self._out, Text(line))
             return
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=bool(head), header_style="quiet")
         for name, width in zip(head or [""] * len(wide), wide, strict=True):
             table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
@@ -369,7 +368,7 @@ class _TransferView:
     def tell(self, host: str, sent: int, total: int) -> None:
         with self._lock:
             now = time.monotonic()
-            self._transfers.tell(host, sent, total, now)
+            self._transfers.note_progress(host, sent, total, now)
             if now - self._drawn >= _REFRESH_S or sent == total:
                 self._drawn = now
                 rows = self._transfers.rows(now, max(3, self._console.size.height - 2))

@@ -14,6 +14,7 @@ from ..causes.ends import Cause
 from ..core.program import option
 from ..explain import libraries
 from ..job.again import read_again
+from ..job.options import FLAG
 from ..run import record
 from ..run.folders import display_path
 from ..run.outcome import CODES, Result
@@ -29,7 +30,7 @@ from .page import run as page
 
 _HELPS = (
     "let rank 0 alone read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
-    "--mount /shared:/shared"
+    f"{FLAG.mount} /shared:/shared"
 )
 _NO_FOLDER = "hosts share no folder while a run lasts"
 # Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
@@ -108,7 +109,7 @@ def _with_library(library: str, backend: str, again: object) -> str:
             how = f"in {given.dockerfile}: {run}"
         else:
             image = given.image or f"pytorch/pytorch:{official.USUAL.tag}"
-            how = f"printf 'FROM {image}\\nUSER root\\n{run}\\n' > Dockerfile; then: --dockerfile Dockerfile"
+            how = f"printf 'FROM {image}\\nUSER root\\n{run}\\n' > Dockerfile; then: {FLAG.dockerfile} Dockerfile"
     return "; ".join(filter(None, (of_system, headless, how)))
 
 

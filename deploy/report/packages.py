@@ -12,6 +12,7 @@ from ..core.printable import visible
 from ..core.results import HostsFailed
 from ..core.text import amount, several
 from ..job import consent
+from ..job.options import FLAG
 from ..send.folder import folder_look
 from ..send.folder.folder_look import Look
 from ..send.packages import install, project_file, requirements, settings
@@ -39,7 +40,7 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
                 console.note(f"packages: {name} is not read, none are installed: {way}")
         return None
     if by_itself:
-        console.note(f"packages: {path} of the folder (--requirements no leaves them out)")
+        console.note(f"packages: {path} of the folder ({FLAG.requirements} no leaves them out)")
     needs = requirements.read(folder, path, sent)
     own = settings.of_user(far=False).indexes if needs.indexes else []
     consent.require(folder, needs.wishes(own), path)

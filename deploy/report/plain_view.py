@@ -33,7 +33,8 @@ class PlainView:
         self._step, self._shown, self._patience = 0, "", FIRST_S
         say("   ".join(["muster", *lines.headline(state.names, state, recipe, why)]), "node")
 
-    def tell(self, events: list[Event]) -> None:
+    def show_events(self, events: list[Event]) -> None:
+        """Show what is new."""
         story = self._state.story
         for line in story[self._lines_shown :]:
             at = clock_time(line.t) if story.late and line.t < self._opened else ""  # it is no news
@@ -96,7 +97,7 @@ class Transfers:
         self._then = then
         self._hosts = {host: _Transfer() for host in hosts}
 
-    def tell(self, host: str, sent: int, total: int, now: float) -> None:
+    def note_progress(self, host: str, sent: int, total: int, now: float) -> None:
         """`sent` bytes of `total` have gone to the host. A second transfer starts from zero."""
         transfer = self._hosts.get(host)
         if transfer is None:
@@ -174,7 +175,7 @@ def transfers(rows: Transfers, say: Callable[[str], None]) -> Iterator[Callable[
 
     def tell(host: str, sent: int, total: int) -> None:
         with lock:
-            rows.tell(host, sent, total, time.monotonic())
+            rows.note_progress(host, sent, total, time.monotonic())
 
     with ticking(words, say):
         yield tell

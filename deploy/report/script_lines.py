@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..core.errors import UsageError
 from ..core.printable import plain
+from ..job.options import FLAG
 from ..run.events import Event
 
 
@@ -30,7 +31,7 @@ def shown_ranks(text: str) -> ShownRanks:
     if text == "all":
         return ShownRanks(None)
     if not re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text or "0"):
-        raise UsageError(f"--rank {text}: not a number", "--rank 0,3 or --rank all; ranks count from 0")
+        raise UsageError(f"{FLAG.rank} {text}: not a number", f"{FLAG.rank} 0,3 or {FLAG.rank} all; ranks count from 0")
     return ShownRanks(frozenset(map(int, (text or "0").split(","))))
 
 
@@ -42,7 +43,7 @@ class ScriptLines:
         self._named = shown.numbers is None or len(shown.numbers) > 1
         self.moving = ""
 
-    def take(self, events: Sequence[Event]) -> None:
+    def add_events(self, events: Sequence[Event]) -> None:
         """Take the output from new events."""
         for event in events:
             if event["kind"] == "output_left_out":

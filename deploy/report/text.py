@@ -12,6 +12,7 @@ from typing import TypeVar
 from ..core.errors import DeployError
 from ..core.facts import RunFacts
 from ..core.text import amount, clock, duration, percent, several
+from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
 from ..run.outcome import Result, downloads, untold
 from ..run.progress import State
@@ -178,7 +179,13 @@ def _stays(by_node: Mapping[str, tuple[int, str]]) -> str:
         return ""
     only = shlex.quote(glob.escape(next(iter(by_node.values()))[1] or "*"))
     size = amount(sum(size for size, _ in by_node.values()))
-    return f"; {size} of downloads stay on {', '.join(by_node)}: add --only {only}"
+    return f"; {size} of downloads stay on {', '.join(by_node)}: add {FLAG.only} {only}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, in columns."""
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]
 
 
 def error_lines(fault: DeployError) -> list[str]:

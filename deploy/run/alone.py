@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..core import plain_file
+from ..job.options import FLAG
 
 MOST = 96 << 10  # a tree takes up to 600 times the bytes of its source
 # Names in a script that join ranks of several hosts. A script with one of these uses torchrun's variables.
@@ -95,7 +96,7 @@ def _lines(tree: ast.Module, imported: dict[str, str], hosts: int) -> Iterator[t
             elif name in ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes") and hosts > 1:
                 yield (
                     node.lineno,
-                    "mp.spawn starts ranks, but torchrun has started them: --each starts a command once a node",
+                    f"mp.spawn starts ranks, but torchrun has started them: {FLAG.each} starts a command once a node",
                 )
             elif name.endswith("init_process_group") and (address := _keyword(node, "init_method")):
                 if _is_here(address) and hosts > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..causes.ends import Cause as Cause
+from ..causes.ends import Cause
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..causes.ends import Cause
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from ..core.text import in_seconds
 from .blame import MOST_NAMES
-from .causes import Cause, Finding
+from .causes import Finding
 from .events import Event
 from .inquest.findings import cause_of_words
 from .progress import State

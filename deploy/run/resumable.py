@@ -18,7 +18,9 @@ from typing import Any, NoReturn
 from ..core.errors import UsageError
 from ..core.names import run_ids
 from ..core.program import FAB, MAKE, option
+from ..job import again
 from ..job import script as typed
+from ..job.options import FLAG
 from . import record
 from .environment import recipe_name, script_name
 from .record import HOSTS, SLURM, Choice
@@ -134,10 +136,12 @@ def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
     if backend is None or backend == here or not (here or backend in (HOSTS, SLURM)):
         return
     hosts = ",".join(known.get("hosts", ()))
-    command = {HOSTS: f"{FAB} deploy --hosts {hosts}", SLURM: f"{FAB} deploy --slurm {hosts}"}.get(backend, f"{FAB} up")
+    command = {HOSTS: again.command_of("deploy", hosts=hosts), SLURM: again.command_of("deploy", slurm=hosts)}.get(
+        backend, f"{FAB} up"
+    )
     raise UsageError(
-        f"--resume {run_dir.name}: its files are on {hosts if backend in (HOSTS, SLURM) else 'this machine'}",
-        f"{command} --resume {run_dir.name}",
+        f"{FLAG.resume} {run_dir.name}: its files are on {hosts if backend in (HOSTS, SLURM) else 'this machine'}",
+        f"{command} {FLAG.resume} {run_dir.name}",
     )
 
 
@@ -158,8 +162,8 @@ def refuse_other(run_dir: Path, words: Sequence[str], folder: str) -> None:
     """Raise UsageError for --run with the name of a run of another script: their files would be mixed."""
     if other := other_than(run_dir, words, folder):
         raise UsageError(
-            f"--run {run_dir.name}: a run of this name exists already: {other.partition(';')[0]}",
-            f"choose another name; or, on purpose, instead of --run: --resume {run_dir.name}",
+            f"{FLAG.run} {run_dir.name}: a run of this name exists already: {other.partition(';')[0]}",
+            f"choose another name; or, on purpose, instead of {FLAG.run}: {FLAG.resume} {run_dir.name}",
         )
 
 
@@ -203,7 +207,7 @@ def _of_folder(run_dir: Path, resume: str, wanted: Asked, bare: bool) -> Choice:
             return replace(choice, arguments=wanted.script, script=True, bare=bare)
         return replace(choice, script=True, bare=bool(known.get("bare")))
     if wanted.script:
-        raise UsageError(f"{run_dir.name}: not the run of a script", "leave out --script")
+        raise UsageError(f"{run_dir.name}: not the run of a script", f"leave out {FLAG.script}")
     if not record.has_checkpoint(run_dir):
         raise UsageError(f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one")
     return _continued(run_dir, wanted.arguments)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.errors import STOPPED, UsageError
+from ..job.options import FLAG
 from . import sbatch_options
 from .environment import RUN_DIR, RUN_ID
 
@@ -86,7 +87,7 @@ def batch_script(job: SlurmJob) -> str:
 
 def _or_end(setup: str) -> str:
     """The line that ends the job if the line of --setup before it failed: that may end in a comment."""
-    words = shlex.quote(f"error: this line of --setup failed: {setup}")
+    words = shlex.quote(f"error: this line of {FLAG.setup} failed: {setup}")
     return f"[ $? = 0 ] || {{ printf '%s\\n' {words} >&2; exit 1; }}"
 
 
@@ -121,6 +122,6 @@ def refuse_container(container: str, image: str) -> None:
     """Raise UsageError for a way to run an image that Slurm lacks, and for one of the two without the other."""
     if (container and container not in CONTAINERS) or bool(container) != bool(image):
         raise UsageError(
-            "--container and --image belong together: pyxis or apptainer, and its image",
-            "--container pyxis --image registry#team/muster-trainer:gpu",
+            f"{FLAG.container} and {FLAG.image} belong together: pyxis or apptainer, and its image",
+            f"{FLAG.container} pyxis {FLAG.image} registry#team/muster-trainer:gpu",
         )

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from ..core.errors import UsageError
+from ..job.options import FLAG
 
 # They take no value, or only one in the same word (`--exclusive=user`): the next word is not theirs.
 _WITHOUT_VALUE = frozenset(
@@ -17,9 +18,11 @@ _WITHOUT_VALUE = frozenset(
 _FOR_CPUS = frozenset(("--cpus-per-task", "-c", "--cpus-per-gpu", "--mincpus", "--exclusive"))
 # What the batch script sets, or what would make several jobs, or none, of one run; and what to do instead.
 _OWN = {
-    **dict.fromkeys(("--job-name", "-J"), "--run names the run and its job"),
-    **dict.fromkeys(("--nodes", "-N"), "Muster's own --nodes says how many"),
-    **dict.fromkeys(("--ntasks", "-n", "--ntasks-per-node"), "one task a node; --nproc says how many ranks it starts"),
+    **dict.fromkeys(("--job-name", "-J"), f"{FLAG.run} names the run and its job"),
+    **dict.fromkeys(("--nodes", "-N"), f"Muster's own {FLAG.nodes} says how many"),
+    **dict.fromkeys(
+        ("--ntasks", "-n", "--ntasks-per-node"), f"one task a node; {FLAG.nproc} says how many ranks it starts"
+    ),
     **dict.fromkeys(("--array", "-a"), "a run is one job: start it once for each"),
     **dict.fromkeys(("--output", "-o", "--open-mode"), "it is slurm-JOB.out of the folder; the file has its line"),
     **dict.fromkeys(("--wait", "-W", "--parsable", "--wrap", "--test-only"), "leave it out"),
@@ -55,7 +58,11 @@ def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] 
 
     `gpus`: those that Muster's --gpus asks for. `own`: options that the job has besides, with what to do instead.
     """
-    refused = {**_OWN, **({"--gpus-per-node": "--gpus says it: give one of the two"} if gpus else {}), **(own or {})}
+    refused = {
+        **_OWN,
+        **({"--gpus-per-node": f"{FLAG.gpus} says it: give one of the two"} if gpus else {}),
+        **(own or {}),
+    }
     if ":" in words:
         raise UsageError(f"{option}: a job of several parts (:) is not one run", "start each part by itself")
     for first, *_ in directives(words):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, asked_run
-from ..core.program import FAB
+from ..job.again import command_of
 from ..job.inventory import Host, hosts_of_flag
 from ..job.load import read_run
-from ..job.options import flag_of
+from ..job.options import FLAG, flag_of
 from ..report.console import Console
 from ..run import folders, record, resumable
 from ..run.resumable import Asked
@@ -82,13 +82,13 @@ def to_resume(wanted: str, names: Asked) -> Known:
     if run := find(wanted):
         return run
     raise UsageError(
-        f"--resume {wanted}: this folder has no record of such a run on Slurm",
+        f"{FLAG.resume} {wanted}: this folder has no record of such a run on Slurm",
         "without its record, type `sbatch job.sbatch` in the run's folder on the cluster",
     )
 
 
 def _flag(run: str) -> str:
-    return f"--resume {run}"
+    return f"{FLAG.resume} {run}"
 
 
 def open_start(
@@ -129,7 +129,7 @@ def number_of(known: Known, login: Login, console: Console) -> str:
         if words == "submitting":
             raise DeployError(f"{known.run}: another command submits its job at this moment", "try again in a minute")
         raise DeployError(
-            f"{known.run}: its job was never submitted", f"{FAB} deploy --slurm {known.login.destination}"
+            f"{known.run}: its job was never submitted", command_of("deploy", slurm=known.login.destination)
         )
     note(known.run_dir, job=number)
     console.note(f"{known.run} is job {number}")

@@ -11,17 +11,19 @@ from ..core.errors import UsageError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..job.again import command_of
-from ..job.options import Options, flag_of
+from ..job.options import FLAG, Options, flag_of
 from ..run import sbatch_options
 from ..run.environment import RUN_DIR, RUN_ID
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
 
 # Options of sbatch that the plan sets beside those of any batch script, or with another remedy.
 _OWN = {
-    **dict.fromkeys(("--chdir", "-D"), "--shared says where the run's folder lies"),
+    **dict.fromkeys(("--chdir", "-D"), f"{FLAG.shared} says where the run's folder lies"),
     **dict.fromkeys(("--output", "-o", "--error", "-e", "--open-mode"), "the job's output is job.out of its folder"),
-    **dict.fromkeys(("--wait", "-W", "--parsable", "--wrap", "--test-only"), "leave it out; --dry-run shows the plan"),
-    **dict.fromkeys(("--clusters", "-M"), "name a login node of that cluster: --slurm"),
+    **dict.fromkeys(
+        ("--wait", "-W", "--parsable", "--wrap", "--test-only"), f"leave it out; {FLAG.dry_run} shows the plan"
+    ),
+    **dict.fromkeys(("--clusters", "-M"), f"name a login node of that cluster: {FLAG.slurm}"),
 }
 _SHARED = re.compile(r"[^\x00-\x1f\x7f%\\]{0,4000}")
 
@@ -48,9 +50,11 @@ def check(asked: JobRequest) -> None:
     options = asked.options
     refuse_container(options.container, options.image)
     if options.mount and not options.container:
-        raise UsageError("--mount: without --container, a job sees the cluster's disks as they are", "leave it out")
+        raise UsageError(
+            f"{FLAG.mount}: without {FLAG.container}, a job sees the cluster's disks as they are", "leave it out"
+        )
     if not _SHARED.fullmatch(options.shared):
-        raise UsageError(f"--shared {options.shared}: Slurm would read % and \\ in it", "name another folder")
+        raise UsageError(f"{FLAG.shared} {options.shared}: Slurm would read % and \\ in it", "name another folder")
     sbatch_options.refuse(flag_of("sbatch"), asked.sbatch, asked.gpus, _OWN)
 
 

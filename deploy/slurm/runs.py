@@ -11,6 +11,8 @@ from ..core.program import FAB
 from ..core.results import all_faults
 from ..core.text import in_seconds
 from ..host import commands, gather, jobs
+from ..job.again import command_of
+from ..job.options import FLAG
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Interrupts
@@ -31,7 +33,7 @@ def attach(known: Known, rank: str, console: Console) -> int:
     """Follow the run to its end, or show how it ended; returns its exit code."""
     ranks = shown_ranks(rank)
     if outcome := record.read_json(known.run_dir / "outcome.json"):
-        return ending.show_again(known.run_dir, outcome, known.script, console, f"{FAB} fetch --run {known.run}")
+        return ending.show_again(known.run_dir, outcome, known.script, console, command_of("fetch", run=known.run))
     with Interrupts(console, "looking for the run", CONTINUES) as interrupts, Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
         shown = None if ranks.numbers is None else sorted(ranks.numbers)
@@ -55,7 +57,7 @@ def stop(known: Known, now: bool, console: Console) -> int:
                     standing = job.state if job else "there"
                     raise DeployError(
                         f"job {number} is still {standing} {in_seconds(PATIENCE_S)} after the stop",
-                        f"kill it: {FAB} stop --run {known.run} --now",
+                        f"kill it: {command_of('stop', run=known.run, now=True)}",
                     )
                 time.sleep(_LOOK_S)
                 before, job = job, login.state(known.run, number)[1]
@@ -106,7 +108,7 @@ def logs(known: Known, rank: str, follows: bool, since: str, grep: str, console:
     if follows or since:
         raise UsageError(
             f"--{'follow' if follows else 'since'}: not for a run on Slurm",
-            f"{FAB} attach --run {known.run} --rank {rank or 'all'} follows it",
+            f"{FAB} attach {FLAG.run} {known.run} {FLAG.rank} {rank or 'all'} follows it",
         )
     name = "job.out"
     if rank:
@@ -125,5 +127,5 @@ def logs(known: Known, rank: str, follows: bool, since: str, grep: str, console:
         if rest:
             console.block([rest.decode(errors="replace")])
         if done.code:
-            raise DeployError(f"{known.run}: no {name} there yet", f"{FAB} status --run {known.run}")
+            raise DeployError(f"{known.run}: no {name} there yet", command_of("status", run=known.run))
     return DONE

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ..core.program import FAB
 from ..core.text import several
 from ..host.jobs import Job
+from ..job.again import command_of
+from ..job.options import FLAG
 
 _MOST_HOSTS = 8
 # Why a job waits: the words of `squeue` that people meet most.
@@ -21,14 +22,14 @@ _REASONS = {
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
     "PartitionNodeLimit": "it asks for more nodes than its partition gives",
-    "PartitionTimeLimit": "it asks for more time than its partition gives: --sbatch=--time=...",
+    "PartitionTimeLimit": f"it asks for more time than its partition gives: {FLAG.sbatch}=--time=...",
     "ReqNodeNotAvail": "nodes that it asks for are down, drained or reserved",
     "Reservation": "it waits for its reservation",
     "Licenses": "no licenses are free",
     "NodeDown": "a node that it asks for is down",
     "BadConstraints": "no node has what its --constraint asks for",
-    "InvalidAccount": "its account is not valid: --sbatch=--account=...",
-    "InvalidQOS": "its QOS is not valid: --sbatch=--qos=...",
+    "InvalidAccount": f"its account is not valid: {FLAG.sbatch}=--account=...",
+    "InvalidQOS": f"its QOS is not valid: {FLAG.sbatch}=--qos=...",
     "AccountNotAllowed": "its account may not use that partition",
     "launch_failed_requeued_held": "its start failed, and Slurm holds it: scontrol release tries again",
     "JobHoldMaxRequeue": "it was requeued too often, and Slurm holds it",
@@ -44,8 +45,9 @@ _ENDS = {
     "REVOKED": "was taken to another cluster",
 }
 _HINTS = {
-    "TIMEOUT": "ask for more: --sbatch=--time=8:00:00; a script that stops with a checkpoint at SIGTERM is requeued",
-    "OUT_OF_MEMORY": "ask for more: --sbatch=--mem=64G",
+    "TIMEOUT": f"ask for more: {FLAG.sbatch}=--time=8:00:00; "
+    "a script that stops with a checkpoint at SIGTERM is requeued",
+    "OUT_OF_MEMORY": f"ask for more: {FLAG.sbatch}=--mem=64G",
     "PREEMPTED": "submit it again, or to a partition that requeues",
 }
 
@@ -80,7 +82,7 @@ def again(run: str) -> str:
     """What to know of a job that starts again and again."""
     return (
         "it is the third start of this job: a script that finds no checkpoint of its own begins again at each "
-        f"({FAB} stop --run {run}; --sbatch=--no-requeue keeps a job from that)"
+        f"({command_of('stop', run=run)}; {FLAG.sbatch}=--no-requeue keeps a job from that)"
     )
 
 

@@ -12,7 +12,7 @@ from deploy.preflight import PreflightRequest, burned, probe_answers
 from deploy.preflight import judge as preflight_judge
 from deploy.preflight.probe import rehearsal, text
 from deploy.preflight.probe.conversation import examine
-from deploy.preflight.rehearsed import Scene, findings, summary
+from deploy.preflight.rehearsal import Scene, findings, summary
 
 from ..bench import Bench
 from ..finding import Finding, judge, untried

@@ -14,7 +14,7 @@ from typing import Any
 from deploy.local.probe import LocalProbe
 from deploy.preflight import Answers, Verdict, confidence, judge
 from deploy.preflight.probe import rehearsal
-from deploy.preflight.rehearsed import Scene, findings, summary
+from deploy.preflight.rehearsal import Scene, findings, summary
 from lab import job, trial
 from lab.drawn import score
 from lab.drawn.draw import Draw

@@ -18,7 +18,7 @@ HOME = Path(__file__).resolve().parents[2]
 IMAGE = "muster-trainer:cpu"
 PROGRAM = """
 import sys
-from deploy.cli import main as cli
+from deploy.commands import main as cli
 sys.exit(cli.run(sys.argv[1:]))
 """
 # Where both looked before either had started: the refusal does not see the other, the engine refuses the name.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deploy.cli.explain import lines_of
+from deploy.commands.explain import lines_of
 from deploy.explain.cause import explain
 from lab import threads
 from tests.golden.held import hold

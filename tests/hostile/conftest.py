@@ -20,15 +20,15 @@ from typing import NamedTuple
 import paramiko
 import pytest
 
-from deploy.cli import main
+from deploy.commands import main
 from deploy.run import folders
 from tests.hostile.server import Answers, Greeting, Server
 
-# As `deploy.cli.main.main`.
+# As `deploy.commands.main.main`.
 PROGRAM = """
 import atexit, os, re, sys
 from pathlib import Path
-from deploy.cli import main as cli
+from deploy.commands import main as cli
 # Of this program alone: what getrusage says begins with the memory of who started it.
 peak = lambda: re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
 atexit.register(lambda: Path(os.environ["MUSTER_TEST_PEAK"]).write_text(peak()))

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from deploy import api
-from deploy.cli import main
+from deploy.commands import main
 from deploy.core.errors import USAGE
 from tests.hostile.terminal import at_terminal
 
@@ -18,7 +18,7 @@ HOSTS = '[[hosts]]\nname = "evil"\n'
 # As the console command, with the modules of the command that is typed alone.
 PROGRAM = """
 import sys
-from deploy.cli import main as cli
+from deploy.commands import main as cli
 sys.exit(cli.run(sys.argv[1:]))
 """
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")

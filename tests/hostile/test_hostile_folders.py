@@ -24,12 +24,12 @@ import pytest
 
 import deploy.hosts.deploy
 import deploy.hosts.push  # noqa: F401  (before the forks)
-from deploy.cli import main
+from deploy.commands import main
 from tests.hostile.watch import Watch
 
 HOME = Path(__file__).resolve().parents[2]
 # `muster`, as an installed one starts: without the current folder on Python's path.
-MUSTER = "import deploy.cli.main as m; m.main()"
+MUSTER = "import deploy.commands.main as m; m.main()"
 SECRET = "sesame-of-the-private-folder"
 # By the clock; of the processor; and kB above what an idle `muster` has.
 MOST_S, MOST_CPU_S, MOST_MEMORY = 120, 20, 64 << 10

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli import explain
+from deploy.commands import explain
 from deploy.report.console import Console
 from deploy.report.page import run as page
 from deploy.run.follow import Follower

@@ -31,7 +31,7 @@ DEPLOY = [
     "local",
     "hosts",
     "slurm",
-    "cli",
+    "commands",
     "api",
 ]
 # Modules directly in trainer/ stand in all of these; they and `node` start without torch.
@@ -41,9 +41,9 @@ TRAINER = ["watch", "node", "elastic", "train"]
 DOORS = {
     "docker": {"deploy/engine/*"},
     "rich": {"deploy/report/console"},
-    "click": {"deploy/cli/*"},
-    "fabric": {"deploy/cli/fab"},
-    "invoke": {"deploy/cli/fab"},
+    "click": {"deploy/commands/*"},
+    "fabric": {"deploy/commands/fab"},
+    "invoke": {"deploy/commands/fab"},
     "psutil": {"deploy/local/processes"},
     "pysyncobj": {"trainer/node/register"},
     "torch": {
@@ -196,6 +196,36 @@ def test_files_are_small(half: str) -> None:
     assert {path for path, size in sizes.items() if size > MOST_LINES} <= {THE_TABLE}
     code = [size for path, size in sizes.items() if not path.endswith("__init__.py")]
     assert statistics.median(code) <= MOST_MEDIAN_LINES, "the files of a docstring alone do not make others small"
+
+
+# Folders that hold the rules of few modules; the others come to it. In commands/ each file is a group of the help.
+MERGED = ("deploy/job", "deploy/report", "deploy/report/page", "deploy/commands")
+MOST_MODULES, LEAST_LINES = 15, 60
+# Names of classes there that another module has, too.
+SHARED_NAMES = {"Cluster", "Job"}
+
+
+def test_a_folder_has_few_modules_and_none_is_a_part_of_one_other() -> None:
+    parts = []
+    for folder in MERGED:
+        modules = [path for path in sorted((HOME / folder).glob("*.py")) if path.name != "__init__.py"]
+        assert len(modules) <= MOST_MODULES, folder
+        for path in modules if folder != "deploy/commands" else ():
+            own = name(path).removesuffix(".py").replace("/", ".")
+            users = [other for other in HALVES if any(f"{each}.".startswith(f"{own}.") for each in imported(other))]
+            alone = len(users) == 1 and users[0].parent == path.parent
+            parts += [name(path)] if alone and len(path.read_text().splitlines()) < LEAST_LINES else []
+    assert not parts
+
+
+def test_a_public_class_name_is_of_one_module() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in python_files("deploy"):
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and node.name[0] != "_":
+                homes.setdefault(node.name, set()).add(name(path))
+    shared = {own for own, paths in homes.items() if len(paths) > 1 and any(path.startswith(MERGED) for path in paths)}
+    assert shared <= SHARED_NAMES
 
 
 def may_be_long(path: Path) -> bool:

@@ -74,6 +74,7 @@ SECTIONS = (
                 symptom="`Address already in use` or `Cannot assign requested address`, or a hang",
                 group="ports",
                 explains="data-ports-rejected host-unreachable local-ports-used no-route",
+                tried=True,
             ),
             Row(
                 "local-ports-used",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...causes.finding import FAULT, WARNING, Finding, find
+from .. import targets
 from ..answers import Answers
 from .link_quality import SLOW_MBIT
 
@@ -34,8 +35,7 @@ def call(answers: Answers, pair: Pair) -> dict[str, Any] | None:
     """The target of one measurement; None if the pair has no working connection."""
     for link in answers.between(*pair, "data"):
         if link.ok:
-            where = {"host": link.target, "address": link.address, "port": link.port}
-            return {**where, "id": 0, "kinds": ["bandwidth"], "size": SIZE, "wait": WAIT_S}
+            return targets.call_like(link, "bandwidth", SIZE, WAIT_S)
     return None
 
 
@@ -47,7 +47,7 @@ def rates(answers: Answers) -> dict[Pair, float]:
             continue
         # A call that did not end in time has at least the rate that the kernel saw.
         forth = 8e-6 * link.size / link.send_s if link.send_s else 8e-6 * link.rate
-        best[link.source, link.target] = max(forth, best.get((link.source, link.target), 0.0))
+        best[link.ends] = max(forth, best.get(link.ends, 0.0))
         if back_s := link.both_s - link.send_s if link.ok else 0.0:
             back = 8e-6 * link.size / back_s
             best[link.target, link.source] = max(back, best.get((link.target, link.source), 0.0))

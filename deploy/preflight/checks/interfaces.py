@@ -15,7 +15,6 @@ from .. import prediction, remedies
 from ..answers import WORDS, Answers
 
 SLOW = 10
-OWN_NETWORK = "docker run --network host (bridge networks do not forward the random ports)"
 
 
 def check(answers: Answers) -> Iterator[Finding]:

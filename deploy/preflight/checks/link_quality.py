@@ -151,7 +151,7 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
         if link.ms and link.source != link.target:
-            ends = frozenset((link.source, link.target))
+            ends = link.pair
             taken = link.trip_ms or min(link.ms, 1000 * link.both_s or link.ms)
             best[ends] = min(taken, best.get(ends, taken))
     return best
@@ -167,10 +167,9 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     if not late:
         return
     worst = max(late.values())
-    common = [host for host in answers.hosts_with_facts if all(host in ends for ends in late)]
-    hosts = tuple(common if len(common) == 1 else sorted({host for ends in late for host in ends}))
+    hosts = reachability.shared_hosts(answers, late)
     shown = tuple(f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items())[:4]
-    grave = "fault" if worst >= FARTHER_MS else WARNING
+    grave = FAULT if worst >= FARTHER_MS else WARNING
     pair = (hosts[0], hosts[1]) if len(hosts) == 2 else None
     cells = tuple(cell for ends in map(sorted, late) for cell in ((ends[0], ends[1]), (ends[1], ends[0])))
     symptom = "steps many times slower, or a timeout" if worst >= FARTHER_MS else "short steps several times slower"
@@ -189,7 +188,7 @@ def _delay(answers: Answers) -> Iterator[Finding]:
 
 def loses_small_ones(answers: Answers, ends: Collection[frozenset[str]]) -> bool:
     """Whether calls without a payload between these hosts lose packets too, so that size is not the reason."""
-    small = [link for link in answers.links if not link.size and frozenset((link.source, link.target)) in ends]
+    small = [link for link in answers.links if not link.size and link.pair in ends]
     if any(link.outcome == "at-times" for link in small):
         return True
     return _share([link for link in small if link.sent], FEW_SMALL) >= LOSS_SMALL
@@ -230,8 +229,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
         return
     worst = min(slow.values())
     bad = [ends for ends, rate in slow.items() if rate <= 3 * worst]
-    common = [host for host in answers.hosts_with_facts if all(host in ends for ends in bad)]
-    hosts = tuple(common if len(common) == 1 else sorted({host for ends in bad for host in ends}))
+    hosts = reachability.shared_hosts(answers, bad)
     shown = tuple(f"{first} and {other}: {_shown(rate)} both ways" for (first, other), rate in slow.items())
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.

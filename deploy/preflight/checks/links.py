@@ -67,12 +67,12 @@ def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) ->
 
 def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     hosts = tuple(lost)
-    links = [link for link in answers.links if {link.source, link.target} & set(lost) and link.source != link.target]
+    links = [link for link in answers.links if link.pair & set(lost) and link.source != link.target]
     aimless = tuple(host for host in lost if _all(links, host, HOW["no-route"]))
     bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
     mute = tuple(host for host in lost if _all(links, host, ("no-arp",)) or _all(links, host, ("no-arp",), called=True))
     cause = "interface-down" if bare else "no-route" if aimless else "arp-unanswered" if mute else "host-unreachable"
-    closing = tuple(host for host in lost if answers.control.get(host, {}).get("firewall", {}).get("grown"))
+    closing = tuple(host for host in lost if answers.grown(host))
     if cause == "host-unreachable" and closing and len(lost) == len(answers.hosts_with_facts):
         cause = "all-ports-dropped"  # firewalls of their own have just lost our packets
     if bare:
@@ -94,7 +94,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         at = listed([f"{host} at {address}" for host, address in translated.items()])
         text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
         fix = f"{FAB} deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
-    cells = tuple(dict.fromkeys((link.source, link.target) for link in links))
+    cells = tuple(dict.fromkeys(link.ends for link in links))
     symptom = ROWS["host-unreachable"].symptom
     evidence = _no_way(answers, links) + _evidence(links)
     return find(cause, hosts, text, fix, evidence=evidence, symptom=symptom, group="links", cells=cells)
@@ -124,7 +124,7 @@ def _all(links: Sequence[Link], host: str, outcomes: Sequence[str], called: bool
 
 def _outside(answers: Answers, hosts: Sequence[str]) -> str:
     """Words for a loss that the firewalls of these hosts do not explain."""
-    firewalls = [answers.control.get(host, {}).get("firewall", {}) for host in hosts]
+    firewalls = [answers.firewall(host) for host in hosts]
     clean = bool(firewalls) and all(rules.get("read") and not rules.get("rules") for rules in firewalls)
     return "; their own firewalls have no rules: the cause is between them (switch, security group)" if clean else ""
 
@@ -145,7 +145,7 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
         ]
         if wrong:
             who = wrong[0].host or "something that is not our probe"
-            cells = tuple(dict.fromkeys((link.source, link.target) for link in wrong))
+            cells = tuple(dict.fromkeys(link.ends for link in wrong))
             callers = tuple(dict.fromkeys(source for source, _ in cells))
             # Of two hosts nobody can tell whether the caller's calls are led elsewhere, or the other's address is.
             hosts = (target, *callers) if len(answers.hosts) == 2 else (target,)
@@ -276,9 +276,7 @@ def _closed_to_itself(answers: Answers, host: str, what: str) -> tuple[str, ...]
 
 def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
     """The rules that lost our packets while we called again."""
-    rules = [
-        (host, rule) for host in hosts for rule in answers.control.get(host, {}).get("firewall", {}).get("grown", ())
-    ]
+    rules = [(host, rule) for host in hosts for rule in answers.grown(host)]
     return tuple(f"{host}, firewall: {rule}" for host, rule in rules[:2])
 
 
@@ -407,7 +405,7 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
     """A connection that works: it shows that a probe listened."""
     hosts = {host for pair in bad for host in pair}
     for link in answers.links:
-        if link.ok and link.source != link.target and {link.source, link.target} & hosts:
+        if link.ok and link.source != link.target and link.pair & hosts:
             return (f"{link.describe()} in {link.ms:g} ms",)
     return ()
 
@@ -424,7 +422,7 @@ def _no_way(answers: Answers, links: Sequence[Link]) -> tuple[str, ...]:
 def _evidence(links: Sequence[Link], most: int = 3) -> tuple[str, ...]:
     shown: list[str] = []
     for link in links:
-        same = [other for other in links if (other.source, other.target) == (link.source, link.target)]
+        same = [other for other in links if (other.source, other.target) == link.ends]
         if same[0] is link:
             more = f" ({len(same)} ports tried)" if len(same) > 1 else ""
             shown.append(link.describe() + more)

@@ -11,7 +11,6 @@ from .. import prediction, remedies
 from ..answers import Answers
 from ..request import MUSTER, TORCHRUN
 
-HANG = "most nodes hang without an error; some print `The client socket has timed out after 60000ms`"
 # Of the part of a name between two dots, as DNS has it.
 MOST_LABEL = 63
 
@@ -26,7 +25,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         answers.request.style == TORCHRUN or not prediction.is_address(answers.plan.endpoint)
     ):
         yield from _endpoint(answers)
-    if answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d":
+    if answers.request.by_c10d:
         yield from _twins(answers)
         yield from _store(answers)
     yield from _localhost(answers)
@@ -42,7 +41,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
             str(facts["hostname"]),
             pick.problem if pick.problem and ROWS[pick.problem].group == "names" else "",
         )
-        c10d = answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d"
+        c10d = answers.request.by_c10d
         if c10d and prediction.takes_itself(facts, answers.plan.endpoint) is None:
             problem = "name-unresolvable"
         rows = facts["names"].get(name)
@@ -135,7 +134,7 @@ def _harmless(answers: Answers, host: str, problem: str) -> bool:
         picks = answers.plan.data.items()
         numbers = {answers.facts[entry]["interfaces"].get(pick.interface, {}).get("index", 0) for entry, pick in picks}
         return len(numbers) == 1 and all(pick.problem == "link-local" for _, pick in picks)
-    c10d = answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d"
+    c10d = answers.request.by_c10d
     if c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None:
         return False
     return len(answers.plan.owners) == 1 and not prediction.called(answers.plan.data, host)
@@ -189,7 +188,7 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
             f"give an address of {master} that all reach: --rdzv-endpoint {address}:{answers.request.port}",
         )
         return
-    if answers.request.style == TORCHRUN and answers.request.rendezvous == "c10d":
+    if answers.request.by_c10d:
         yield from _owners(answers, name)
 
 

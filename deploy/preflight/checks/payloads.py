@@ -24,7 +24,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     }
     stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
     stalled = [link for link in stalled if not far_apart(answers, link.source, link.target)]
-    if stalled and not loses_small_ones(answers, {frozenset((link.source, link.target)) for link in stalled}):
+    if stalled and not loses_small_ones(answers, {link.pair for link in stalled}):
         yield _blackhole(answers, stalled, sizes)
     elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.hosts_with_facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
@@ -36,16 +36,11 @@ def check(answers: Answers) -> Iterator[Finding]:
 def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> Finding:
     # Who sends the lost packets: the caller while it sends, the called host while it returns them.
     ways = {reachability.sender(link) for link in stalled}
-    pairs = {frozenset((link.source, link.target)) for link in stalled}
-    common = [host for host in answers.hosts_with_facts if all(host in pair for pair in pairs)]
-    odd = _odd(sizes)
-    if len(answers.hosts_with_facts) > 2 and len(common) == 1:
-        hosts = tuple(common)
-    elif odd:
-        hosts = tuple(odd)
-    else:
-        # Who sends them and who gets them are suspects alike, until the firewall of one has lost our packets.
-        hosts = tuple(common if len(common) == 1 else sorted(set().union(*pairs)))
+    pairs = {link.pair for link in stalled}
+    # Who sends them and who gets them are suspects alike, until the firewall of one has lost our packets.
+    hosts = reachability.shared_hosts(answers, pairs)
+    if len(answers.hosts_with_facts) <= 2 or len(hosts) > 1:
+        hosts = tuple(_odd(sizes)) or hosts
     if len(hosts) > 1:
         hosts = reachability.with_rules(answers, hosts) or hosts
     sized = ", ".join(f"{host} {size}" for host, size in sizes.items())
@@ -58,7 +53,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     first = next(iter(stalled))
     link = (first.source, first.target) if len(pairs) == 1 else None
     evidence = tuple(link_.describe() for link_ in stalled[:3])
-    cells = tuple(dict.fromkeys((link_.source, link_.target) for link_ in stalled))
+    cells = tuple(dict.fromkeys(link_.ends for link_ in stalled))
     needed = any(reachability.carries(answers, *way) for way in ways)
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
     return find(
@@ -94,12 +89,12 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     """Payloads that stopped half-way, the large ones after all small calls succeeded, or before they began."""
     yield from _mute(answers)
     cut = [link for link in answers.links if link.outcome == "cut" or ("long" in link.kinds and not link.ok)]
-    ends = {frozenset((link.source, link.target)) for link in cut}
+    ends = {link.pair for link in cut}
     lossy = {pair for pair in ends if loses_small_ones(answers, {pair}) and not _counts_bytes(answers, pair)}
-    cut = [link for link in cut if link.outcome != "slow" and frozenset((link.source, link.target)) not in lossy]
+    cut = [link for link in cut if link.outcome != "slow" and link.pair not in lossy]
     if not cut:
         return
-    pairs = {frozenset((link.source, link.target)) for link in cut}
+    pairs = {link.pair for link in cut}
     common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
     every = tuple(host for host in answers.hosts if any(host in pair for pair in pairs))
     hosts = reachability.with_rules(answers, every) or (common if len(common) == 1 else every)
@@ -114,27 +109,27 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
     shown = tuple(link.describe() for link in cut[:3])
     link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
-    cells = tuple(dict.fromkeys((call.source, call.target) for call in cut))
+    cells = tuple(dict.fromkeys(call.ends for call in cut))
     yield find("connection-cut", hosts, text, fix, level, evidence=shown, symptom=symptom, link=link, cells=cells)
 
 
 def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:
     """Whether a rule of one of these hosts that counts bytes has just taken packets: then loss is not the reason."""
-    rules = [rule for host in hosts for rule in answers.control.get(host, {}).get("firewall", {}).get("grown", ())]
+    rules = [rule for host in hosts for rule in answers.grown(host)]
     return any(re.search(r" -m (connbytes|quota) ", rule) for rule in rules)
 
 
 def _mute(answers: Answers) -> Iterator[Finding]:
     """Connections open, and all that follows the handshake vanishes: no cable does that."""
     links = [link for link in answers.links if link.outcome == "mute"]
-    cells = tuple(dict.fromkeys((link.source, link.target) for link in links))
+    cells = tuple(dict.fromkeys(link.ends for link in links))
     for ends in dict.fromkeys(tuple(sorted(cell)) for cell in cells):
         mine = tuple(cell for cell in cells if set(cell) == set(ends))
         text = (
             f"{listed(ends)}: each call connects, and nothing that is sent then arrives: something takes the packets "
             "after the handshake (an inspecting firewall, a queue whose program has ended)"
         )
-        evidence = tuple(link.describe() for link in links if (link.source, link.target) in mine)[:4]
+        evidence = tuple(link.describe() for link in links if link.ends in mine)[:4]
         hosts = (ends[0], ends[-1])
         yield find(
             "connection-cut",

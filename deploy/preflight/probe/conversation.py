@@ -127,7 +127,7 @@ class _Firewalls:
 
 def _firewalls(talk: _Talk, answers: Answers) -> _Firewalls:
     """Read the rules, call again, read them again: a rule whose count grows has dropped our packets."""
-    failed = {host for link in answers.links if not link.ok or link.again for host in (link.source, link.target)}
+    failed = {host for link in answers.links if not link.ok or link.again for host in link.ends}
     if not failed:
         return _Firewalls({})
     before = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.errors import DeployError
 from .. import probe_answers
-from ..rehearsed import VICTIM, Outcome
+from ..rehearsal import VICTIM, Outcome
 from . import text
 from .text import ProbeStream
 

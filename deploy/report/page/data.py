@@ -64,7 +64,7 @@ class StepTime:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunData:
     """The data of the page. `metrics` and `evaluations` have the last value for a step, in step order.
 
     `script`: the run of a user's script, which has no config.json, and no metrics if the watcher saw no loss.
@@ -94,7 +94,7 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def load(folder: Path, own: Fields | None = None) -> Run:
+def load(folder: Path, own: Fields | None = None) -> RunData:
     """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
 
     `own`: as in page.build.
@@ -126,7 +126,7 @@ def load(folder: Path, own: Fields | None = None) -> Run:
     seen = {event.t for event in events if event.kind not in in_its_words}
     story = [event for event in _control(folder, notes, share) if event.t not in seen]
     events = sorted(_nodes_up(folder, notes) + story + events, key=lambda event: event.t)
-    return Run(
+    return RunData(
         folder,
         record=record,
         **objects,

@@ -22,7 +22,7 @@ from ...host import replaceable
 from ...run import own_files, record
 from ...run.output import rank_of
 from . import units as words
-from .data import Fields, Run, children, number
+from .data import Fields, RunData, children, number
 
 ROWS = 200
 LINES, WIDEST = 40, 400
@@ -56,7 +56,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class File:
+class LinkedFile:
     """A file or folder of the run: its name, its link, and its size."""
 
     name: str
@@ -74,7 +74,7 @@ class LastLines:
     lines: list[str]
 
 
-def last_lines(run: Run) -> list[LastLines]:
+def last_lines(run: RunData) -> list[LastLines]:
     """For a script, and for a failed run of the trainer; without ranks that printed nothing."""
     failed = run.outcome.get("verdict") == "failed"
     culprit = number(run.outcome.get("rank")) if failed else None
@@ -82,7 +82,7 @@ def last_lines(run: Run) -> list[LastLines]:
     return [last for rank in ranks if (last := _of_rank(run, rank)).lines]
 
 
-def _of_rank(run: Run, rank: int) -> LastLines:
+def _of_rank(run: RunData, rank: int) -> LastLines:
     node = run.nodes.get(rank, "")
     own = f"logs/rank-{rank}.log"
     if lines := _readable(_tail(run, own)):
@@ -96,7 +96,7 @@ def _of_rank(run: Run, rank: int) -> LastLines:
     return LastLines(rank, node, console, _readable([line for whose, line in marked if whose == rank]))
 
 
-def _tail(run: Run, name: str) -> list[str]:
+def _tail(run: RunData, name: str) -> list[str]:
     """The last lines of a file in the run folder; none if it cannot be read."""
     try:
         with own_files.open_inside(run.folder, name) as file:
@@ -122,14 +122,14 @@ class WrittenFiles:
     files: list[tuple[str, str, str]] = field(default_factory=list)
 
 
-def written(run: Run) -> WrittenFiles:
+def written(run: RunData) -> WrittenFiles:
     """The values of the section; empty for a run of the trainer, and if the script wrote nothing."""
     if not run.script:
         return WrittenFiles()
     return WrittenFiles(list(islice(_left_on_nodes(run), NODES)), _largest(run.folder))
 
 
-def _left_on_nodes(run: Run) -> Iterator[tuple[str, str, str]]:
+def _left_on_nodes(run: RunData) -> Iterator[tuple[str, str, str]]:
     """From the control side's record of the end; without that, from the nodes' agents.
 
     Nodes of one machine share the run folder: the last and highest count includes all files.
@@ -183,7 +183,7 @@ def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
     return sorted((path.name for path in children(folder) if wanted(path)), key=lambda name: (len(name), name))
 
 
-def _file(folder: Path, name: str) -> File | None:
+def _file(folder: Path, name: str) -> LinkedFile | None:
     """One file for the list; None if it does not exist (a running run removes old checkpoints)."""
     path = folder / name
     try:
@@ -192,4 +192,4 @@ def _file(folder: Path, name: str) -> File | None:
         return None
     inside = len(_names(path, lambda child: not child.name.startswith(".")))
     note = words.several(inside, "item") if path.is_dir() else words.size(size)
-    return File(name, quote(name, errors="replace"), note)
+    return LinkedFile(name, quote(name, errors="replace"), note)

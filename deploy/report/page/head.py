@@ -1,6 +1,6 @@
 """The head of the report: how the run ended, its figures, and the commands to repeat or resume it.
 
-Flow: Run -> `summary` -> figures, facts, commands -> templates/run.html. Pure.
+Flow: RunData -> `summary` -> figures, facts, commands -> templates/run.html. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...job.script import as_given, as_option, as_typed
 from ...run.onward import options as onward_options
 from ...run.record import SLURM, backend_of
 from . import units as words
-from .data import Fields, Run, number
+from .data import Fields, RunData, number
 
 SEVERITY = ("failed", "refused", "stopped", "done")
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
@@ -46,7 +46,7 @@ class Summary:
     start: float | None
 
 
-def summary(run: Run) -> Summary:
+def summary(run: RunData) -> Summary:
     """The end of the run from outcome.json; without that, from the ranks' events and the metrics."""
     end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run)
     last: Fields = run.evaluations[-1] if run.evaluations else {}
@@ -80,7 +80,7 @@ def _first(*values: object) -> float | None:
     return next((real for value in values if (real := number(value)) is not None), None)
 
 
-def _end_by_ranks(run: Run) -> Fields:
+def _end_by_ranks(run: RunData) -> Fields:
     """The most serious verdict that the ranks left after their last start; empty if there is none."""
     began = max((event.t for event in run.events if event.kind == "started"), default=0.0)
     ends = [event.fields for event in run.events if event.kind == "outcome" and event.t >= began]
@@ -98,18 +98,18 @@ def _culprit(end: Fields) -> str:
     return " on ".join(part for part in ("" if rank is None else f"rank {rank:.0f}", node) if part)
 
 
-def _spent(run: Run, start: float | None) -> float | None:
+def _spent(run: RunData, start: float | None) -> float | None:
     """Seconds from the start to the last sign of life."""
     last = max([event.t for event in run.events] + _finite(run.metrics[-1:], "t"), default=0.0)
     return None if start is None or last <= start else last - start
 
 
-def _start(run: Run) -> float | None:
+def _start(run: RunData) -> float | None:
     recorded = number(run.record.get("started"))
     return recorded or min((event.t for event in run.events if event.t), default=None)
 
 
-def _nodes(run: Run) -> list[str]:
+def _nodes(run: RunData) -> list[str]:
     listed = run.record.get("nodes")
     if isinstance(listed, list):
         return [str(name) for name in listed]
@@ -152,7 +152,7 @@ def _deploy(record: Fields, hosts: list[Any], options: Options, left: Any = None
     return command_of("deploy", replace(options, **where), more)
 
 
-def onward(run: Run, verdict: str) -> str:
+def onward(run: RunData, verdict: str) -> str:
     """The command that continues from the last checkpoint; empty if the run is done or cannot continue.
 
     A script continues with the files that it wrote.
@@ -167,11 +167,11 @@ def onward(run: Run, verdict: str) -> str:
     return f"{MAKE} up {option('RESUME', shlex.quote(f'runs/{run.folder.name}'))}"
 
 
-def _has_checkpoint(run: Run) -> bool:
+def _has_checkpoint(run: RunData) -> bool:
     return any(run.folder.glob("checkpoints/step-*/manifest.json"))
 
 
-def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
+def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
     """The large numbers of the page that the run has, each with its caption."""
     on = "" if end.samples is None else f" of {words.count(end.samples)} samples"
     starts = run.record.get("starts")
@@ -192,7 +192,7 @@ def figures(run: Run, end: Summary) -> list[tuple[str, str]]:
     return [(value, name) for value, name in rows if value]
 
 
-def _loss_name(run: Run, end: Summary, reached: int) -> str:
+def _loss_name(run: RunData, end: Summary, reached: int) -> str:
     """What loss the page shows. The watcher reads few of a fast script: one that is not of the last step is dated."""
     if end.held_out:
         return "held-out loss"
@@ -201,7 +201,7 @@ def _loss_name(run: Run, end: Summary, reached: int) -> str:
     return f"{name}{finite} loss" + (f", at step {end.loss_step:,} of {reached:,}" if end.loss_step < reached else "")
 
 
-def facts(run: Run, end: Summary) -> list[tuple[str, str]]:
+def facts(run: RunData, end: Summary) -> list[tuple[str, str]]:
     """Where the run was, and what it was: name and value."""
     plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
     backend, why = str(backend_of(run.record) or ""), str(run.record.get("why") or "")
@@ -216,7 +216,7 @@ def facts(run: Run, end: Summary) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in rows if value]
 
 
-def commands(run: Run, verdict: str) -> list[tuple[str, str]]:
+def commands(run: RunData, verdict: str) -> list[tuple[str, str]]:
     """Commands that the user may type next, each with its purpose."""
     rows = [("Go on from here", onward(run, verdict)), ("Do it again", again(run.own))]
     return [(name, command) for name, command in rows if command]

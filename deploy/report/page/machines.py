@@ -20,7 +20,7 @@ _GIGA, _MEGA = 1e9, 1e6
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineCharts:
     """One node: its facts in words, and its charts."""
 
     node: str
@@ -29,18 +29,18 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Section:
+class MachinesSection:
     """The nodes on the page, and the number of the others."""
 
-    shown: list[Machine]
+    shown: list[MachineCharts]
     left_out: int
 
 
-def section(telemetry: dict[str, list[Fields]], start: float | None) -> Section:
+def section(telemetry: dict[str, list[Fields]], start: float | None) -> MachinesSection:
     """The values of the section; empty if no node wrote two lines. `start`: the unix second where time begins."""
     lines = {node: rows for node, rows in sorted(telemetry.items()) if len(rows) > 1}
     if not lines:
-        return Section([], 0)
+        return MachinesSection([], 0)
     begin = start if start is not None else min(rows[0]["t"] for rows in lines.values())
     begin = min(begin, *(rows[0]["t"] for rows in lines.values()))
     span = max(rows[-1]["t"] for rows in lines.values()) - begin
@@ -48,15 +48,15 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> Section:
     machines = [
         _machine(node, rows, lambda row: (row["t"] - begin) / scale, unit) for node, rows in list(lines.items())[:NODES]
     ]
-    return Section(machines, max(0, len(lines) - NODES))
+    return MachinesSection(machines, max(0, len(lines) - NODES))
 
 
-def _machine(node: str, rows: Sequence[Fields], time: Callable[[Fields], float], unit: str) -> Machine:
+def _machine(node: str, rows: Sequence[Fields], time: Callable[[Fields], float], unit: str) -> MachineCharts:
     shown = rows[:: -(-len(rows) // POINTS)]
     charts = [*_gpu_charts(shown, time), *_node_charts(shown, time)]
     steps = (time(rows[0]), time(rows[-1]))
     drawings = [draw(replace(chart, axis=unit, steps=steps)) for chart in charts]
-    return Machine(node, _facts(rows), [drawing for drawing in drawings if drawing.shapes])
+    return MachineCharts(node, _facts(rows), [drawing for drawing in drawings if drawing.shapes])
 
 
 def _node_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:
@@ -112,13 +112,12 @@ def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
     """The GPUs by name, why and how often they slowed down, or why Muster cannot see them."""
     last = rows[-1]
     names = [str(gpu.get("name", "")) for gpu in last.get("gpus", [])]
-    kinds = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names) if name]
     reasons: dict[str, int] = {}
     for row in rows:
         for reason in {reason for gpu in row.get("gpus", []) for reason in gpu.get("throttled", [])}:
             reasons[reason] = reasons.get(reason, 0) + 1
     slowed = [f"{reason} {words.percent(count / len(rows))} of the time" for reason, count in sorted(reasons.items())]
-    facts = [("GPUs", ", ".join(kinds)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
+    facts = [("GPUs", words.kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
     return [(name, value) for name, value in facts if value]
 
 

@@ -32,7 +32,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """A pair of hosts in a grid; `slow`, from 0 to 1, is the strength of its colour."""
 
     text: str
@@ -46,7 +46,7 @@ class Grid:
     """Each host with each: a row for each calling host; None where a host would call itself."""
 
     hosts: Sequence[str]
-    rows: list[tuple[str, list[Cell | None]]]
+    rows: list[tuple[str, list[GridCell | None]]]
     small: bool
     note: str
     below: Sequence[str] = ()
@@ -121,12 +121,12 @@ def reach(answers: Answers, faulty: bool) -> Grid | None:
             pair = link.source, link.target
             fastest[pair] = min(link.ms, fastest.get(pair, link.ms))
 
-    def cell(pair: Pair) -> Cell:
+    def cell(pair: Pair) -> GridCell:
         state = bad if pair in failed else "ok" if known[pair].tried else "unknown"
         ok = words.milliseconds(fastest[pair]) if pair in fastest else "ok" if known[pair].tried else "?"
         text = failed.get(pair, ok)
         short = {bad: "✗", "ok": ""}.get(state, "?") if small else text
-        return Cell(short, state, f"{pair[0]} → {pair[1]}: {text}")
+        return GridCell(short, state, f"{pair[0]} → {pair[1]}: {text}")
 
     note = f"Rows call, columns are called, at port {port} and the data ports; ms of the fastest data port."
     return Grid(
@@ -141,13 +141,13 @@ def heat(answers: Answers) -> Grid | None:
         return None
     middle, small = statistics.median(rates.values()), len(answers.hosts_with_facts) > WORDED
 
-    def cell(pair: Pair) -> Cell:
+    def cell(pair: Pair) -> GridCell:
         rate = rates.get(pair)
         if rate is None:
-            return Cell("?", "unknown", f"{pair[0]} → {pair[1]}: not measured")
+            return GridCell("?", "unknown", f"{pair[0]} → {pair[1]}: not measured")
         slow = f"{max(0.0, min(1.0, 1 - rate / middle)) if middle else 0:.2f}"
         text = words.figure(rate)
-        return Cell("" if small else text, "rate", f"{pair[0]} → {pair[1]}: {text} Mbit/s", slow)
+        return GridCell("" if small else text, "rate", f"{pair[0]} → {pair[1]}: {text} Mbit/s", slow)
 
     note = f"Mbit/s of one TCP connection, row to column, each pair on its own; the median is {words.figure(middle)}."
     return Grid(
@@ -185,8 +185,7 @@ def _machine(answers: Answers, host: str) -> tuple[str, str, Sequence[str]]:
 
 
 def _gpus(answer: Mapping[str, Any]) -> str:
-    names = [row[1] for row in answer.get("rows", ()) if len(row) > 1]
-    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)) or "none"
+    return words.kinds([row[1] for row in answer.get("rows", ()) if len(row) > 1]) or "none"
 
 
 def _trouble(cell: reachability.Cell, port: int) -> str:
@@ -210,5 +209,5 @@ def _in_words(failed: Mapping[Pair, str]) -> list[str]:
     return rows if len(rows) <= LINES else [*rows[: LINES - 1], f"and {len(rows) - LINES + 1:,} lines more"]
 
 
-def _rows(hosts: Sequence[str], cell: Callable[[Pair], Cell]) -> list[tuple[str, list[Cell | None]]]:
+def _rows(hosts: Sequence[str], cell: Callable[[Pair], GridCell]) -> list[tuple[str, list[GridCell | None]]]:
     return [(row, [None if row == column else cell((row, column)) for column in hosts]) for row in hosts]

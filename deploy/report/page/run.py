@@ -15,7 +15,7 @@ from ...run import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
 from . import units as words
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
-from .data import Fields, Run, load, number
+from .data import Fields, RunData, load, number
 from .files import ROWS, Rows
 
 NOTES = 12
@@ -75,11 +75,11 @@ def _column(rows: list[Fields], name: str) -> list[Point]:
     return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
 
 
-def _held_out(run: Run, name: str) -> list[Point]:
+def _held_out(run: RunData, name: str) -> list[Point]:
     return [(row["step"], row["values"][name]) for row in run.evaluations if name in row["values"]]
 
 
-def _charts(run: Run) -> list[Drawing]:
+def _charts(run: RunData) -> list[Drawing]:
     """The loss, large, then held-out measures, learning rate and throughput, over the same steps.
 
     For a script, whose samples are not counted, the time of a step instead. Without data there is no chart.
@@ -100,7 +100,7 @@ def _charts(run: Run) -> list[Drawing]:
     return [drawing for chart in _aligned([main, *charts], run) if (drawing := draw(chart)).shapes]
 
 
-def _unseen(run: Run) -> list[tuple[str, str]]:
+def _unseen(run: RunData) -> list[tuple[str, str]]:
     """What the watcher of a script could not see, and on which ranks: each reason once."""
     ranks: dict[tuple[str, str], list[int]] = {}
     for event in run.events:
@@ -120,7 +120,7 @@ def _measure(name: str, points: list[Point]) -> Chart:
     return Chart(f"Held-out {name}", unit, [Series(name, points, "dots")], scale=scale, legend=False)
 
 
-def _aligned(charts: list[Chart], run: Run) -> list[Chart]:
+def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     """The charts over the same range of steps, with the steps at which the run was resumed."""
     xs = [x for chart in charts for series in chart.series for x, _ in series.points]
     if not xs:

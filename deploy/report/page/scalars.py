@@ -23,7 +23,7 @@ Values = dict[str, dict[float, float]]
 
 
 @dataclass(frozen=True)
-class Section:
+class ScalarsSection:
     """The charts, the numbers without a course, how many of both are left out, and the files all came from."""
 
     charts: list[Drawing] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Section:
     files: list[str] = field(default_factory=list)
 
 
-def section(scalars: dict[str, list[Fields]]) -> Section:
+def section(scalars: dict[str, list[Fields]]) -> ScalarsSection:
     """The values of the section; empty where no file had a number."""
     courses = _courses(scalars)
     tags = dict.fromkeys(tag for values in courses.values() for tag in values)
@@ -45,7 +45,7 @@ def section(scalars: dict[str, list[Fields]]) -> Section:
             facts += [(tag, _fact(label, points, len(courses) > 1)) for label, points in series]
     left_out = max(0, len(charts) - CHARTS) + max(0, len(facts) - FACTS)
     files = dict.fromkeys(_CHECKPOINT.sub("checkpoint-*/", row["file"]) for rows in scalars.values() for row in rows)
-    return Section([draw(chart) for chart in charts[:CHARTS]], facts[:FACTS], left_out, list(files)[:FILES])
+    return ScalarsSection([draw(chart) for chart in charts[:CHARTS]], facts[:FACTS], left_out, list(files)[:FILES])
 
 
 def _courses(scalars: dict[str, list[Fields]]) -> dict[str, Values]:

@@ -62,7 +62,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Section:
+class StepsSection:
     """All of templates/steps.html. Bars and charts may be fewer than the ranks."""
 
     verdict: str
@@ -114,13 +114,13 @@ def verdict(means: list[Mean]) -> str:
     )
 
 
-def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: bool = False) -> Section:
+def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: bool = False) -> StepsSection:
     """The values of templates/steps.html; without bars if no rank wrote step times.
 
     If no rank of a script knows how long it waits, there is no straggler.
     """
     if not times:
-        return Section("", 0, [], [])
+        return StepsSection("", 0, [], [])
     means = [mean(rank, nodes.get(rank, ""), rows) for rank, rows in sorted(times.items())]
     waits = all(row.wait_known for rows in times.values() for row in rows)
     names = {part: name for part, name in (SCRIPT_NAMES if script else NAMES).items() if waits or part != "wait"}
@@ -131,7 +131,7 @@ def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: boo
     seen = f"{several(steps_seen, 'step')} in {several(reports, 'report')}"
     judged = f"{verdict(means)} Judged on {seen}." if enough else f"Too few steps to name a straggler: {seen}."
     by_interest = sorted(means, key=lambda rank: (rank.rank not in slow, rank.rank))
-    return Section(
+    return StepsSection(
         judged if waits and len(means) > 1 else "",
         len(means),
         _bars(sorted(by_interest[:BARS], key=lambda rank: rank.rank), slow, names),

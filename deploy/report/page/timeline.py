@@ -22,7 +22,7 @@ SHOWN = 300
 
 
 @dataclass
-class Entry:
+class TimelineEntry:
     """One line of the timeline. `sort` is the event's kind; `level` marks what went wrong; `routine`: may be folded."""
 
     t: float
@@ -36,7 +36,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Line:
+class TimelineLine:
     """One item of timeline.html, with the `lines` folded into it. Without a title it stands for omitted lines."""
 
     clock: str
@@ -44,7 +44,7 @@ class Line:
     title: str = ""
     detail: str = ""
     style: str = ""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[TimelineLine, ...] = ()
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Attempts:
     t: float = 0.0
     ranks: set[int] = field(default_factory=set)
 
-    def of(self, event: Event) -> int:
+    def count_attempt(self, event: Event) -> int:
         """The attempt in which a rank begins: another one, if it has begun in this one, or the others long ago."""
         if self.number < 0 or event.rank in self.ranks or event.t - self.t > TOGETHER_S:
             self.number, self.ranks = max(self.number + 1, int(number(event.fields.get("attempt")) or 0)), set()
@@ -67,10 +67,10 @@ class Attempts:
         return self.number
 
 
-def entries(events: list[Event]) -> list[Entry]:
+def entries(events: list[Event]) -> list[TimelineEntry]:
     """The events as lines in time order; the same line from several ranks within half a minute is one line."""
-    listed: list[Entry] = []
-    latest: dict[tuple[str, str, str], Entry] = {}
+    listed: list[TimelineEntry] = []
+    latest: dict[tuple[str, str, str], TimelineEntry] = {}
     began, epochs = False, any(event.kind == "members" for event in events)
     attempts = {kind: Attempts() for kind in ("began", "started")}
     for event in events:
@@ -82,7 +82,7 @@ def entries(events: list[Event]) -> list[Entry]:
             last.title, last.detail = "Nodes up", f"{last.detail}, {_node(event.fields)[1]}"
             continue
         fields = event.fields
-        if event.kind in attempts and ((attempt := attempts[event.kind].of(event)) and _counts(event)):
+        if event.kind in attempts and ((attempt := attempts[event.kind].count_attempt(event)) and _counts(event)):
             fields = {**fields, "attempt": attempt}
         title, detail, level = sentence(fields)
         if began and event.kind == "node":
@@ -99,7 +99,7 @@ def entries(events: list[Event]) -> list[Entry]:
             before.ranks.append(event.rank)
             continue
         pause = number(event.fields.get("pause_ms"))
-        entry = Entry(event.t, event.kind, title, detail, level, pauses=[] if pause is None else [pause])
+        entry = TimelineEntry(event.t, event.kind, title, detail, level, pauses=[] if pause is None else [pause])
         entry.routine = event.kind in ROUTINE or (epochs and began and event.kind in AGAIN)
         entry.ranks = [] if event.rank is None else [event.rank]
         latest[key] = entry
@@ -113,7 +113,7 @@ def _counts(event: Event) -> bool:
     return event.kind == "began" or bool(number(event.fields.get("attempt")))
 
 
-def section(events: list[Event], start: float | None, script: bool = False) -> list[Line]:
+def section(events: list[Event], start: float | None, script: bool = False) -> list[TimelineLine]:
     """The lines of templates/timeline.html, times relative to `start` (unix seconds; default: the first event).
 
     Only for a `script` it shows the agents' own events: a rank of the trainer reports its start and end itself.
@@ -124,18 +124,18 @@ def section(events: list[Event], start: float | None, script: bool = False) -> l
     begin = listed[0].t if start is None else start
     fold = sum(entry.sort == "checkpoint" for entry in listed) > FOLD_FROM
     groups = _grouped(listed) if fold else [[entry] for entry in listed]
-    lines: list[Line] = []
+    lines: list[TimelineLine] = []
     for group in groups:
         lines += [_folded(group, begin)] if len(group) > 2 else [_line(entry, begin) for entry in group]
     if len(lines) > SHOWN:
-        omission = Line("…", detail=f"{len(lines) - SHOWN} more entries are in ranks/*.jsonl")
+        omission = TimelineLine("…", detail=f"{len(lines) - SHOWN} more entries are in ranks/*.jsonl")
         lines = [*lines[: SHOWN // 2], omission, *lines[-SHOWN // 2 :]]
     return lines
 
 
-def _grouped(listed: list[Entry]) -> list[list[Entry]]:
+def _grouped(listed: list[TimelineEntry]) -> list[list[TimelineEntry]]:
     """Groups of consecutive routine entries; every other entry alone."""
-    groups: list[list[Entry]] = []
+    groups: list[list[TimelineEntry]] = []
     for entry in listed:
         if groups and entry.routine and groups[-1][-1].routine:
             groups[-1].append(entry)
@@ -144,7 +144,7 @@ def _grouped(listed: list[Entry]) -> list[list[Entry]]:
     return groups
 
 
-def _folded(group: list[Entry], begin: float) -> Line:
+def _folded(group: list[TimelineEntry], begin: float) -> TimelineLine:
     saved = [entry for entry in group if entry.sort == "checkpoint"]
     counts = [("checkpoint", len(saved))]
     counts += [("evaluation", sum(entry.sort == "evaluated" for entry in group))]
@@ -159,17 +159,17 @@ def _folded(group: list[Entry], begin: float) -> Line:
     )
     inside = [_line(entry, begin) for entry in group[:SHOWN]]
     if len(group) > SHOWN:
-        inside.append(Line("…", detail=f"{len(group) - SHOWN} more are in ranks/rank-0.jsonl"))
-    return Line(*_time(group[0], begin), ", ".join(parts) or group[0].title, cost, "routine", tuple(inside))
+        inside.append(TimelineLine("…", detail=f"{len(group) - SHOWN} more are in ranks/rank-0.jsonl"))
+    return TimelineLine(*_time(group[0], begin), ", ".join(parts) or group[0].title, cost, "routine", tuple(inside))
 
 
-def _time(entry: Entry, begin: float) -> tuple[str, str]:
+def _time(entry: TimelineEntry, begin: float) -> tuple[str, str]:
     return words.clock(entry.t - begin, tenths=True), words.date(entry.t)
 
 
-def _line(entry: Entry, begin: float) -> Line:
+def _line(entry: TimelineEntry, begin: float) -> TimelineLine:
     who = f"{words.ranks_in_words(entry.ranks)} · " if entry.sort in OF_RANKS and entry.ranks else ""
-    return Line(*_time(entry, begin), entry.title, f"{who}{entry.detail}", entry.level or entry.sort)
+    return TimelineLine(*_time(entry, begin), entry.title, f"{who}{entry.detail}", entry.level or entry.sort)
 
 
 Sentence = tuple[str, str, str]

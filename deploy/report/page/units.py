@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ParamSpec
 
 from ...core import text
@@ -15,6 +15,7 @@ __all__ = [
     "date",
     "duration",
     "figure",
+    "kinds",
     "milliseconds",
     "percent",
     "ranks_in_words",
@@ -24,6 +25,11 @@ __all__ = [
 
 GAP = "\u00a0"
 P = ParamSpec("P")
+
+
+def kinds(names: Sequence[str]) -> str:
+    """Names, each once with how often it is there: `8 × A100, 2 × T4`."""
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names) if name)
 
 
 def _tight(write: Callable[P, str]) -> Callable[P, str]:

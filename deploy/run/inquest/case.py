@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ..causes import Cause, Finding
+from ...causes.ends import Cause
+from ..causes import Finding
 from ..events import Event
 from ..state.evidence import Evidence
 from ..state.story import Story

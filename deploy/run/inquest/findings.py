@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import signal
 
+from ...causes.ends import Cause
 from ...core.errors import DONE, SIGNALLED
 from ...core.text import ranks_in_words
 from ..blame import End
-from ..causes import Cause, Finding
+from ..causes import Finding
 from ..state.evidence import Evidence
 from ..state.nodes import CLOCKS_ALIKE_S
 from ..state.ranks import ended_well

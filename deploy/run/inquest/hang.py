@@ -13,6 +13,7 @@ from typing import Any
 from ...core.fields import array, default, flag, optional, real, record, text, whole, words
 from ...core.names import node_name
 from ...core.text import in_seconds, ranks_in_words
+from ...job.options import FLAG
 from ..events import COLLECTIVES
 from . import collectives
 from .collectives import Call
@@ -34,7 +35,7 @@ _STANDS = {
     "replaced": "runs another program",
     "ended": "has ended",
     "unseen": "stands still and answers no look",
-    "unobserved": "is not observed (--no-observe)",
+    "unobserved": f"is not observed ({FLAG.no_observe})",
     "plain": "is not observed (MUSTER_PLAIN_TORCHRUN=1)",
 }
 # Such a rank is not observed: what it does is unknown, and it is not blamed for anything.

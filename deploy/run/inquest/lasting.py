@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from ...causes.ends import Cause
 from ...core.text import ranks_in_words
-from ..causes import Cause, Finding
+from ..causes import Finding
 from ..state.evidence import Evidence
 from ..state.ranks import Pace, Throttled
 

@@ -6,8 +6,9 @@ import ipaddress
 from collections import Counter
 from collections.abc import Sequence
 
+from ...causes.ends import Cause
 from ...core.text import in_seconds, ranks_in_words
-from ..causes import Cause, Finding
+from ..causes import Finding
 from ..state.evidence import Evidence
 
 # Others report the same link some seconds later, and SSH needs some to notice a lost host.

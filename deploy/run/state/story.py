@@ -10,10 +10,11 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ...causes.ends import Cause
 from ...core.errors import DONE, FAILED, SIGNALLED
 from ...core.facts import NodeState, ended_how
 from ..blame import End, blame
-from ..causes import Cause, Finding
+from ..causes import Finding
 from ..events import Event
 from . import sentences
 from .evidence import Evidence

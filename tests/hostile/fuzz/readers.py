@@ -23,7 +23,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.cli import explain
+from deploy.commands import explain
 from deploy.core.errors import DeployError
 from deploy.host import incoming, listing, unpack
 from deploy.report.console import Console

@@ -11,7 +11,7 @@ from deploy.core.errors import DeployError
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.probe import conversation as preflight_run
 from deploy.preflight.probe import rehearsal
-from deploy.preflight.rehearsed import Scene, findings, summary
+from deploy.preflight.rehearsal import Scene, findings, summary
 from tests.hostile.fuzz import samples
 
 REQUESTS = (

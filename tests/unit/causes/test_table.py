@@ -14,7 +14,7 @@ from deploy.causes import docker_faults, table
 from deploy.causes.ends import Cause
 from deploy.causes.row import Row
 from deploy.causes.table import ROWS, SECTIONS
-from deploy.cli.explain import tell
+from deploy.commands.explain import tell
 from deploy.core.errors import UsageError
 from deploy.door import faults
 from deploy.preflight import confidence
@@ -110,7 +110,6 @@ MORE_PLACES = {
     "disk-full": 5,
     "docker-down": 3,
     "docker-refused": 8,
-    "few-ports": 3,
     "folder-readonly": 3,
     "gpu-busy": 5,
     "gpu-faulty": 3,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli import explain as explain_tasks
+from deploy.commands import explain as explain_tasks
 from deploy.core.budget import Budget
 from deploy.core.errors import UsageError
 from deploy.explain.cause import explain, judge

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.cli.explain import next_of
+from deploy.commands.explain import next_of
 from deploy.explain.blame import raised_in
 from deploy.explain.cause import explain
 from deploy.explain.signs.general import ROWS, kind_by

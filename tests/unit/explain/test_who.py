@@ -4,7 +4,7 @@ import pytest
 
 from deploy.causes.ends import Cause
 from deploy.causes.table import end_of
-from deploy.cli.explain import next_of
+from deploy.commands.explain import next_of
 from deploy.explain.cause import explain
 from deploy.explain.signs.table import SIGNS
 

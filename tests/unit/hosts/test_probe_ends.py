@@ -4,6 +4,7 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
+from tests.unit.preflight.test_rehearsed import SCENE, answer
 
 from deploy.causes.finding import WARNING
 from deploy.door.session import Done
@@ -11,10 +12,9 @@ from deploy.hosts import preflight, probe_ends
 from deploy.hosts.presence import ImagePresence
 from deploy.job.cluster import from_flag
 from deploy.preflight import PreflightRequest, judge
-from deploy.preflight.rehearsed import Outcome, findings
+from deploy.preflight.rehearsal import Outcome, findings
 from lab.answers import answers
 from tests.hosts import FACTS
-from tests.unit.preflight.test_rehearsed import SCENE, answer
 
 CLOSED = "`... docker run` ended with code 1: unable to upgrade to tcp, received 400"
 

@@ -14,7 +14,7 @@ import sys
 sys.argv[0] = "muster"
 from importlib import metadata
 metadata.version = lambda name: "0"
-from deploy.cli.main import main
+from deploy.commands.main import main
 main()
 """
 

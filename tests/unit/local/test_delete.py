@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from deploy.cli import main
+from deploy.commands import main
 from deploy.core.errors import UsageError
 from deploy.local import delete
 from deploy.report.console import Console

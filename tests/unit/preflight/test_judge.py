@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.causes.finding import UNKNOWN, WARNING, Finding
+from deploy.causes.finding import UNKNOWN, WARNING, Finding, find
 from deploy.preflight import Answers, PreflightRequest, judge
 from deploy.preflight.checks import interfaces, names, software
 from lab.answers import HOSTS, answers, facts
@@ -150,6 +150,16 @@ def test_answers_survive_being_recorded():
 def test_a_cause_without_an_entry_cannot_be_told():
     with pytest.raises(ValueError, match="no-such-thing: no such cause"):
         Finding("no-such-thing", "links", (), "")
+    with pytest.raises(ValueError, match="no-such-thing: no such cause"):
+        find("no-such-thing", "a", "it is odd")
+
+
+def test_answers_of_another_version_whose_cause_is_not_known_here_are_refused_with_its_name():
+    """Answers are kept in files, and anybody may have written one."""
+    seen = answers()
+    kept = dataclasses.replace(seen, faults={"b": ("{0.__class__}", "b: odd\nfix")}, facts={"a": seen.facts["a"]})
+    with pytest.raises(ValueError, match="no such cause"):
+        judge(Answers.of(kept.json()))
 
 
 GPU, CUDA, NO_CUDA = {"rows": [["0", "NVIDIA A100"]]}, {"torch": "2.13.0", "cuda": "12.8"}, {"cuda": "None"}

@@ -31,7 +31,7 @@ def test_a_short_step_says_nothing():
 
 def test_a_transfer_in_one_line_has_each_host():
     transfers = Transfers(["a", "b"])
-    transfers.tell("a", 30 << 20, 60 << 20, 1.0)
+    transfers.note_progress("a", 30 << 20, 60 << 20, 1.0)
     line = transfers.line(2.0)
     assert line.startswith("a ")
     assert "b waiting" in line

@@ -5,10 +5,10 @@ from deploy.report.plain_view import Transfers
 
 def test_each_host_has_bytes_rate_and_time_left():
     transfers = Transfers(["a", "b", "c"])
-    transfers.tell("a", 0, 10_000_000, 100.0)
-    transfers.tell("a", 5_000_000, 10_000_000, 102.0)
-    transfers.tell("b", 0, 4_000_000, 100.0)
-    transfers.tell("b", 4_000_000, 4_000_000, 101.0)
+    transfers.note_progress("a", 0, 10_000_000, 100.0)
+    transfers.note_progress("a", 5_000_000, 10_000_000, 102.0)
+    transfers.note_progress("b", 0, 4_000_000, 100.0)
+    transfers.note_progress("b", 4_000_000, 4_000_000, 101.0)
     rows = dict(transfers.rows(102.0, 10))
     assert rows["a"] == "5.0 MB of 10 MB, 2.5 MB/s, 2 s left"
     assert rows["b"] == "4.0 MB of 4.0 MB, 4.0 MB/s, in 1.0 s, loading"
@@ -17,12 +17,12 @@ def test_each_host_has_bytes_rate_and_time_left():
 
 def test_who_reads_the_base_comes_first_and_a_second_sending_begins_anew():
     transfers = Transfers(["a"])
-    transfers.tell("a", 10, 10, 1.0)
-    transfers.tell("this machine", 1, 10, 2.0)
+    transfers.note_progress("a", 10, 10, 1.0)
+    transfers.note_progress("this machine", 1, 10, 2.0)
     assert [name for name, _ in transfers.rows(2.0, 10)] == ["this machine", "a"]
-    transfers.tell("a", 0, 1_000_000, 5.0)
+    transfers.note_progress("a", 0, 1_000_000, 5.0)
     assert dict(transfers.rows(5.5, 10))["a"] == "1.0 MB to go"
-    transfers.tell("a", 500_000, 1_000_000, 6.0)
+    transfers.note_progress("a", 500_000, 1_000_000, 6.0)
     assert dict(transfers.rows(6.0, 10))["a"] == "500 kB of 1.0 MB, 500 kB/s, 1 s left"
 
 
@@ -30,9 +30,9 @@ def test_in_little_room_what_moves_is_shown_and_the_rest_counted():
     names = [f"gpu-{number}" for number in range(400)]
     transfers = Transfers(names)
     for name in names[:100]:
-        transfers.tell(name, 5, 5, 1.0)
+        transfers.note_progress(name, 5, 5, 1.0)
     for name in names[390:]:
-        transfers.tell(name, 1, 5, 1.0)
+        transfers.note_progress(name, 1, 5, 1.0)
     rows = transfers.rows(2.0, 6)
     assert [name for name, _ in rows] == [*names[390:395], "and 395 more"]
     assert rows[-1][1] == "100 of 400 done"

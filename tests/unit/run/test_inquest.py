@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from deploy.run.causes import Cause, Finding
+from deploy.causes.ends import Cause
+from deploy.run.causes import Finding
 from deploy.run.events import of_rank
 from deploy.run.inquest import findings as inquest
 from deploy.run.inquest.findings import cause_of_error, cause_of_words

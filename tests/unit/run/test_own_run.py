@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deploy.cli.explain import lines_of, next_of, tell
+from deploy.commands.explain import lines_of, next_of, tell
 from deploy.explain.cause import explain
 from deploy.report.console import Console
 from deploy.run.own_run import OwnRun, of_run

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from deploy.cli import main
+from deploy.commands import main
 from deploy.core.errors import UsageError
 from deploy.job.load import read_text
 from deploy.run import environment, sbatch_options

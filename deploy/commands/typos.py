@@ -9,11 +9,10 @@ from collections.abc import Collection, Sequence
 from ..core.errors import UsageError
 from ..core.near import near
 from ..core.program import FAB
-from ..job.options import flag_of
+from ..job.options import FLAG
 
 _SCRIPT = re.compile(r".*\.(?:py|sh)|python3?|torchrun|accelerate|deepspeed")
 _WITH_SCRIPT = ("deploy", "up")
-_ENV, _RUN, _HOSTS = flag_of("env"), flag_of("run"), flag_of("hosts")
 # What other programs call our commands.
 _ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "train"), "up"),
@@ -25,12 +24,12 @@ _ELSEWHERE = {
     **{"ssh": "shell", "rm": "down", "pull": "fetch", "nvidia-smi": "gpus"},
 }
 # What other programs call our options: docker and sbatch.
-_OPTIONS_ELSEWHERE = dict.fromkeys(("--name", "--job-name"), _RUN)
+_OPTIONS_ELSEWHERE = dict.fromkeys(("--name", "--job-name"), FLAG.run)
 # Options of torchrun and its like for what Muster is told in another way.
 _LAUNCHERS = {
-    **dict.fromkeys(("--nnodes", "--num-machines"), "a node is a host: as many as --hosts names"),
-    **dict.fromkeys(("--node-rank", "--machine-rank"), "each host's rank is its place in --hosts"),
-    **dict.fromkeys(("--master-addr", "--rdzv-endpoint"), "the nodes meet at the first host of --hosts"),
+    **dict.fromkeys(("--nnodes", "--num-machines"), f"a node is a host: as many as {FLAG.hosts} names"),
+    **dict.fromkeys(("--node-rank", "--machine-rank"), f"each host's rank is its place in {FLAG.hosts}"),
+    **dict.fromkeys(("--master-addr", "--rdzv-endpoint"), f"the nodes meet at the first host of {FLAG.hosts}"),
 }
 # A run as people name it.
 _RUN_ID = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
@@ -46,8 +45,8 @@ def refusal(
     word = next((word for word in typed if _is_of(unknown, word)), unknown)
     before = typed[typed.index(word) - 1] if word in typed[1:] else ""
     name, equals, value = word.partition("=")
-    if (task, name) == ("up", _ENV):
-        return UsageError(f"up has no option {_ENV}", f"the script has this shell's variables: {_in_front(typed)}")
+    if (task, name) == ("up", FLAG.env):
+        return UsageError(f"up has no option {FLAG.env}", f"the script has this shell's variables: {_in_front(typed)}")
     if name.startswith("-"):
         of_script = "--" in typed and task in _WITH_SCRIPT and name in [each.partition("=")[0] for each in typed]
         elsewhere = _OPTIONS_ELSEWHERE.get(name)
@@ -55,7 +54,7 @@ def refusal(
         help = f"{FAB} --help {task}" if task else f"{FAB} --list"
         where = f"{task} has no option {name}" if task else f"no option {name}"
         instead = _LAUNCHERS.get(name.replace("_", "-"), "")
-        if instead and task == "deploy" and flag_of("slurm") not in typed:
+        if instead and task == "deploy" and FLAG.slurm not in typed:
             return UsageError(f"{where}; {instead}", _without(name, typed))
         command = _script_behind(name, typed) if task in _WITH_SCRIPT else ""
         if command and not near(name, options, 0.85):
@@ -85,10 +84,10 @@ def _placed(word: str, task: str, options: Collection[str], typed: Sequence[str]
     head, tail = list(typed[:at]), list(typed[at + 1 :])
     if task == "exec":
         return shlex.join([FAB, *head, "--", word, *tail])
-    if _RUN in options and _RUN_ID.fullmatch(word):
-        return shlex.join([FAB, *head, _RUN, word, *tail])
-    if _HOSTS in options and _HOSTS not in typed and at < len(typed):
-        return f"{shlex.join([FAB, *head, _HOSTS, word, *tail])}; or {FAB} --help {task}"
+    if FLAG.run in options and _RUN_ID.fullmatch(word):
+        return shlex.join([FAB, *head, FLAG.run, word, *tail])
+    if FLAG.hosts in options and FLAG.hosts not in typed and at < len(typed):
+        return f"{shlex.join([FAB, *head, FLAG.hosts, word, *tail])}; or {FAB} --help {task}"
     return f"{FAB} --help {task}"
 
 
@@ -105,7 +104,7 @@ def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> str:
 
 def _in_front(typed: Sequence[str]) -> str:
     """`up --env NAME=VALUE` as a shell has it. The value may be a secret, and is not repeated."""
-    at = next(at for at, word in enumerate(typed) if word.partition("=")[0] == _ENV)
+    at = next(at for at, word in enumerate(typed) if word.partition("=")[0] == FLAG.env)
     own = typed[at].partition("=")[2]
     name = (own or "".join(typed[at + 1 : at + 2])).partition("=")[0]
     rest = [*typed[:at], *typed[at + (1 if own else 2) :]]

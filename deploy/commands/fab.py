@@ -11,7 +11,8 @@ from invoke.exceptions import Exit
 from invoke.program import Program
 
 from ..core.errors import UsageError
-from ..core.program import FAB
+from ..job.again import command_of
+from ..job.options import FLAG
 from ..report.console import Console
 from .command import Command
 from .main import TREE, every_command, run
@@ -43,7 +44,8 @@ def _task_of(each: Command, words: Sequence[str]) -> Task:
     def body(context: Any) -> None:
         # `fab --hosts a,b deploy` calls the task once for each host: N deploys where one was meant.
         if getattr(context, "host", None):
-            fault = UsageError("--hosts must follow the task's name", f"for example: {FAB} {each.name} --hosts a,b")
+            again = command_of(each.name or "", hosts="a,b")
+            fault = UsageError(f"{FLAG.hosts} must follow the task's name", f"for example: {again}")
             Console().error(fault)
             raise Exit(code=fault.code)
         raise Exit(code=run(words or [each.name or ""]))

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from deploy.cli import main
-from deploy.cli.command import MEANINGS
+from deploy.commands import main
+from deploy.commands.command import MEANINGS
 
 HOME = Path(__file__).resolve().parents[3]
 COMMANDS = [pytest.param(each, id=each.name) for each in main.every_command()]
@@ -72,5 +72,5 @@ def test_the_help_breaks_no_line_at_a_hyphen(name, words, capsys, monkeypatch):
     else:
         line = [Path(sys.executable).with_name("fab"), *words]
         shown = subprocess.run(line, cwd=HOME, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert '"--partition=a100 --cpus-per-task=64"' in shown
+    assert '"--partition=a100 --cpus-per-task=64"' in " ".join(shown.split())
     assert [line for line in shown.splitlines() if line.endswith("-")] == []

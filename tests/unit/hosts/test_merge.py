@@ -2,7 +2,7 @@
 
 import threading
 
-from deploy.core.merge import LINE_WEIGHT, MOST_WAITING, Line, Merge
+from deploy.hosts.merge import LINE_WEIGHT, MOST_WAITING, Line, Merge
 from lab.waiting import until
 
 

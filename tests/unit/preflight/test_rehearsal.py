@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from deploy.preflight.rehearsed import Outcome, Scene, findings, summary
+from deploy.preflight.rehearsal import Outcome, Scene, findings, summary
 from lab import nccl_logs
 
 HOSTS = ("a", "b", "c")

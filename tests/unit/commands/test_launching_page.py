@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli import main
-from deploy.cli.planned import planned
+from deploy.commands import main
+from deploy.commands.planned import planned
 from deploy.core.errors import UsageError
 from deploy.job.options import Options
 from deploy.job.script import once_a_node, read

@@ -10,7 +10,7 @@ from ..core.errors import UsageError
 from ..core.names import RunId
 from ..job.again import pairs_of
 from ..job.load import read_run, read_text, value_of
-from ..job.options import Options
+from ..job.options import FLAG, Options
 from ..job.script import once_a_node, read
 from ..job.script_file import refuse_no_script
 from ..run import environment, record
@@ -26,7 +26,9 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """
     script = once_a_node(options.each, options.script)
     if script and options.args:
-        raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
+        raise UsageError(
+            f"{FLAG.args} are options of Muster's own trainer", f"put the script's options behind it in {FLAG.script}"
+        )
     if not (script or options.args):
         refuse_no_script(options.folder)
     asked = read(script, Path())

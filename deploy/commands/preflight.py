@@ -14,9 +14,10 @@ from ..core.near import near
 from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
+from ..job.again import command_of
 from ..job.cluster import find_cluster
 from ..job.load import value_of
-from ..job.options import Options, flag_of
+from ..job.options import FLAG, Options
 from ..preflight import PreflightRequest
 from ..preflight.answers import Answers
 from ..preflight.probe.rehearsal import LONG
@@ -44,10 +45,13 @@ class _OneObject(Command):
 
 @command(
     klass=_OneObject,
-    example=(f"{FAB} preflight --hosts gpu-a,gpu-b", f"{FAB} preflight --backend auto --workers 2"),
+    example=(
+        command_of("preflight", hosts="gpu-a,gpu-b"),
+        f"{FAB} preflight {FLAG.backend} auto {FLAG.workers} 2",
+    ),
     codes={
         DONE: "ready: the nodes will find each other",
-        FAILED: "a file could not be written; with --strict, there are warnings",
+        FAILED: f"a file could not be written; with {FLAG.strict}, there are warnings",
         USAGE: "an option was refused: no host was asked",
         REFUSED: "training would not start: the output names the one cause and its fix",
     },
@@ -60,13 +64,13 @@ def preflight(options: Options, console: Console) -> int:
     size = value_of(options, "size") or LONG
     burn_s = value_of(options, "burn") or 0
     if options.python and request.style == MUSTER:
-        why = f"--python {options.python}: {FAB} deploy starts the image's Python"
-        raise UsageError(why, "--style torchrun or --style slurm or --style mpi")
+        why = f"{FLAG.python} {options.python}: {FAB} deploy starts the image's Python"
+        raise UsageError(why, " or ".join(f"{FLAG.style} {style}" for style in STYLES[1:]))
     for name, path in files.items():
-        _refuse_unwritable(flag_of(name), path)
+        _refuse_unwritable(getattr(FLAG, name), path)
     if options.backend in COLLECTIVES[1:]:  # torch's word for them
-        words = f"--backend {options.backend}: it says where the nodes run"
-        raise UsageError(words, f"--collectives {options.backend}")
+        words = f"{FLAG.backend} {options.backend}: it says where the nodes run"
+        raise UsageError(words, f"{FLAG.collectives} {options.backend}")
     if here:
         _refuse_for_hosts(options)
     cluster = None if here else find_cluster(options.hosts, options.cluster)
@@ -81,7 +85,7 @@ def preflight(options: Options, console: Console) -> int:
                 request, not options.quick, options.bandwidth, size, options.python or "python3", say, burn=burn_s
             )
             answers, verdict = preflight_launch.preflight(cluster, options.image, asked)
-    left_out = verdict.not_rehearsed or "--quick leaves the rehearsal out" * options.quick
+    left_out = verdict.not_rehearsed or f"{FLAG.quick} leaves the rehearsal out" * options.quick
     verdict = replace(verdict, seconds=round(_waited(), 1), not_rehearsed=left_out)
     _show(answers, verdict, options, files, console)
     if not verdict.ok:
@@ -107,11 +111,11 @@ def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[s
         console.text(line)
     for name, path in files.items():
         if name == "keep":
-            _write(flag_of(name), path, jsons.dumps(answers.json()))
+            _write(getattr(FLAG, name), path, jsons.dumps(answers.json()))
         else:
             from ..report.page import preflight as preflight_page  # 0.1 s, only where it is asked for
 
-            _write(flag_of(name), path, preflight_page.build(answers, verdict))
+            _write(getattr(FLAG, name), path, preflight_page.build(answers, verdict))
     for name, path in files.items():
         console.text(f"{name:<8}{path}")
 
@@ -121,7 +125,7 @@ def _refuse_for_hosts(options: Options) -> None:
     plain = replace(options, style="" if options.style == MUSTER else options.style)
     for name in ("hosts", "cluster", "image", "endpoint", "style", "bandwidth", "burn"):
         if getattr(plain, name):
-            words = f"--backend is for this machine, but {flag_of(name)} is for real hosts"
+            words = f"{FLAG.backend} is for this machine, but {getattr(FLAG, name)} is for real hosts"
             raise UsageError(words, "leave one of them out")
 
 
@@ -130,8 +134,9 @@ def _request(options: Options) -> PreflightRequest:
     style, collectives = options.style or MUSTER, options.collectives or COLLECTIVES[0]
     for name, value, known in (("style", style, STYLES), ("collectives", collectives, COLLECTIVES)):
         if value not in known:
-            words = f"{flag_of(name)} {value}: not one of {', '.join(known)}"
-            raise UsageError(words, f"{flag_of(name)} {near(value, known) or known[0]}")
+            flag = getattr(FLAG, name)
+            words = f"{flag} {value}: not one of {', '.join(known)}"
+            raise UsageError(words, f"{flag} {near(value, known) or known[0]}")
     port = value_of(options, "port") or PreflightRequest.port
     return PreflightRequest(style=style, endpoint=options.endpoint, port=port, backend=collectives)  # type: ignore[arg-type]
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from deploy.cli import main, typos
+from deploy.commands import main, typos
 
 OPTIONS, TASKS = ["--hosts", "--script", "--json", "--run"], ["deploy", "down", "status", "up"]
 

@@ -1,6 +1,6 @@
 """The tree of commands, under two names: `fab` in the checkout, `muster` where it is installed (`pip install .`).
 
-Each command is a function in another module of this package; add a new one to `_MODULES`.
+Each command is a function in another module of this package; name a new one in `_GROUPS`.
 """
 
 from __future__ import annotations
@@ -9,54 +9,35 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
+from typing import Any
 
 import click
 
 from ..core.errors import UsageError
 from ..core.program import FAB
-from ..job.options import flag_of
+from ..job.again import command_of
+from ..job.options import FLAG
 from ..report.console import Console
 from . import typos
 from .command import Command, Context
 
 # The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
-_EXAMPLE = f"{FAB} deploy --hosts a,b -- train.py --lr 3e-4"
-# The module of each command: only those whose names are typed are imported, in a third of the time for all.
-_MODULES = {
-    "agent": "agent",
-    "attach": "runs",
-    "bootstrap": "bootstrap",
-    "clean": "clean",
-    "compare": "compare",
-    "completion": "completion",
-    "deploy": "deploy",
-    "down": "local",
-    "exec": "within",
-    "explain": "explain",
-    "export": "export",
-    "fetch": "runs",
-    "gpus": "look",
-    "join": "membership",
-    "leave": "membership",
-    "login": "login",
-    "logs": "look",
-    "port": "within",
-    "preflight": "preflight",
-    "push": "push",
-    "report": "local",
-    "runs": "local",
-    "shell": "within",
-    "status": "look",
-    "stop": "runs",
-    "tensorboard": "within",
-    "trust": "trust",
-    "unlock": "unlock",
-    "up": "local",
-    "why": "look",
+_EXAMPLE = command_of("deploy", hosts="a,b", more="-- train.py --lr 3e-4")
+# By title, the modules with their commands: only the module of the command that is typed is imported.
+_GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
+    "Start": {"start": ("deploy", "up")},
+    "Look": {"look": ("status", "logs", "why", "gpus", "runs", "report", "compare"), "explain": ("explain",)},
+    "Act": {"act": ("attach", "stop", "fetch", "down", "leave", "join")},
+    "Beside the ranks": {"within": ("exec", "shell", "port", "tensorboard")},
+    "Hosts": {"preflight": ("preflight",), "hosts": ("bootstrap", "login", "trust", "push", "clean", "unlock")},
+    "For other programs": {"start": ("agent",), "export": ("export",), "completion": ("completion",)},
 }
+_HOMES = {name: module for group in _GROUPS.values() for module, names in group.items() for name in names}
 
 
 class Tree(click.Group):
@@ -66,20 +47,23 @@ class Tree(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands."""
-        return sorted(_MODULES)
+        return sorted(_HOMES)
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> Command | None:
         """The command of that name; None if there is none."""
-        if cmd_name not in _MODULES:
+        if cmd_name not in _HOMES:
             return None
-        module = import_module(f".{_MODULES[cmd_name]}", __package__)
+        module = import_module(f".{_HOMES[cmd_name]}", __package__)
         return next(each for each in vars(module).values() if isinstance(each, Command) and each.name == cmd_name)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, and the options that stand before them."""
-        formatter.write(f"Usage: {FAB} COMMAND [--options]\n\n  {_EXAMPLE}\n\n")
-        formatter.indent()
-        formatter.write_dl([(each.name or "", each.short_help or "") for each in every_command()])
+        formatter.write(f"Usage: {FAB} COMMAND [--options]\n\n  {_EXAMPLE}\n")
+        known = {each.name: each.short_help or "" for each in every_command()}
+        wide = max(map(len, _HOMES))
+        for title, group in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{wide}}", known[name]) for names in group.values() for name in names])
         formatter.write(f"\n`{FAB} COMMAND --help` shows its options; `{FAB} --version` shows the version.\n")
 
 
@@ -89,18 +73,29 @@ def _show_list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
         ctx.exit()
 
 
-TREE = click.version_option(package_name=DISTRIBUTION, prog_name="muster", message="%(prog)s %(version)s")(
-    Tree(
-        "muster",
-        params=[click.Option(["--list", "-l"], is_flag=True, is_eager=True, expose_value=False, callback=_show_list)],
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    )
+def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked:
+        with suppress(PackageNotFoundError):
+            click.echo(f"muster {version(DISTRIBUTION)}")
+            ctx.exit()
+        click.echo("muster of a checkout")
+        ctx.exit()
+
+
+_FIRST: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
+TREE = Tree(
+    "muster",
+    params=[
+        click.Option(["--list", "-l"], callback=_show_list, **_FIRST),
+        click.Option(["--version", "-V"], callback=_show_version, **_FIRST),
+    ],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
 
 def every_command() -> list[Command]:
     """Each command of the tree."""
-    return [each for name in sorted(_MODULES) if (each := TREE.get_command(None, name))]
+    return [each for name in sorted(_HOMES) if (each := TREE.get_command(None, name))]
 
 
 def run(typed: Sequence[str]) -> int:
@@ -165,15 +160,14 @@ def with_script(words: Sequence[str]) -> list[str]:
         return list(words[:at])
     options, script = list(words[:at]), list(words[at + 1 :])
     if options[:1] not in (["deploy"], ["up"], ["agent"], ["export"]):
-        if options and options[0] not in _MODULES and not options[0].startswith("-"):
-            raise typos.no_command(options[0], _MODULES, words)
+        if options and options[0] not in _HOMES and not options[0].startswith("-"):
+            raise typos.no_command(options[0], _HOMES, words)
         raise UsageError("only `deploy`, `up`, `agent` and `export` accept a script after --", _EXAMPLE)
-    script_option = flag_of("script")
-    if any(word.partition("=")[0] == script_option for word in options):
-        raise UsageError(f"two scripts: one after --, one with {script_option}", f"give one of them: {_EXAMPLE}")
+    if any(word.partition("=")[0] == FLAG.script for word in options):
+        raise UsageError(f"two scripts: one after --, one with {FLAG.script}", f"give one of them: {_EXAMPLE}")
     if not script or script == ["-m"]:
         raise UsageError("no script after --", _EXAMPLE)
-    return [*options, f"{script_option}={shlex.join(script)}"]
+    return [*options, f"{FLAG.script}={shlex.join(script)}"]
 
 
 def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
@@ -182,7 +176,7 @@ def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
     task = "" if command is TREE else command.name or ""
     if isinstance(fault, click.NoSuchOption):
         options = [flag for each in command.params for flag in each.opts if flag.startswith("--")]
-        return typos.refusal(fault.option_name, task, options, _MODULES, typed)
+        return typos.refusal(fault.option_name, task, options, _HOMES, typed)
     if isinstance(fault, click.exceptions.NoSuchCommand):
-        return typos.no_command(fault.command_name, _MODULES, typed)
+        return typos.no_command(fault.command_name, _HOMES, typed)
     return UsageError(fault.format_message(), f"{FAB} --help {task}" if task else f"{FAB} --list")

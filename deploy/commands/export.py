@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ..core.errors import DONE, USAGE, UsageError
 from ..core.program import FAB
+from ..job.again import command_of
 from ..job.load import environment_of, gpus_of_each_node, read_run, read_text
-from ..job.options import Options, flag_of
+from ..job.options import FLAG, Options
 from ..job.script import PER_NODE
 from ..job.script_file import file_of, refuse_missing
 from ..report.console import Console
@@ -31,8 +32,8 @@ _TRAINER = "muster-trainer"
 
 @command(
     example=(
-        f'{FAB} export --nodes 2 --gpus 8 --slurm="-t 4:00:00 -c 64" --script train.py',
-        f"{FAB} export --to compose --nodes 2 --script train.py",
+        f'{command_of("export", nodes="2", gpus="8")} {FLAG.slurm}="-t 4:00:00 -c 64" {FLAG.script} train.py',
+        f"{FAB} export {FLAG.to} compose {FLAG.nodes} 2 {FLAG.script} train.py",
     ),
     codes={DONE: "the file is on standard output", USAGE: "an option was refused"},
 )
@@ -53,8 +54,8 @@ def export(options: Options, console: Console) -> int:
         print(json.dumps(compose_file(name, options.image or _IMAGE, count, words, own), indent=2))
         return DONE
     if (options.to or "sbatch") != "sbatch":
-        hint = f"{FAB} export --to sbatch --script train.py"
-        raise UsageError(f"--to {options.to}: not one of {', '.join(_TO)}", hint)
+        hint = f"{FAB} export {FLAG.to} sbatch {FLAG.script} train.py"
+        raise UsageError(f"{FLAG.to} {options.to}: not one of {', '.join(_TO)}", hint)
     refuse_container(options.container, options.image)
     gpus = gpus_of_each_node(options)
     sbatch = _sbatch_options(options.slurm, gpus, words)
@@ -73,7 +74,7 @@ def export(options: Options, console: Console) -> int:
         made_by=shlex.join([FAB, *sys.argv[1:]]),
     )
     print(batch_script(job), end="")
-    if few := sbatch_options.note_of_cpus(flag_of("slurm"), sbatch):
+    if few := sbatch_options.note_of_cpus(FLAG.slurm, sbatch):
         console.note(few)
     return DONE
 
@@ -87,8 +88,8 @@ def _name(words: Sequence[str]) -> str:
 
 def _sbatch_options(slurm: str, gpus: int, words: Sequence[str]) -> tuple[str, ...]:
     """The words of --slurm. Raises UsageError for what sbatch would not take, and for a script that is not there."""
-    options = sbatch_options.words_of(flag_of("slurm"), slurm)
-    sbatch_options.refuse(flag_of("slurm"), options, gpus)
+    options = sbatch_options.words_of(FLAG.slurm, slurm)
+    sbatch_options.refuse(FLAG.slurm, options, gpus)
     if not sbatch_options.names_of(options) & {"--chdir", "-D"}:  # else the job is in another folder
         _refuse_absent(words)
     return options
@@ -104,4 +105,5 @@ def _refuse_absent(words: Sequence[str]) -> None:
 def _refuse_for_compose(options: Options) -> None:
     for name in ("slurm", "setup", "container", "gpus", "mount"):
         if getattr(options, name):
-            raise UsageError(f"--{name}: it is for --to sbatch", f"leave out --{name}, or edit the compose file")
+            flag = getattr(FLAG, name)
+            raise UsageError(f"{flag}: it is for {FLAG.to} sbatch", f"leave out {flag}, or edit the compose file")

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 
 from ..core.errors import DONE, UsageError
-from ..core.program import FAB
-from ..job.options import Options
+from ..job.again import command_of
+from ..job.options import FLAG, Options
 from ..report.console import Console
 from .command import Command, command
 
@@ -50,13 +50,13 @@ compdef _muster_complete COMMANDS
 """,
 }
 _INSTALL = {
-    "bash": "{fab} completion --shell bash > ~/.muster.bash && echo '. ~/.muster.bash' >> ~/.bashrc",
-    "zsh": "{fab} completion --shell zsh > ~/.muster.zsh && echo '. ~/.muster.zsh' >> ~/.zshrc",
+    "bash": "> ~/.muster.bash && echo '. ~/.muster.bash' >> ~/.bashrc",
+    "zsh": "> ~/.muster.zsh && echo '. ~/.muster.zsh' >> ~/.zshrc",
 }
 
 
 @command(
-    example=f"{FAB} completion --shell zsh > ~/.muster.zsh",
+    example=command_of("completion", shell="zsh", more="> ~/.muster.zsh"),
     codes={DONE: "the text is on standard output"},
 )
 def completion(options: Options, console: Console) -> int:
@@ -68,10 +68,12 @@ def completion(options: Options, console: Console) -> int:
 
     name = options.shell or Path(os.environ.get("SHELL", "")).name
     if name not in _SHELLS:
-        raise UsageError(f"no completion for the shell {name or '(none: SHELL is not set)'}", "--shell bash, or zsh")
+        raise UsageError(
+            f"no completion for the shell {name or '(none: SHELL is not set)'}", f"{FLAG.shell} bash, or zsh"
+        )
     console.block(script(name, every_command()).splitlines())
     if console.asks:
-        console.hint(_INSTALL[name].format(fab=FAB))
+        console.hint(command_of("completion", shell=name, more=_INSTALL[name]))
     return DONE
 
 
@@ -80,7 +82,7 @@ def script(shell: str, tasks: Iterable[Command]) -> str:
     options = {str(task.name): _options(task) for task in tasks}
     return "\n".join(
         (
-            f"# Completion of {_COMMANDS} for {shell}: `{FAB} completion --shell {shell}` wrote this.",
+            f"# Completion of {_COMMANDS} for {shell}: `{command_of('completion', shell=shell)}` wrote this.",
             _function("_muster_tasks", f"printf '%s\\n' {' '.join(sorted(options))}"),
             _cases("_muster_options", {task: sorted(names) for task, names in options.items()}),
             _cases("_muster_values", {task: sorted(n for n in names if names[n]) for task, names in options.items()}),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.cli import slurm
+from deploy.commands import slurm
 from deploy.core.errors import UsageError
 from deploy.job.load import gpus_of_each_node, refuse_without_slurm
 from deploy.job.options import Options

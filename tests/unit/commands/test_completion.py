@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from deploy.cli import completion, main
+from deploy.commands import completion, main
 
 BASH = 'COMP_WORDS=(fab "$@"); COMP_CWORD=$#; _muster_complete; printf "%s\\n" "${COMPREPLY[@]}"'
 ZSH = """

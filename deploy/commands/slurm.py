@@ -21,7 +21,7 @@ from ..job.load import (
     script_words,
     value_of,
 )
-from ..job.options import Job, Options, flag_of
+from ..job.options import FLAG, Job, Options
 from ..job.script import once_a_node, read
 from ..report.console import Console
 from ..run import environment, resumable, sbatch_options
@@ -53,19 +53,19 @@ def deploy(options: Options, console: Console) -> int:
     if resumed and (other := resumable.other_than(resumed.run_dir, command.words, folder)):
         console.warn(other)
     nodes: int = read_text("nodes", options.nodes or str(command.nodes or 1))
-    command.refuse_nodes(nodes, f"--nodes {command.nodes}")
+    command.refuse_nodes(nodes, f"{FLAG.nodes} {command.nodes}")
     cluster = Cluster((), Job(include=options.include, folder_limit=value_of(options, "folder_limit")))
     sent = folder_to_send(plain, cluster) if folder else None
     choice = choice_of(cluster)
     first = next(iter(script_words(plain)), "-")
     code = FolderLook(sent, choice) if sent else None
     deploy_push.look_through(code, "" if first.startswith("-") else first, console)
-    sbatch = sbatch_options.words_of(flag_of("sbatch"), options.sbatch)
+    sbatch = sbatch_options.words_of(FLAG.sbatch, options.sbatch)
     request = plan.JobRequest(
         options, nodes, agent_of(options, words), own, gpus_of_each_node(options), sbatch, again(options)
     )
     plan.check(request)
-    if few := sbatch_options.note_of_cpus(flag_of("sbatch"), request.sbatch):
+    if few := sbatch_options.note_of_cpus(FLAG.sbatch, request.sbatch):
         console.note(few)
     script = tuple(word for word in words[1:]) if asked.script else words
     return slurm_deploy.deploy(Order(request, sent, choice), script, bool(asked.script), console, resumed)
@@ -82,7 +82,8 @@ def continued(options: Options) -> tuple[Options, Known | None]:
         return options, None
     for name in ("run", "shared"):
         if getattr(options, name):
-            raise UsageError(f"--resume and --{name}: the run has its own", f"leave out --{name}")
+            flag = getattr(FLAG, name)
+            raise UsageError(f"{FLAG.resume} and {flag}: the run has its own", f"leave out {flag}")
     script = read(once_a_node(options.each, options.script), Path(options.folder or "."))
     run = known.to_resume(options.resume, Asked(script.words, options.folder, tuple(shlex.split(options.args))))
     typed = {name: value for name, value in vars(options).items() if value}

@@ -30,24 +30,19 @@ MEANINGS = {
     USAGE: "an option or a file was refused: nothing was changed",
     STOPPED: "stopped by Ctrl-C",
 }
-_WIDEST, _INDENT, _NAMES_MOST = 120, 2, 24
+_WIDEST, _NO_BREAK = 120, "\u2011"
 
 
 class HelpFormatter(click.HelpFormatter):
     """Breaks no line at a hyphen: `"--partition=a100"` can be copied from the screen."""
 
-    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = _NAMES_MOST, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 24, col_spacing: int = 2) -> None:
         """Names, and what each means beside it, or below it where the name is long."""
-        rows = list(rows)
-        column = min(max(len(name) for name, _ in rows), col_max)
-        indent = " " * self.current_indent
-        for name, text in rows:
-            below = len(name) > column
-            hang = " " * (len(indent) + column + col_spacing)
-            first = hang if below else f"{indent}{name:{column + col_spacing}}"
-            wrapped = textwrap.fill(text, self.width - 1, initial_indent=first, subsequent_indent=hang,
-                                    break_on_hyphens=False)  # fmt: skip
-            self.write(f"{indent}{name}\n{wrapped}\n" if below else f"{wrapped}\n")
+        super().write_dl([(name, text.replace("-", _NO_BREAK)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """All of it."""
+        return super().getvalue().replace(_NO_BREAK, "-")
 
 
 class Context(click.Context):
@@ -108,7 +103,7 @@ class Command(click.Command):
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """What it does, the example and the exit codes, as they are written."""
-        formatter.write(f"\n{textwrap.indent(self.help or '', ' ' * _INDENT)}\n")
+        formatter.write(f"\n{textwrap.indent(self.help or '', '  ')}\n")
 
 
 def command(

@@ -1,0 +1,165 @@
+"""Commands for a run that goes on or has ended: attach, stop, fetch, down, leave, join."""
+
+from __future__ import annotations
+
+from ..core.errors import DETACHED, DONE, FAILED, STOPPED, USAGE, UsageError
+from ..core.program import FAB
+from ..job.again import command_of
+from ..job.load import load_cluster, read_run
+from ..job.options import FLAG, Options
+from ..report.console import Console
+from .command import command
+
+
+@command(
+    example=command_of("attach", hosts="gpu-a,gpu-b"),
+    codes={
+        DONE: "the run is done",
+        FAILED: "the run failed, or a host did",
+        STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
+        DETACHED: "Ctrl-C left the run, which continues",
+    },
+)
+def attach(options: Options, console: Console) -> int:
+    """Follow a run to its end, and show what it prints.
+
+    Ctrl-C leaves the run, which continues. If nodes wait for their
+    secrets, attach hands them in again. If the run has
+    ended, attach shows how, and exits with the run's own code.
+    """
+    from ..hosts import attach as hosts_attach
+    from ..hosts import recorded
+    from ..slurm import runs as slurm_runs
+    from . import slurm as on_slurm
+
+    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+        return slurm_runs.attach(known, options.rank, console)
+    return hosts_attach.attach(recorded.filled(options, console), console)
+
+
+@command(
+    example=command_of("stop", hosts="gpu-a,gpu-b"),
+    codes={DONE: "the run has ended, whatever its end"},
+)
+def stop(options: Options, console: Console) -> int:
+    """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
+    from ..hosts import recorded
+    from ..hosts import stop as hosts_stop
+    from ..slurm import runs as slurm_runs
+    from . import slurm as on_slurm
+
+    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+        return slurm_runs.stop(known, options.now, console)
+    return hosts_stop.stop(recorded.to_stop(options, console), options.now, console)
+
+
+@command(
+    example=command_of("fetch", hosts="gpu-a,gpu-b"),
+    codes={
+        DONE: "the run's folder is here, from every host",
+        FAILED: "a host failed: the error names it; what the other hosts sent is here",
+    },
+)
+def fetch(options: Options, console: Console) -> int:
+    """Copy what a run wrote to this machine, and build its report.
+
+    It does not copy again what is here already.
+    """
+    from ..hosts import fetch as hosts_fetch
+    from ..hosts import recorded
+    from ..local import one_file
+    from ..run import folders
+    from ..slurm import runs as slurm_runs
+    from . import slurm as on_slurm
+
+    if options.state:
+        one_file.refuse(options.state)
+    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+        folder = slurm_runs.fetch(known, options.only, console)
+    else:
+        asked = recorded.filled(options, console)
+        folder = hosts_fetch.fetch(load_cluster(asked), asked.run, options.only, console)
+    console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
+    return one_file.gather(folder, options.state, console.note) if options.state else DONE
+
+
+@command(
+    example=(
+        f"{FAB} down",
+        command_of("down", hosts="gpu-a,gpu-b"),
+        command_of("down", hosts="gpu-a", run="ID", delete=True),
+    ),
+    codes={
+        DONE: "nothing of the runs is left running",
+        USAGE: f"nothing was changed: with {FLAG.delete}, the run still runs",
+    },
+)
+def down(options: Options, console: Console) -> int:
+    """Stop every run of this checkout, or on some hosts, and clean up.
+
+    What runs wrote stays, unless --delete is given.
+    """
+    from ..hosts import attach as hosts_attach
+    from ..hosts import delete as hosts_delete
+    from ..hosts import recorded
+    from ..local import delete as local_delete
+    from ..local import up as launch
+
+    if options.delete and not options.run:
+        again = f"{FAB} down ... {FLAG.run} ID {FLAG.delete}"
+        raise UsageError(f"{FLAG.delete}: no run is named; nothing was deleted", again)
+    # Without --run it is about this machine, and what --delete removes must be named.
+    asked = recorded.or_here(options, console) if options.run and not options.delete else options
+    if asked.hosts or asked.cluster:
+        return hosts_delete.delete(asked, console) if asked.delete else hosts_attach.down(asked, console)
+    if options.delete:
+        local_delete.delete(options.run, console)
+    else:
+        launch.stop_all(console, read_run(options.run))
+    return DONE
+
+
+@command(
+    example=command_of("leave", hosts="gpu-b", run="ID"),
+    codes={
+        DONE: "the hosts have left: their nodes have ended, and the others continue",
+        FAILED: "a host did not answer, or its node did not: the error names it",
+        USAGE: "a host must stay, because too few would be left: it continues; the hosts named before it have left",
+        STOPPED: "Ctrl-C: a node that was already asked still leaves",
+    },
+)
+def leave(options: Options, console: Console) -> int:
+    """Take hosts out of a run with --min-nodes, which goes on.
+
+    The others agree at once, and train on from the newest checkpoint;
+    a spare takes the place. The host's GPUs are free then, its files
+    stay, and it does not come back by itself.
+    """
+    from ..hosts import leave as hosts_leave
+    from ..hosts import recorded
+
+    hosts_leave.refuse_unnamed(options, "leave")
+    return hosts_leave.leave(recorded.filled(options, console), console)
+
+
+@command(
+    example=command_of("join", hosts="gpu-b", run="ID"),
+    codes={
+        DONE: "the nodes have started, and take part or wait as spares",
+        FAILED: "a host did not answer, or its node does not hear from the others: the error names it",
+        USAGE: "a host cannot join: nothing was changed there; the hosts named before it have joined",
+        STOPPED: "Ctrl-C: a node that has already started still joins",
+    },
+)
+def join(options: Options, console: Console) -> int:
+    """Bring hosts back into a run with --min-nodes, which goes on.
+
+    A host that has left it, or whose node was lost, takes a free place
+    after the next checkpoint; where none is free, it waits as a spare.
+    """
+    from ..hosts import join as hosts_join
+    from ..hosts import leave as hosts_leave
+    from ..hosts import recorded
+
+    hosts_leave.refuse_unnamed(options, "join")
+    return hosts_join.join(recorded.filled(options, console), console)

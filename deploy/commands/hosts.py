@@ -1,0 +1,150 @@
+"""Commands about hosts, without a run: bootstrap, login, trust, push, unlock, clean."""
+
+from __future__ import annotations
+
+import sys
+
+from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
+from ..core.program import FAB
+from ..core.results import all_faults
+from ..job.again import command_of
+from ..job.load import load_cluster
+from ..job.options import FLAG, Options
+from ..report.console import Console
+from .command import command
+
+_HOSTS = "gpu-a,gpu-b"
+
+
+@command(
+    example=command_of("bootstrap", hosts=_HOSTS, dry_run=True),
+    codes={
+        DONE: "every host can run containers",
+        FAILED: "a host failed, or needs something that its owner must do",
+        STOPPED: "the answer was no, or Ctrl-C",
+    },
+)
+def bootstrap(options: Options, console: Console) -> int:
+    """Install Docker on Debian and Ubuntu hosts, with NVIDIA's toolkit for GPUs.
+
+    Shows every command first, and asks.
+    """
+    from ..hosts import bootstrap_run
+
+    if not options.yes and not options.dry_run and not sys.stdin.isatty():
+        raise UsageError(
+            "no terminal to ask on whether to install",
+            f"{FLAG.yes} installs without asking, {FLAG.dry_run} only shows the commands",
+        )
+    ask = None if options.yes else console.ask
+    return bootstrap_run.run(load_cluster(options).hosts, ask, options.dry_run, console)
+
+
+@command(
+    example=(command_of("login", hosts=_HOSTS), command_of("login", hosts=_HOSTS, end=True)),
+    codes={
+        DONE: f"a connection to every host is open; with {FLAG.end}, none is",
+        FAILED: "ssh could not log in to a host",
+    },
+)
+def login(options: Options, console: Console) -> int:
+    """Log in to hosts with your own ssh, and keep the connections.
+
+    For hosts that want a second factor, a key on a token, or Kerberos:
+    ssh asks once, and the other commands use these connections.
+    """
+    from ..door import login as ssh_login
+
+    asked = load_cluster(options).hosts
+    opened = None if options.end else ssh_login.login(asked, console.note)
+    for host, words in (opened.values if opened else ssh_login.logout(asked)).items():
+        console.line(f"{host}  {words}", {"kind": "login", "host": host, "message": words})
+    if opened:
+        all_faults(opened)
+    return DONE
+
+
+@command(
+    example=command_of("trust", hosts=_HOSTS),
+    codes={
+        DONE: "each host's keys were known already, or you have answered the question with yes or no",
+        FAILED: "a host does not answer, or shows another key than the known one",
+    },
+)
+def trust(options: Options, console: Console) -> int:
+    """Show the SSH keys of unknown hosts, and ask whether to trust them."""
+    from ..door import session
+
+    def ask(question: str) -> bool:
+        if not sys.stdin.isatty():
+            raise UsageError("no terminal to ask on whether to trust a host", f"run `{FAB} trust` on a terminal")
+        return console.ask(question)
+
+    for host, words in session.trust(load_cluster(options).hosts, ask, console.note).all().items():
+        console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
+    return DONE
+
+
+@command(
+    example=command_of("push", hosts=_HOSTS, folder="examples"),
+    codes={DONE: "every host has the image and the folder"},
+)
+def push(options: Options, console: Console) -> int:
+    """Send an image and a folder to real hosts. Starts nothing."""
+    from ..hosts import push as hosts_push
+
+    return hosts_push.push(options, console)
+
+
+@command(
+    example=command_of("unlock", hosts=_HOSTS),
+    codes={DONE: "no host is locked", STOPPED: "the answer was no, or Ctrl-C: the locks stay"},
+)
+def unlock(options: Options, console: Console) -> int:
+    """Remove a deploy's lock from hosts. Asks first if that deploy is alive."""
+    from ..door import session
+    from ..host import lock as host_lock
+
+    with session.open_all(load_cluster(options).hosts) as opened:
+        sessions = opened.all()
+        seen = host_lock.look(sessions.values()).all()
+        held = {host: lock for host, lock in seen.items() if lock}
+        alive = [] if options.yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
+        words = f"the deploy that holds the lock is alive: {'; '.join(alive)}"
+        if alive and not sys.stdin.isatty():
+            raise UsageError(words, f"wait until it ends, or add {FLAG.yes}")
+        if alive and not console.ask(f"{words}. Break it?"):
+            console.note("the locks stay")
+            return STOPPED
+        taken = host_lock.break_lock(sessions.values(), held).all()
+        for host in sessions:
+            words = f"was held by {taken[host]}" if host in taken else "was not locked"
+            console.line(f"{host}  {words}", {"kind": "unlocked", "host": host, "holder": taken.get(host, "")})
+    return DONE
+
+
+@command(
+    example=(
+        command_of("clean", hosts=_HOSTS),
+        command_of("clean", hosts=_HOSTS, runs="all", images=True, older="30d"),
+        command_of("clean", hosts=_HOSTS, caches=True),
+    ),
+    codes={
+        DONE: "listed, or removed what was named",
+        FAILED: "a host did not answer, or something could not be removed",
+        USAGE: f"an option was refused, or there is no terminal to ask on and no {FLAG.yes}: nothing was removed",
+        STOPPED: "the answer was no, or Ctrl-C",
+    },
+)
+def clean(options: Options, console: Console) -> int:
+    """Show what Muster keeps on hosts, with age and size; remove what is named.
+
+    Nothing that a run uses is removed, and nothing of another user.
+    """
+    from ..host import leftovers
+    from ..hosts import clean as hosts_clean
+
+    named = frozenset(kind for kind in ("images", "folders", "packages", "caches") if getattr(options, kind))
+    wanted = leftovers.Selection(options.runs, named, leftovers.age(options.older) if options.older else 0)
+    ask = console.ask if sys.stdin.isatty() else None
+    return hosts_clean.clean(options, wanted, options.yes, ask, console)

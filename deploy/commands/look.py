@@ -1,0 +1,150 @@
+"""Commands that change nothing: status, gpus, logs, why, runs, report, compare."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from ..core.errors import DONE, FAILED, STOPPED, DeployError, UsageError
+from ..core.program import FAB
+from ..job.again import command_of
+from ..job.load import load_cluster
+from ..job.options import FLAG, Options
+from ..report.console import Console
+from .command import command
+
+
+@command(
+    example=command_of("status", hosts="gpu-a,gpu-b"),
+    codes={DONE: "every host answered", FAILED: "a host did not answer; the others are shown"},
+)
+def status(options: Options, console: Console) -> int:
+    """Show what runs on each host: state, step, rate, GPUs, last line."""
+    from ..hosts import recorded
+    from ..hosts import status as hosts_status
+    from ..slurm import runs as slurm_runs
+    from . import slurm as on_slurm
+
+    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+        return slurm_runs.status(known, console)
+    asked = recorded.filled(options, console)
+    return hosts_status.status(load_cluster(asked), asked.run if options.run else "", console)
+
+
+@command(
+    example=command_of("gpus", hosts="gpu-a,gpu-b"),
+    codes={
+        DONE: f"every host answered; with {FLAG.watch}, you ended the command by Ctrl-C",
+        FAILED: "a host did not answer, or its driver did not; the others are shown",
+        STOPPED: f"Ctrl-C before the hosts had answered, without {FLAG.watch}",
+    },
+)
+def gpus(options: Options, console: Console) -> int:
+    """Show who holds which GPU on each host: memory, process, user, container."""
+    from ..hosts import status as hosts_status
+
+    show = hosts_status.watch_gpus if options.watch else hosts_status.gpus
+    return show(load_cluster(options), console)
+
+
+@command(
+    example=command_of("logs", hosts="gpu-a,gpu-b", follow=True),
+    codes={
+        DONE: f"all lines are printed; with {FLAG.follow}, the run has ended, or you ended the command by Ctrl-C",
+        FAILED: "a host did not answer, or was lost on the way",
+        STOPPED: f"Ctrl-C before all lines were printed, without {FLAG.follow}",
+    },
+)
+def logs(options: Options, console: Console) -> int:
+    """Print what a run's nodes wrote, in the order of time, with host and rank.
+
+    Without hosts: what the ranks of a run on this machine wrote.
+    """
+    from ..hosts import logs as hosts_logs
+    from ..hosts import recorded
+    from ..local import within as local_within
+    from ..slurm import runs as slurm_runs
+    from . import slurm as on_slurm
+
+    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+        return slurm_runs.logs(known, options.rank, options.follow, options.since, options.grep, console)
+    # If somebody followed a run to its end, what it printed is on this machine.
+    asked = options if recorded.ended_here(options, options.rank) else recorded.or_here(options, console)
+    if recorded.names_hosts(asked):
+        choice = hosts_logs.Choice(asked.run, options.rank, options.since, options.follow, options.grep)
+        return hosts_logs.logs(load_cluster(asked), choice, console)
+    if options.since:
+        raise UsageError(f"{FLAG.since} {options.since}: the logs of this machine have no times", "leave it out")
+    return local_within.logs_here(options.run, options.rank, options.follow, options.grep, console)
+
+
+@command(
+    example=(command_of("why", hosts="gpu-a,gpu-b"), f"{FAB} why"),
+    codes={DONE: "every node answered", FAILED: "a host did not answer; the others are shown"},
+)
+def why(options: Options, console: Console) -> int:
+    """Show what each rank of a script does at this moment, and who is missing.
+
+    It does not disturb the run.
+    """
+    from ..hosts import recorded
+    from ..hosts import why as hosts_why
+
+    asked = recorded.or_here(options, console)
+    if asked.hosts or asked.cluster:
+        return hosts_why.why_on_hosts(load_cluster(asked), asked.run, options.stacks, console)
+    return hosts_why.why_here(options.run, options.stacks, console)
+
+
+@command(
+    example=(f"{FAB} runs", command_of("runs", hosts="gpu-a,gpu-b")),
+    codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
+)
+def runs(options: Options, console: Console) -> int:
+    """List the runs of this checkout, or those on some hosts, newest last."""
+    from ..hosts import status as hosts_status
+    from ..local import up as launch
+
+    if options.hosts or options.cluster:
+        return hosts_status.runs(load_cluster(options), console)
+    launch.list_all(console)
+    return DONE
+
+
+@command(
+    example=command_of("report", run="latest"),
+    codes={DONE: "the page is written; its path is on standard output"},
+)
+def report(options: Options, console: Console) -> int:
+    """Build report.html of a run again."""
+    from ..report.page import run as page
+    from ..run import folders, record
+
+    path = page.write(record.find(folders.RUNS, options.run or "latest"))
+    console.line(folders.display_path(path))
+    return DONE
+
+
+@command(
+    example=(f"{FAB} compare first latest", f"{FAB} compare runs/a runs/b {FLAG.html} a-and-b.html"),
+    codes={DONE: "the comparison is printed, or its page is written"},
+    words={
+        "first": "a run: latest, an id or a path (required)",
+        "second": "the run to compare it with (required)",
+    },
+)
+def compare(options: Options, console: Console, first: str, second: str) -> int:
+    """Compare two runs: what differs, their curves, their numbers."""
+    from ..report import compare as comparing
+    from ..run import folders, record
+
+    comparison = comparing.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
+    if path := options.html:
+        try:
+            Path(path).write_text(comparing.page(comparison), encoding="ascii")
+        except OSError as fault:
+            raise DeployError(f"{path}: cannot be written: {fault.strerror}", "name another file") from fault
+        console.line(path, {"kind": "page", "path": path})
+    else:
+        console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
+    return DONE
