@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from muster.errors import DONE, REFUSED, STOPPED, TrainError
 from muster.files import read_object, replace, surely
@@ -31,6 +31,7 @@ class Verdict:
     """The end of a run; `rank` and `node` name the culprit, not the reporter.
 
     `since` is when the node's first rank died, in unix seconds of its clock; 0 if a rank gave the reason for its end.
+    `cause` is one of docs/contract.md, where the message is not the words of an exception.
     """
 
     verdict: str
@@ -41,6 +42,11 @@ class Verdict:
     message: str = ""
     hint: str = ""
     since: float = 0.0
+    cause: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """Its fields, as they are written; a cause only where it has one."""
+        return {name: value for name, value in asdict(self).items() if name != "cause" or value}
 
 
 def done(rank: int, node: str, step: int) -> Verdict:
@@ -68,10 +74,10 @@ def read_verdict(path: Path) -> Verdict | None:
     return None
 
 
-def failed(rank: int, node: str, step: int, fault: TrainError) -> Verdict:
+def failed(rank: int, node: str, step: int, fault: TrainError, cause: str = "") -> Verdict:
     """The verdict of a run that a fault ended; `refused` if the fault is in the user's input."""
     kind = "refused" if fault.code == REFUSED else "failed"
-    return Verdict(kind, fault.code, *(fault.culprit or (rank, node)), step, fault.message, fault.hint)
+    return Verdict(kind, fault.code, *(fault.culprit or (rank, node)), step, fault.message, fault.hint, cause=cause)
 
 
 class VerdictStore:
@@ -82,7 +88,7 @@ class VerdictStore:
 
     def publish(self, verdict: Verdict) -> Verdict:
         """Publish `verdict` unless another rank has published one. Returns the verdict in the store."""
-        text = json.dumps(asdict(verdict))
+        text = json.dumps(verdict.row())
         with suppress(Exception):  # the store is gone with rank 0: then each rank records its own verdict
             return Verdict(**json.loads(self._store.compare_set(_KEY, "", text)))
         return verdict
@@ -114,7 +120,7 @@ class VerdictStore:
 
 def record(verdict: Verdict, folder: RankFolder, local_rank: int) -> None:
     """Write the verdict to the rank's events and to the files that the agent and the control side read."""
-    folder.event("outcome", **asdict(verdict), culprit=verdict.rank, culprit_node=verdict.node)
+    folder.event("outcome", **verdict.row(), culprit=verdict.rank, culprit_node=verdict.node)
     publish(verdict, folder.path, f"{folder.node}-{local_rank}")
 
 
@@ -123,7 +129,7 @@ def publish(verdict: Verdict, run_folder: Path | None, name: str, private: Path 
 
     A rank's `private` is MUSTER_OUTCOME_DIR. Returns False if a file could not be written, for example on a full disk.
     """
-    text = json.dumps(asdict(verdict))
+    text = json.dumps(verdict.row())
     if private is None and (agent := os.environ.get("MUSTER_OUTCOME_DIR")):
         private = Path(agent)
     folders = [folder for folder in (private, run_folder / "outcome" if run_folder else None) if folder]

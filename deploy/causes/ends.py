@@ -34,6 +34,11 @@ class Cause(StrEnum):
     ENDED = "ended-from-outside"  # was ended by a scheduler, by a person, or with its terminal
     NOT_KNOWN = "not-known"  # could not be told
 
+    @classmethod
+    def of_slug(cls, slug: object) -> Cause | None:
+        """The cause of this name; None for any other text, which a host may have written."""
+        return cls(slug) if isinstance(slug, str) and slug in set(cls) else None
+
     @property
     def entry(self) -> str:
         """The row of the table that says more of it; empty if none does, or if the words of an exception say which."""

@@ -28,6 +28,11 @@ class DeployError(Exception):
         super().__init__(message)
         self.message, self.hint, self.code = message, hint, code
 
+    @property
+    def brief(self) -> str:
+        """The message without what was being done, for one who knows that."""
+        return self.message
+
 
 class UsageError(DeployError):
     """Wrong usage: nothing has started."""

@@ -70,11 +70,17 @@ _CAUSES: dict[Kind, str] = {
 
 
 class SshFault(DeployError):
-    """One host could not be reached or was lost; `kind` says how."""
+    """One host could not be reached or was lost; `kind` says how. `brief`: the message without its detail."""
 
-    def __init__(self, kind: Kind, message: str, hint: str) -> None:
+    def __init__(self, kind: Kind, message: str, hint: str, brief: str = "") -> None:
         super().__init__(message, hint)
         self.kind: Kind = kind
+        self._brief = brief or message
+
+    @property
+    def brief(self) -> str:
+        """The message without what was being done."""
+        return self._brief
 
     @property
     def slug(self) -> str:
@@ -210,7 +216,10 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
         **more,
     }
     on_the_way = "its jump host: " if where.jump else ""
-    return SshFault(kind, f"{where.host}: {on_the_way}{message.format(**fields)}", hint.format(**fields))
+    head = f"{where.host}: {on_the_way}"
+    # What a lost connection was cut in tells nothing to one who knows what ran.
+    brief = message.format(**{**fields, "detail": ""}) if kind == "lost" else ""
+    return SshFault(kind, head + message.format(**fields), hint.format(**fields), brief and head + brief)
 
 
 def typed_ssh() -> str:

@@ -242,7 +242,7 @@ def document(run: str, name: str) -> tuple[str, ...]:
 
 
 def last_words(folder: str) -> tuple[str, ...]:
-    """One JSON document on each line: the verdicts of node and ranks, each rank's last step and checkpoint."""
+    """One JSON document on each line: the verdicts of node and ranks; each rank's last step, checkpoint, begin, end."""
     return _SCRIPT("last-words", folder, str(PIECE), str(_TAIL))
 
 

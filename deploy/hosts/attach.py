@@ -42,7 +42,8 @@ from . import ended, observe, plan, recorded, resume
 from . import nodes as host_nodes
 from .backend import HostsBackend, RunHandle
 
-_OF_A_RANK = re.compile(r"logs/rank-(\d+)\.log has")
+# A follower brings the nodes' logs here, and not the ranks'.
+_LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log has\b)?")
 
 
 def attach(options: Options, console: Console) -> int:
@@ -189,10 +190,8 @@ def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str
     run_dir, names = run.run_dir, list(run.nodes.values())
     record.make_runs(run_dir.parent)
     run_dir.mkdir(record.OWNERS, exist_ok=True)
-    earlier = record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time())
-    more = {"hosts": list(hosts), "script": run.script, **resume_fields}
-    record.write_record(run_dir, {**record.facts(run_dir), **more})
-    return earlier
+    fields = {"hosts": list(hosts), "script": run.script, **resume_fields}
+    return record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time(), fields)
 
 
 def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, dict[str, Container], list[str]]:
@@ -224,8 +223,6 @@ def _with_host_paths(result: Result, run: RunHandle) -> Result:
         resume.with_host_paths(text, run.run_dir.name, rank_host if run.least else first, rank_host)
         for text in (result.hint, result.message)
     )
-    ask = rf"{FAB} logs --hosts {','.join(run.nodes)} --run {run.run_dir.name} --rank \1 prints"
-    hint = _OF_A_RANK.sub(ask, hint)  # a follower brings the nodes' logs here, and not the ranks'
-    if hint.startswith("logs/"):
-        hint = f"{here}/{hint}"
+    logs = f"{FAB} logs --hosts {','.join(run.nodes)} --run {run.run_dir.name} --rank"
+    hint = _LOGS.sub(lambda at: f"{logs} {at['rank']} prints" if at["rank"] else f"{here}/logs/", hint)
     return replace(result, message=message, hint=hint)

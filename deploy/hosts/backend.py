@@ -8,9 +8,10 @@ from pathlib import Path
 
 from ..core.facts import NodeState
 from ..core.names import NodeName
-from ..core.program import FAB
 from ..door.session import Session
+from ..job.again import command_of
 from ..job.inventory import Host
+from ..job.options import FLAG
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.progress import WAIT_LOST_S, State
@@ -91,14 +92,14 @@ class HostsBackend(Backend):
     def remove(self) -> list[str]:
         """Remove the run's containers; returns a warning for each host that may still have one."""
         faults = nodes.remove(self.sessions, self._id).faults
-        then = f"--run {self._id}"
+        then = f"{FLAG.run} {self._id}"
         return [
             *(
-                f"{host}: {fault.message}; clean up with: {FAB} down --hosts {host} {then}"
+                f"{host}: {fault.message}; clean up with: {command_of('down', hosts=host)} {then}"
                 for host, fault in faults.items()
             ),
             *(
-                f"{host}: does not answer; when it is back: {FAB} down --hosts {host} {then}"
+                f"{host}: does not answer; when it is back: {command_of('down', hosts=host)} {then}"
                 for host in self.out_of_sight
             ),
         ]

@@ -1,6 +1,6 @@
 """One `fab deploy`, whole: look, plan, start, follow.
 
-Until the run has started, any failure cleans up every host (run/launch.py). After that the run no longer needs this
+Until the run has started, any failure cleans up every host (run/start.py). After that the run no longer needs this
 process (hosts/attach.py).
 """
 
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import DONE, UsageError
+from ..core.errors import UsageError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
 from ..core.text import duration
-from ..door.session import open_all
+from ..door.session import Session, open_all
 from ..host import run_user
 from ..host.facts import HostFacts
 from ..job import script_file
@@ -40,9 +41,9 @@ from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import alone, code, environment, folders, record, resumable
-from ..run.launch import launch
+from ..run import alone, environment, folders, record, resumable
 from ..run.progress import WAIT_LOST_S
+from ..run.start import Start, start_run
 from ..run.state.times import CLOCKS_DIFFER_S
 from ..send.folder import repository
 from ..send.folder.credentials import choice_of
@@ -78,69 +79,130 @@ _OWN_FILES = (
 def deploy(options: Options, console: Console) -> int:
     """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
     with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
-        resumes, name = bool(options.resume), read_run(options.run)
-        options, command, script_run = _what_to_run(fill_from_file(options), console)
-        cluster, ranks = load_cluster(options), shown_ranks(options.rank)
-        command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
+        return start_run(_OnHosts(options, console, interrupts), interrupts.hold)
+
+
+class _OnHosts(Start[NewRun]):
+    """A run on real hosts. `_load` reads what was asked, and `_look` makes the request of it and of what hosts say."""
+
+    def __init__(self, options: Options, console: Console, interrupts: Interrupts) -> None:
+        self._options, self._console, self._interrupts = options, console, interrupts
+        self._name = read_run(options.run)
+        self._resumption: resume.Resumption | None = None
+        self.dry_run, self.detach = options.dry_run, options.detach
+
+    @contextmanager
+    def reach(self) -> Iterator[None]:
+        """Open a connection to each host, and look at what it has."""
+        cluster, work = self._load()
+        self._interrupts.at("connecting")
+        with open_all(cluster.hosts) as opened:
+            self._interrupts.at("looking at the hosts")
+            self._request = self._look(cluster, work, list(opened.all().values()))
+            _tell_neighbours(self._request.facts, self._name, self._console)
+            yield
+
+    def _load(self) -> tuple[Cluster, Work]:
+        """Read the options, the command and its folder."""
+        console, self._resumes = self._console, bool(self._options.resume)
+        options, self._command, self._script_run = _what_to_run(fill_from_file(self._options), console)
+        cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
+        self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
-        work, folder = replace(_work(options, cluster), bare=command.bare), folder_to_send(options, cluster)
+        work, folder = replace(_work(options, cluster), bare=self._command.bare), folder_to_send(options, cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
         first, choice = next(iter(work.script), "-"), choice_of(cluster)
         look = FolderLook(folder, choice) if folder else None
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)
-        needs = packages.asked(cluster, look, console) if work.script else None
-        code_now = repository.look(folder, choice, look.result()) if folder and look else None
+        self._needs = packages.asked(cluster, look, console) if work.script else None
+        self.code = repository.look(folder, choice, look.result()) if folder and look else None
         if folder:
             _warn_alone(folder, work.script, cluster, console)
         if work.restarts and not folder and len(cluster.hosts) > 1 and not cluster.job.mounts:
             console.warn(_OWN_FILES)
-        interrupts.at("connecting")
-        with open_all(cluster.hosts) as opened:
-            sessions = list(opened.all().values())
-            interrupts.at("looking at the hosts")
-            facts = observe.facts(sessions).all()
-            observe.refuse_missing(sessions, cluster.job)
-            base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
-            tag = tag_of(base, folder)
-            resumption = None
-            if script_run:
-                resumption = resume.continue_script(script_run, facts, resumes, console.warn)
-            elif options.resume:
-                resumption = resume.choose(options.resume, sessions, facts, work.arguments)
-            if resumption:
-                work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
-            cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
-            work = replace(work, image=tag, sent=folder is not None, observe=not options.no_observe)
-            work = replace(work, ports=group.choose_ports(list(facts.values())) if work.least else ())
-            request = DeployRequest(
-                cluster, sessions, facts, base, folder, tag, work, choice, options.force, needs, options.wait
-            )
-            request = _overlaid(request)
-            _tell_user(who, facts, console)
-            _tell_neighbours(facts, name, console)
-            if options.dry_run:
-                _dry_run(request, console)
-                return DONE
-            _make_folders(request, console)
-            resumed_dir = record.folder_of(folders.RUNS, resumption.run) if resumption else None
-            resume_fields = {
-                **_for_the_record(options, command),
-                "foreign": ["arguments"] if resumption and resumption.foreign else [],
-            }
-            running = name or (resumption.run if resumption else environment.script_name(work.script))
-            with Places(sessions, facts, running, work.token, options.wait) as places:
-                backend = _start(request, name, resumed_dir, resume_fields, places, console, interrupts)
-            code.write(backend.run.run_dir, code_now)
-            run = backend.run.run_dir.name
-            where = ", ".join(facts)
-            waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
-            console.note(waiting if backend.waits else f"{run} runs on {where}")
-            console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes), "waits": backend.waits})
-            if options.detach:
-                console.note(f"follow it: {FAB} attach --hosts {options.hosts or ','.join(facts)} --run {run}")
-                console.line(run)
-                return DONE
-            return attach.follow_until_done(backend, console, interrupts, ranks, (folder, choice) if folder else None)
+        self._options, self._folder, self._choice = options, folder, choice
+        return cluster, work
+
+    def _look(self, cluster: Cluster, work: Work, sessions: Sequence[Session]) -> DeployRequest:
+        """What the run starts with, as the hosts are. Raises DeployError for hosts that cannot have it."""
+        options, console = self._options, self._console
+        facts = observe.facts(sessions).all()
+        observe.refuse_missing(sessions, cluster.job)
+        base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
+        tag = tag_of(base, self._folder)
+        if self._script_run:
+            self._resumption = resume.continue_script(self._script_run, facts, self._resumes, console.warn)
+        elif options.resume:
+            self._resumption = resume.choose(options.resume, sessions, facts, work.arguments)
+        if resumption := self._resumption:
+            work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
+        cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
+        work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe)
+        work = replace(work, ports=group.choose_ports(list(facts.values())) if work.least else ())
+        about = (cluster, sessions, facts, base, self._folder, tag, work, self._choice)
+        request = _overlaid(DeployRequest(*about, options.force, self._needs, options.wait))
+        _tell_user(who, facts, console)
+        return request
+
+    def show_plan(self) -> None:
+        """Print for each host the steps, the reasons and the commands."""
+        _dry_run(self._request, self._console)
+
+    def choose_folder(self) -> Path:
+        """The run's folder here; and the folders on the hosts that its nodes mount."""
+        request, work = self._request, self._request.work
+        _make_folders(request, self._console)
+        plan.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
+        if self._resumption:
+            self.resumed = True
+            return record.folder_of(folders.RUNS, self._resumption.run)
+        taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
+        if self._name:
+            record.folder_of(folders.RUNS, RunId(self._name))  # it may be of another machine's run
+        words = work.script or work.arguments
+        return record.new_folder(self._name, words, bool(work.script), taken, secrets.token_hex(2))
+
+    @contextmanager
+    def open_backend(self, run_dir: Path) -> Iterator[NewRun]:
+        """The nodes, with the places on the hosts' GPUs that are held for them."""
+        request, work = self._request, self._request.work
+        running = self._name or (run_dir.name if self.resumed else environment.script_name(work.script))
+        names = {host.name: node_of(host.name) for host in request.cluster.hosts}
+        hidden = (lambda: work.secrets) if work.secrets else None
+        handle = RunHandle(run_dir, names, bool(work.script), work.script or work.arguments, self.resumed, hidden)
+        since = time.time() - CLOCKS_DIFFER_S if self.resumed else 0.0
+        wait_lost_s = request.cluster.job.wait_lost or WAIT_LOST_S
+        handle = replace(handle, wait_lost_s=wait_lost_s, least=work.least, since=since)
+        with Places(request.sessions, request.facts, running, work.token, request.wait) as places:
+            yield NewRun(request, handle, places, self._console, self._interrupts)
+
+    def record_start(self, backend: NewRun) -> dict[str, bytes]:
+        """Write this start into the run's folder, with what the next one repeats."""
+        handle, resumption = backend.run, self._resumption
+        fields = {
+            **_for_the_record(self._options, self._command),
+            "foreign": ["arguments"] if resumption and resumption.foreign else [],
+            "gpus": backend.gpus,
+            "wait_lost_s": handle.wait_lost_s,
+            "least": handle.least,
+        }
+        return attach.open_record(handle, [host.destination for host in self._request.cluster.hosts], fields)
+
+    def tell_started(self, backend: NewRun) -> None:
+        """Say that the run runs, or waits, on its hosts; with --detach also what follows it."""
+        run, where, hosts = backend.run.run_dir.name, ", ".join(backend.run.nodes), self._options.hosts
+        waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
+        self._console.note(waiting if backend.waits else f"{run} runs on {where}")
+        nodes = dict(backend.run.nodes)
+        self._console.data({"kind": "started", "run": run, "nodes": nodes, "waits": backend.waits})
+        if self.detach:
+            self._console.note(f"follow it: {FAB} attach --hosts {hosts or ','.join(backend.run.nodes)} --run {run}")
+            self._console.line(run)
+
+    def follow(self, backend: NewRun) -> int:
+        """Follow the run until it ends, or the user leaves it."""
+        sent = (self._folder, self._choice) if self._folder else None
+        return attach.follow_until_done(backend, self._console, self._interrupts, self._ranks, sent)
 
 
 def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCommand, RunId | None]:
@@ -210,39 +272,6 @@ def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: 
             console.warn(warning)
 
 
-def _start(
-    request: DeployRequest,
-    name: str,
-    resumed_dir: Path | None,
-    resume_fields: dict[str, Any],
-    places: Places,
-    console: Console,
-    interrupts: Interrupts,
-) -> NewRun:
-    """Start the run. When this returns, the run is running, and nothing undoes it any more.
-
-    `resumed_dir`: the folder of the run to resume. `resume_fields`: what its record keeps for the next resume.
-    """
-    work, hosts = request.work, request.cluster.hosts
-    plan.refuse_foreign(name, {host: fact.containers for host, fact in request.facts.items()})
-    taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
-    run_dir = resumed_dir or _run_folder(name, work, taken)
-    names, secrets = {host.name: node_of(host.name) for host in hosts}, (lambda: work.secrets) if work.secrets else None
-    handle = RunHandle(
-        run_dir, names, bool(work.script), work.script or work.arguments, resumed_dir is not None, secrets
-    )
-    since = time.time() - CLOCKS_DIFFER_S if handle.resumed else 0.0
-    handle = replace(handle, wait_lost_s=request.cluster.job.wait_lost or WAIT_LOST_S, least=work.least, since=since)
-    backend = NewRun(request, handle, places, console, interrupts)
-
-    def open_record() -> dict[str, bytes]:
-        fields = {**resume_fields, "gpus": backend.gpus, "wait_lost_s": handle.wait_lost_s, "least": handle.least}
-        return attach.open_record(handle, [host.destination for host in hosts], fields)
-
-    launch(backend, run_dir, handle.resumed, open_record, interrupts.hold)
-    return backend
-
-
 def _dry_run(request: DeployRequest, console: Console) -> None:
     """Print the plan: for each host the steps, the reasons and the commands."""
     asked = [session for session in request.sessions if uses_gpus(session, request.facts[session.host.name])]
@@ -308,15 +337,3 @@ def _work(options: Options, cluster: Cluster) -> Work:
     group.refuse(least, on_end, options.wait)
     resumed = resume.known_ahead(options, cluster)
     return replace(work, restarts=restarts, max_hours=hours, on_end=on_end, least=least, resumed=resumed)
-
-
-def _run_folder(name: str, work: Work, taken: frozenset[str]) -> Path:
-    if name:
-        folder = record.folder_of(folders.RUNS, RunId(name))
-        if folder.exists() or name in taken:
-            raise UsageError(f"--run {name}: a run of this name exists already", "choose another name")
-        record.make_runs(folder.parent)
-        folder.mkdir(record.OWNERS)
-        return folder
-    words = ("--recipe", environment.script_name(work.script)) if work.script else work.arguments
-    return record.make_folder(folders.RUNS, words, time.time(), taken, secrets.token_hex(2))

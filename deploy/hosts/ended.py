@@ -15,7 +15,9 @@ from ..host import commands
 from ..host import status as host_status
 from ..host.status import HostRun
 from ..report.console import Console
+from ..report.text import fault_text
 from ..run import events, folders, outcome, record
+from ..run.progress import State
 
 _PATIENCE_S = 30.0
 
@@ -51,16 +53,19 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
         return ending.show_again(run_dir, end.outcome, record.own(run_dir).get("script") is True, console, fetch)
     members = [session for session in sessions if session.host.name in end.hosts]
     words = on_all(members, lambda each: each.run(commands.last_words(f"{each.home}/runs/{end.run}")).out)
-    by_host = {
-        host: [event for event in events.last_words(out.split("\n"), time.time()) if event["kind"] == "verdict"]
-        for host, out in words.values.items()
-    }
-    verdicts = [event for host in by_host.values() for event in host]
-    result = outcome.from_verdicts(verdicts) if verdicts else None
+    now = time.time()
+    by_host = {host: events.last_words(out.split("\n"), now) for host, out in words.values.items()}
+    spoke = {host for host, of_host in by_host.items() if any(event["kind"] == "verdict" for event in of_host)}
+    last_words = sorted((event for of_host in by_host.values() for event in of_host), key=lambda event: event["t"])
+    state = State(sorted({str(event["node"]) for event in last_words if event.get("node")}))
+    for event in last_words:
+        state.apply(event, now)
+    result = outcome.conclude(state, now) if spoke else None
     # A host without a verdict was killed: the others' "done" is not the run's.
-    if result is None or (result.verdict == "done" and not all(map(by_host.get, end.hosts))):
+    if result is None or (result.verdict == "done" and spoke < {*end.hosts}):
         raise end
-    text = f"{end.run} ended ({result.verdict}), as its ranks say" + (f": {result.message}" if result.message else "")
+    why = f": {fault_text(result)}" if result.message else ""
+    text = f"{end.run} ended ({result.verdict}), as its ranks say{why}"
     console.line(text, {"kind": "ended", "run": end.run, "verdict": result.verdict, "message": result.message})
     console.hint(end.hint)
     return result.code

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.facts import ended_how
-from ..core.fields import array, document, record, words
+from ..core.fields import array, default, document, flag, record, words
 from ..core.names import RunId, node_name
 from ..core.program import FAB
 from ..core.text import in_seconds, subject
@@ -28,15 +28,16 @@ from .container import container_name
 
 # A node that cannot agree with the others gives up after 15 s; then its ranks end within moments.
 _ANSWER_S, _END_S, _LOOK_EVERY_S = 40.0, 60.0, 0.3
-_ANSWER = record({"why": words(500), "members": array(node_name, 1024)}, {})
+_ANSWER = record({"why": words(500), "members": array(node_name, 1024)}, {"needed": default(flag, False)})
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node says: `why` it must stay (empty: it has left), and who trains on."""
+    """What a node says: `why` it must stay (empty: it has left), and who trains on. `needed`: too few would be left."""
 
     why: str
     members: tuple[str, ...]
+    needed: bool = False
 
 
 def leave(options: Options, console: Console) -> int:
@@ -55,7 +56,7 @@ def leave(options: Options, console: Console) -> int:
                 continue
             answer = _ask(session, run)
             if answer.why:
-                raise UsageError(f"{host} cannot leave {run}: {answer.why}", _instead(host, run, answer.why))
+                raise UsageError(f"{host} cannot leave {run}: {answer.why}", _instead(host, run, answer.needed))
             audit.note(session, f"{run} left by {host}")
             text = f"{host} has left {run}"
             if not _until_ended(session, run):
@@ -98,7 +99,7 @@ def refuse(run: str, host: str, node: Container | None) -> None:
 def read(text: str) -> Answer:
     """Read the answer of trainer/node/leave.py. Raises BadAnswer."""
     value = _ANSWER(document(text, "a node's answer"), "a node's answer")
-    return Answer(value["why"], tuple(value["members"]))
+    return Answer(value["why"], tuple(value["members"]), value.get("needed", False))
 
 
 def _ask(session: Session, run: str) -> Answer:
@@ -128,8 +129,8 @@ def _ended_well(session: Session, run: str) -> bool:
     return all(node.code == DONE for node in plan.runs_of(containers).get(RunId(run), {}).values())
 
 
-def _instead(host: str, run: str, why: str) -> str:
-    if "--min-nodes" in why or "votes" in why:
+def _instead(host: str, run: str, needed: bool) -> str:
+    if needed:
         return f"bring back one that was lost or has left; or end the whole run: {FAB} stop --run {run}"
     return f"try again, or see how it goes: {FAB} status --hosts {host}"
 

@@ -214,7 +214,7 @@ class Reader:
                     except SshFault as lost:
                         if not self._follow or closed.is_set():
                             raise
-                        say(f"{lost.message.partition(' while ')[0]}: reconnecting")
+                        say(f"{lost.brief}: reconnecting")
                         self._reopen(opened, closed)
                     closed.wait(_AGAIN_S)
             except DeployError as fault:

@@ -1,6 +1,6 @@
 """What a deploy does to its hosts until its nodes run: a HostsBackend that also locks, checks, pushes and starts.
 
-run/launch.py has the order of these steps.
+run/start.py has the order of these steps.
 """
 
 from __future__ import annotations

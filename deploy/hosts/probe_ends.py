@@ -23,7 +23,7 @@ from ..core.text import binary, in_seconds, subject
 from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
-from ..job.options import Job
+from ..job.options import FLAG, Job
 from ..preflight import Answers, refusals
 from ..preflight.checks import resources
 from ..preflight.probe.conversation import FACTS_S
@@ -43,7 +43,7 @@ def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
     way = f" ({facts.engine_at})" if facts.engine_at else ""
     text = f"{host}: its engine gives no connection to a container: {words}; something between client and engine{way} "
     text += "passes on no upgrade of a connection. A run starts there, without a rehearsal; "
-    text += f"`{FAB} exec`, `{FAB} shell`, `{FAB} why`, secrets, packages and --overlay do not work"
+    text += f"`{FAB} exec`, `{FAB} shell`, `{FAB} why`, secrets, packages and {FLAG.overlay} do not work"
     fix = docker_faults.hint(words, host)
     return find("docker-refused", (host,), text, fix, WARNING)
 
@@ -105,7 +105,7 @@ def with_causes(answers: Answers, python: str) -> Answers:
         if "its login shell did not begin" in words:
             return "ssh-slow", words
         if f"{python}: not found" in words:
-            return "no-python", f"there is no {python}\nname the Python that has your torch: --python PATH"
+            return "no-python", f"there is no {python}\nname the Python that has your torch: {FLAG.python} PATH"
         return cause, words
 
     return replace(answers, faults={host: cause_of(*fault) for host, fault in answers.faults.items()})

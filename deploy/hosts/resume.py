@@ -32,8 +32,6 @@ from ..run.outcome import Result
 from ..send.folder.credentials import Choice
 from . import plan
 
-# What the trainer says behind the command in its hint (trainer/verdict.py).
-_OF_THE_TRAINER = "goes on from here"
 # Options of the trainer that belong to one start only.
 _ONCE = ("resume",)
 _CONFIG = table(text(100, "[a-z][a-z0-9_]*"), either(nothing, scalar))
@@ -274,8 +272,8 @@ def with_resume_hint(
     own = record.own(run_dir)
     hosts = [str(host) for host in own.get("hosts", ())]
     script = record.facts(run_dir).get("script")
-    # The trainer's own hint has the command of MUSTER_RESUME_COMMAND, which does not know what is lost by now.
-    its_own = f"--resume {run_dir.name}" in result.hint and _OF_THE_TRAINER in result.hint
+    # The hint of Muster's trainer has the command of MUSTER_RESUME_COMMAND, which does not know what is lost by now.
+    its_own = result.verdict == "stopped" and result.from_ranks and not script
     if result.verdict not in ("stopped", "failed") or not saved or not hosts:
         return replace(result, hint="") if its_own else result
     reachable = [host for host in hosts if host not in lost]

@@ -16,7 +16,7 @@ BLAME_S = 12.0
 # A node writes what its machine does every 5 s, and less often where that takes long.
 LIVES_S = 20.0
 # So much later than the engine's last answer a file must have grown to show that the node lives without it.
-_AFTER_S = 1.0
+AFTER_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Signs:
     @property
     def lives_on(self) -> bool:
         """Whether the node lives without its engine: its files have grown since the engine last answered."""
-        return self.files_s <= LIVES_S and self.files_s + _AFTER_S < self.engine_s
+        return self.files_s <= LIVES_S and self.files_s + AFTER_S < self.engine_s
 
     @property
     def silent_s(self) -> float:

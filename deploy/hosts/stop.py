@@ -94,7 +94,8 @@ def _tell_followers(run: RunId) -> None:
         run_dir = record.folder_of(folders.RUNS, run)
         if record.facts(run_dir) and not (run_dir / "outcome.json").exists():
             (run_dir / "outcome").mkdir(exist_ok=True)
-            record.write_json(run_dir / "outcome" / "asked.json", {"verdict": "stopped", "message": outcome.AT_ONCE})
+            asked = {"verdict": "stopped", "message": outcome.AT_ONCE, "at_once": True}
+            record.write_json(run_dir / "outcome" / "asked.json", asked)
 
 
 def _end(
@@ -130,7 +131,7 @@ def _end(
 def _state(nodes: Mapping[str, Container], last_words: Sequence[Event]) -> State:
     in_order = sorted(nodes.values(), key=lambda node: node.place)
     state = State(tuple(node.node for node in in_order), script=in_order[0].script)
-    for event in last_words:
+    for event in sorted(last_words, key=lambda event: float(event["t"])):
         state.apply(event)
     return state
 
@@ -138,7 +139,7 @@ def _state(nodes: Mapping[str, Container], last_words: Sequence[Event]) -> State
 def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Result:
     """How the run ended. If no rank left a verdict: the step it reached, and the nodes that had ended earlier."""
     if state.verdicts:
-        return outcome.final(state)
+        return outcome.conclude(state, time.time())
     result = outcome.killed(state) if killed else outcome.stopped(state)
     earlier = [f"; {host} {ended_how(node.code)} before that" for host, node in nodes.items() if node.code is not None]
     return replace(result, message="".join([result.message, *earlier]))

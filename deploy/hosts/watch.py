@@ -28,9 +28,8 @@ from ..run.progress import State
 from ..run.state.story import Happening
 from . import secrets as deploy_secrets
 from .container import container_name
-from .final_codes import FinalCodes
 from .mirror import Mirror
-from .signs import BLAME_S, UNSEEN_S, Misses, Signs, engine_words, is_lost
+from .signs import AFTER_S, BLAME_S, UNSEEN_S, Misses, Signs, engine_words, is_lost
 
 EVERY_S = 0.5
 AGAIN_S = 2.0
@@ -118,10 +117,8 @@ class HostsWatch:
         # A host that was silent itself says so of its engine at first, too: it waited for that answer.
         silent = {host for host, mirror in self._mirrors.items() if mirror.away_s() > UNSEEN_S}
         for host in sorted(silent - self._silent):
-            rank = state.ranks.only_rank(self._mirrors[host].state.node)
-            trains = rank in state.ranks.views and state.ranks.views[rank].training and rank not in state.ranks.still
-            text = f"{host}: {engine_words(signs[host], rank if trains else None)}"
-            state.story.tell(Happening(time.time(), text, grave=True))
+            words = engine_words(signs[host], _trains_since(state, self._mirrors[host].state.node, signs[host]))
+            state.story.tell(Happening(time.time(), f"{host}: {words}", grave=True))
         for host in sorted(self._silent - silent):
             state.story.tell(Happening(time.time(), f"{host}: the Docker engine there answers again"))
         self._silent = silent
@@ -184,8 +181,7 @@ class HostsWatch:
                 if self._closed.is_set():
                     return
                 # Our command is long and tells nothing: we show only the host and the fault.
-                what = fault.message.partition(" while ")[0]
-                self._say(f"{what}: the run continues; reconnecting")
+                self._say(f"{fault.brief}: the run continues; reconnecting")
                 self._reopen(host)
             self._closed.wait(AGAIN_S if not mirror.over else ENDED_AGAIN_S)
 
@@ -207,3 +203,39 @@ class HostsWatch:
         threading.Thread(target=hold, daemon=True, name=f"muster-hold-{host}").start()
         while not reopened.wait(0.5) and not self._closed.is_set():
             pass
+
+
+def _trains_since(state: State, node: str, signs: Signs) -> int | None:
+    """The one rank of a node, if it has made a step since its engine fell silent: its container may be stopped."""
+    rank = state.ranks.only_rank(node)
+    if rank is None or rank in state.ranks.still or rank in state.ranks.ends or state.verdicts:
+        return None
+    view = state.ranks.views.get(rank)
+    return rank if view and view.stepped > time.time() - signs.engine_s + AFTER_S else None
+
+
+class FinalCodes:
+    """Takes each node's state, look after look, and keeps the code with which it ended the run.
+
+    Its engine may start it again afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._restarts: dict[str, int] = {}
+
+    def before_the_end(self, node: NodeState) -> None:
+        """Take a state while no rank has given a verdict."""
+        self._restarts[node.node] = node.restarts
+
+    def at_the_end(self, node: NodeState) -> NodeState:
+        """The state once a rank has given a verdict: a node that has ended since then stays ended.
+
+        A node that runs has the code of its life before. That life ended with the run only if the engine has started
+        the node since the last look before the verdict.
+        """
+        ended = node.state != "running" or node.restarts > self._restarts.get(node.node, -1)
+        if node.code is not None and ended:
+            self._codes.setdefault(node.node, node.code)
+        code = self._codes.get(node.node)
+        return node if code is None else replace(node, state="exited", code=code)

@@ -32,12 +32,13 @@ from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
-from ..run import alone, code, environment, folders, follow, launch, locks, record, resumable
+from ..run import alone, environment, folders, follow, locks, record, resumable
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.folders import display_path
 from ..run.outcome import Result, may_have_written
 from ..run.progress import State
+from ..run.start import Start, start_run
 from ..send.folder import repository
 from ..send.folder.credentials import Choice
 from . import backends, plan, script, witness
@@ -71,72 +72,109 @@ class _Request:
 
 def up(options: Options, console: Console) -> int:
     """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
-    options, asked = _read(options)
-    choice, workers, ranks = asked.choice, asked.workers, shown_ranks(options.rank)
-    for note in asked.notes:
-        console.note(note)
-    in_files, hidden, sending = _hidden(options, choice.script)
-    folder, look, needs = None, None, None
-    if choice.script:
-        folder, look = script.check(options.folder, choice.arguments, sending, console)
-        needs = packages_shown.asked(options.requirements, folder, look, console)
-        _warn_alone(folder, asked, options, console)
-    code_now = repository.look(folder, sending, look) if folder else None
-    gpus = plan.how_many(asked.gpus, observe.gpus()) if folder else 0
-    plan.check_ranks(asked.ranks, gpus, 1 + workers)
-    choice_of_backend, facts = _backend(options.backend, _code(folder, choice.arguments), gpus, 1 + workers)
-    with (
-        Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts,
-        ExitStack() as held,
-    ):
-        backend_class = backends.BACKENDS[choice_of_backend.name]
-        backend_class.refuse_without_container(asked.keep, in_files)
-        backend_class.refuse_group(asked.least)
-        port = _choose_port(held, console) if backend_class.meets_on_machine else environment.MASTER_PORT
-        running = options.run or environment.script_name(choice.arguments)
-        uuids = _hold_gpus(asked.gpus, running, held, console) if gpus and backend_class.meets_on_machine else ()
-        run_dir = choice.run_dir or _new_folder(options.run, choice, facts, choice_of_backend.name)
-        _take(run_dir, held, facts)
+    with Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts:
+        return start_run(_OnThisMachine(options, console, interrupts), interrupts.hold)
+
+
+class _OnThisMachine(Start[backends.LocalBackend]):
+    """A run on this machine. What it holds (the run's lock, its port, GPUs) it holds to the end."""
+
+    def __init__(self, options: Options, console: Console, interrupts: Interrupts) -> None:
+        self._options, self._console, self._interrupts = options, console, interrupts
+        self._held, self._began = ExitStack(), 0.0
+
+    @contextmanager
+    def reach(self) -> Iterator[None]:
+        """Read the options, look at the script's folder, and choose where the nodes run."""
+        console = self._console
+        self._options, self._asked = _read(self._options)
+        options, asked, script_words = self._options, self._asked, self._asked.choice.arguments
+        self._ranks, self.resumed = shown_ranks(options.rank), bool(asked.choice.run_dir)
+        for note in asked.notes:
+            console.note(note)
+        self._in_files, self._hidden, self._sending = _hidden(options, asked.choice.script)
+        self._folder, look, self._needs = None, None, None
+        if asked.choice.script:
+            self._folder, look = script.check(options.folder, script_words, self._sending, console)
+            self._needs = packages_shown.asked(options.requirements, self._folder, look, console)
+            _warn_alone(self._folder, asked, options, console)
+        self.code = repository.look(self._folder, self._sending, look) if self._folder else None
+        nodes = 1 + asked.workers
+        self._gpus = plan.how_many(asked.gpus, observe.gpus()) if self._folder else 0
+        plan.check_ranks(asked.ranks, self._gpus, nodes)
+        self._choice, self._engine = _backend(options.backend, _code(self._folder, script_words), self._gpus, nodes)
+        self._kind = backends.BACKENDS[self._choice.name]
+        self._kind.refuse_without_container(asked.keep, self._in_files)
+        self._kind.refuse_group(asked.least)
+        with self._held:
+            yield
+
+    def choose_folder(self) -> Path:
+        """The run's folder, whose lock is this command's from now on; with it the run's port and GPUs."""
+        options, asked, console, held = self._options, self._asked, self._console, self._held
+        here = self._kind.meets_on_machine
+        self._port = _choose_port(held, console) if here else environment.MASTER_PORT
+        running = options.run or environment.script_name(asked.choice.arguments)
+        self._uuids = _hold_gpus(asked.gpus, running, held, console) if self._gpus and here else ()
+        run_dir = asked.choice.run_dir or _new_folder(options.run, asked.choice, self._engine, self._choice.name)
+        _take(run_dir, held, self._engine)
+        return run_dir
+
+    @contextmanager
+    def open_backend(self, run_dir: Path) -> Iterator[backends.LocalBackend]:
+        """The nodes, with the script's folder and packages in the run's."""
+        asked, console = self._asked, self._console
         own = None
-        if folder:
-            with _new_folder_undone(run_dir, choice):
-                script.bring(folder, run_dir, sending)
-                own = backend_class.script(run_dir, gpus, 1 + workers)
-                own = _completed(own if options.no_cache else backend_class.with_caches(own), asked)
-                packages = backend_class.install(needs, run_dir, console) if needs else None
-                own = replace(own, secrets=hidden, secret_files=in_files, uuids=uuids, packages=packages)
-        run = _spec(options, asked, run_dir, port, own)
-        if choice.run_dir:
-            console.note(f"resuming in {display_path(run_dir)}, start {choice.start}")
-            if other := resumable.other_than(run_dir, choice.arguments, options.folder):
+        if self._folder:
+            with _new_folder_undone(run_dir, asked.choice):
+                own = self._bring(self._folder, run_dir)
+        self._run = run = _spec(self._options, asked, run_dir, self._port, own)
+        if self.resumed:
+            console.note(f"resuming in {display_path(run_dir)}, start {asked.choice.start}")
+            if other := resumable.other_than(run_dir, asked.choice.arguments, self._options.folder):
                 console.warn(other)
-        held.callback((backend := backend_class(run)).clean)
-        state = State(run.names, script=choice.script, least=asked.least)
-        follower = follow.Follower(run_dir)
-        began = 0.0
+        backend = self._kind(run)
+        self._held.callback(backend.clean)
+        self._state = State(run.names, script=asked.choice.script, least=asked.least)
+        self._follower = follow.Follower(run_dir)
+        yield backend
 
-        def open_record() -> dict[str, bytes]:
-            nonlocal began  # the time for building the image does not count
-            began = time.time()
-            where, why = choice_of_backend.name, choice_of_backend.why
-            earlier = record.open_start(run_dir, choice, where, why, run.names, began)
-            more = {"sent_from": resumable.sent_from(options.folder, run_dir.parent)} if choice.script else {}
-            record.write_record(run_dir, {**record.facts(run_dir), **more, "again": _again(options, asked)})
-            return earlier
+    def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
+        """Copy the script's folder into the run's, and install its packages there."""
+        kind, asked = self._kind, self._asked
+        script.bring(folder, run_dir, self._sending)
+        own = kind.script(run_dir, self._gpus, 1 + asked.workers)
+        own = _completed(own if self._options.no_cache else kind.with_caches(own), asked)
+        packages = kind.install(self._needs, run_dir, self._console) if self._needs else None
+        return replace(own, secrets=self._hidden, secret_files=self._in_files, uuids=self._uuids, packages=packages)
 
-        before = launch.launch(backend, run_dir, bool(choice.run_dir), open_record, interrupts.hold)
-        witness.start(run, options.on_end)
-        if folder:
-            code.write(run_dir, code_now)
-        result = _follow(run, backend, follower, state, choice_of_backend.why, console, interrupts, ranks)
+    def record_start(self, backend: backends.LocalBackend) -> dict[str, bytes]:
+        """Write this start into the run's folder; the time for building the image does not count."""
+        self._began, asked, run = time.time(), self._asked, self._run
+        again = {"again": _again(self._options, asked)}
+        if asked.choice.script:
+            again["sent_from"] = resumable.sent_from(self._options.folder, run.run_dir.parent)
+        where, why = self._choice.name, self._choice.why
+        self._before = record.open_start(run.run_dir, asked.choice, where, why, run.names, self._began, again)
+        return self._before
+
+    def tell_started(self, backend: backends.LocalBackend) -> None:
+        """Start the witness of the run's end."""
+        witness.start(self._run, self._options.on_end)
+
+    def follow(self, backend: backends.LocalBackend) -> int:
+        """Follow the run to its end, and leave nothing of it but its folder."""
+        run_dir, state, why = self._run.run_dir, self._state, self._choice.why
+        view = (self._follower, state, why, self._console, self._interrupts, self._ranks)
+        result = _follow(self._run, backend, *view)
         backend.clean()
-        _warn_full(run_dir, console)
+        _warn_full(run_dir, self._console)
         if result.verdict == "refused" and not state.ranks.views:
-            record.undo_start(run_dir, before)
+            record.undo_start(run_dir, self._before)
             raise DeployError(result.message, result.hint, result.code)
-        sent = (folder, sending) if folder else None
+        sent = (self._folder, self._sending) if self._folder else None
         result = _with_resume_hint(_with_local_paths(result, run_dir), run_dir, state)
-        return ending.end(run_dir, result, state, time.time() - began, console, sent=sent)
+        return ending.end(run_dir, result, state, time.time() - self._began, self._console, sent=sent)
 
 
 @contextmanager
@@ -273,16 +311,10 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
 
 
 def _new_folder(name: str, choice: record.Choice, facts: EngineFacts, backend: str) -> Path:
-    if not name:
-        taken = client.run_ids() if facts.answers else frozenset()
-        # Somebody may start a run of this name in another folder right now, and containers have their run's name.
-        mark = token_hex(2) if backend == "docker" else ""
-        words = ("--recipe", environment.script_name(choice.arguments)) if choice.script else choice.arguments
-        return record.make_folder(folders.RUNS, words, time.time(), taken, mark)
-    folder = record.path_of(RunId(name))
-    record.make_runs(folder.parent)
-    folder.mkdir(record.OWNERS)
-    return folder
+    taken = client.run_ids() if facts.answers and not name else frozenset()
+    # Somebody may start a run of this name in another folder right now, and containers have their run's name.
+    mark = token_hex(2) if backend == "docker" else ""
+    return record.new_folder(name, choice.arguments, choice.script, taken, mark)
 
 
 def stop_all(console: Console, run: str = "") -> int:

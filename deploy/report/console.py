@@ -152,10 +152,10 @@ class Console:
             yield self._data_lines
         elif self._err.is_terminal:
             live = self._live = _LiveView(self._err, state, recipe, why)
-            lines_of = ScriptLines(ranks)
+            lines_of = ScriptLines(ranks, state)
 
             def tell(events: list[Event]) -> None:
-                lines_of.add_events(events)
+                lines_of.add_events(events, time.monotonic())
                 script_lines = lines_of.take_lines()
                 self._last_lines.extend(script_lines)
                 if self._out.is_terminal:
@@ -167,19 +167,25 @@ class Console:
             try:
                 yield tell
             finally:
+                lines_of.close()
+                tell([])
                 self._live = None
                 self._safely(live.close)
         else:
-            plain, lines_of = PlainView(self._say, state, recipe, why), ScriptLines(ranks)
+            plain, lines_of = PlainView(self._say, state, recipe, why), ScriptLines(ranks, state)
 
             def tell_plainly(events: list[Event]) -> None:
-                lines_of.add_events(events)
+                lines_of.add_events(events, time.monotonic())
                 if script_lines := lines_of.take_lines():
                     self._last_lines.extend(script_lines)
                     self.block(script_lines)
                 plain.show_events(events)
 
-            yield tell_plainly
+            try:
+                yield tell_plainly
+            finally:
+                lines_of.close()
+                tell_plainly([])
             plain.close()
 
     def result(

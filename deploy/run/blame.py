@@ -9,15 +9,34 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..causes.ends import Cause
 from ..core.errors import DONE
 from .inquest.collectives import MISMATCH_WORDS
 
 MOST_NAMES = 4
+# What exceptions say, of Python, torch, CUDA and the system.
+_TEXTS = (
+    (
+        Cause.DISK_FULL,
+        r"\[Errno (?:28|122)\]|no space left on device|disk quota exceeded|no room on the disk|"
+        r"pytorchstreamwriter failed writing|unexpected pos \d+ vs \d+",
+    ),
+    (Cause.GPU_MEMORY, r"outofmemoryerror|cuda out of memory|cudaerrormemoryallocation|alloc_failed"),
+    (
+        Cause.GPU_LOST,
+        r"fallen off the bus|uncorrectable|gpu is lost|no cuda-capable device|cudaerrordevicesunavailable",
+    ),
+    (Cause.HOST_MEMORY, r"\[Errno 12\]|^memoryerror|defaultcpuallocator: can't allocate memory|cannot allocate memory"),
+    (Cause.MISMATCH, MISMATCH_WORDS),
+)
 
 
 @dataclass(frozen=True)
 class End:
-    """How a rank ended, as its node's agent reports it: `how` in words. A `victim` lost a peer; `error` says how."""
+    """How a rank ended, as its node's agent reports it: `how` in words. A `victim` lost a peer; `error` says how.
+
+    `cause`: where the agent knows it, and no exception says it. `place`: where in the script it was.
+    """
 
     rank: int
     node: str
@@ -26,18 +45,35 @@ class End:
     how: str = ""
     victim: bool = False
     error: str = ""
+    cause: Cause | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True)
 class Blame:
-    """The message about the end; `node` and `rank` name the culprit; empty and None if it is unknown."""
+    """The message about the end, and its cause; `node` and `rank` name the culprit; empty and None if unknown."""
 
     message: str
+    cause: Cause
     node: str = ""
     rank: int | None = None
 
 
-def cause_of(ends: Sequence[End]) -> End | None:
+def cause_of_error(error: str) -> Cause:
+    """The cause in the words of an exception."""
+    return next((cause for cause, words in _TEXTS if re.search(words, error, re.IGNORECASE)), Cause.EXCEPTION)
+
+
+def cause_of_end(end: End) -> Cause:
+    """Why a rank ended that is not a victim."""
+    if end.cause:
+        return end.cause
+    if end.code < 0:
+        return Cause.KILLED
+    return cause_of_error(end.error) if end.code and end.error else Cause.LEFT_EARLY
+
+
+def first_culprit(ends: Sequence[End]) -> End | None:
     """The first rank that failed without being a victim."""
     own = [end for end in ends if end.code and not end.victim]
     return min(own, key=lambda end: (end.t, end.rank), default=None)
@@ -45,9 +81,10 @@ def cause_of(ends: Sequence[End]) -> End | None:
 
 def blame(began: Mapping[int, str], ends: Sequence[End]) -> Blame | None:
     """Who is to blame; None if no rank failed. `began`: the node of each rank; `ends`: the last end of each rank."""
-    if cause := cause_of(ends):
-        error = f": {cause.error}" if cause.error else ""
-        return Blame(f"{_who(cause.rank, cause.node)} {cause.how}{error}", cause.node, cause.rank)
+    if first := first_culprit(ends):
+        error = f": {first.error}" if first.error else ""
+        text = f"{_who(first.rank, first.node)} {first.how}{error}"
+        return Blame(text, cause_of_end(first), first.node, first.rank)
     victims = sorted((end for end in ends if end.victim), key=lambda end: (end.t, end.rank))
     if not victims:
         return None
@@ -57,24 +94,26 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Blame | None:
     if left:
         early = min(left, key=lambda end: (end.t, end.rank))
         text = f"left early, with code 0, while the others waited; {lost} lost it ({first.error})"
-        return Blame(f"{_who(early.rank, early.node)} {text}", early.node, early.rank)
+        return Blame(f"{_who(early.rank, early.node)} {text}", Cause.LEFT_EARLY, early.node, early.rank)
     # The rank that notices another size may be the odd one itself, and one that still ran is not to blame for that.
     if odd := next((end for end in victims if re.search(MISMATCH_WORDS, end.error, re.IGNORECASE)), None):
         who = f"{_who(odd.rank, odd.node)} {odd.how} ({odd.error.strip()})"
-        return Blame(f"the ranks do not agree on a collective: {who}; could not tell which of them is wrong")
+        text = f"the ranks do not agree on a collective: {who}; could not tell which of them is wrong"
+        return Blame(text, Cause.MISMATCH)
     if len(still) == 1:
         ((rank, node),) = still.items()
         if "reset by peer" in first.error:
             text = f"lost its connection to {_who(rank, node)}: that end, or something between them, reset it"
-            return Blame(f"{_who(first.rank, first.node)} {text} ({first.error})", first.node, first.rank)
+            text = f"{_who(first.rank, first.node)} {text} ({first.error})"
+            return Blame(text, Cause.CUT_OFF, first.node, first.rank)
         text = f"did not answer: it hangs, or cannot be reached; {lost} gave up on it ({first.error})"
-        return Blame(f"{_who(rank, node)} {text}", node, rank)
+        return Blame(f"{_who(rank, node)} {text}", Cause.NOT_KNOWN, node, rank)
     if still:
-        return Blame(
-            f"could not tell which rank stopped answering: {lost} gave up ({first.error}), {_ranks(still)} still ran"
-        )
+        text = f"could not tell which rank stopped answering: {lost} gave up ({first.error}), {_ranks(still)} still ran"
+        return Blame(text, Cause.NOT_KNOWN)
     who = _who(first.rank, first.node)
-    return Blame(f"could not tell which rank failed: each lost another one; the first was {who} ({first.error})")
+    text = f"could not tell which rank failed: each lost another one; the first was {who} ({first.error})"
+    return Blame(text, Cause.NOT_KNOWN)
 
 
 def _who(rank: int, node: str) -> str:

@@ -36,6 +36,8 @@ _STEP = whole(0, 10**15)
 _MOST_NODES = 1024
 _MS = default(real(0.0, 1e15), 0.0)
 _RANK = whole(0, 65535)
+# One of causes/ends.py; a newer trainer may know more of them.
+_CAUSE = default(text(40, r"[a-z-]*"), "")
 _NODE = default(node_name, "")
 
 
@@ -119,6 +121,8 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {**_OF_RANK, "code": whole(-255, 255)},
         {
             "how": default(words(200), ""),
+            "cause": _CAUSE,
+            "place": default(words(200), ""),
             "victim": default(flag, False),
             "error": default(words(2_000), ""),
             "collectives": COLLECTIVES,
@@ -186,6 +190,7 @@ _VERDICT = record(
         "step": default(_STEP, 0),
         "message": default(words(20_000), ""),
         "hint": default(words(), ""),
+        "cause": _CAUSE,
         "since": default(real(0.0, 1e11), 0.0),
     },
     others=scalar,

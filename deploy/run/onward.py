@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
+import shlex
+from dataclasses import replace
+
+from ..job.again import read_again, words_again
 
 
 def options(again: str, planned: int, left: int) -> str:
     """The options `again` of a run on `planned` hosts, for a start on `left` of them."""
     if left >= planned:
         return " ".join(again.split())
+    given = read_again(shlex.split(again))
+    # Of fewer than three none can be lost, and of all that are left one must be allowed to.
+    least = min(int(given.min_nodes), left - 1) if given.min_nodes.isdecimal() and left >= 3 else 0
     # This start needs no host to wait, or to vote alone.
-    again = re.sub(r"--(spare|arbiter) \S+", "", again)
-
-    def fewer(match: re.Match[str]) -> str:
-        # Of fewer than three none can be lost, and of all that are left one must be allowed to.
-        return f"--min-nodes {min(int(match[1]), left - 1)}" if left >= 3 else ""
-
-    return " ".join(re.sub(r"--min-nodes (\d{1,4})\b", fewer, again).split())
+    return shlex.join(words_again(replace(given, min_nodes=str(least or ""), spare="", arbiter="")))

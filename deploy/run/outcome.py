@@ -6,16 +6,16 @@ decides within 30 s and names the node and rank.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..causes.ends import Cause
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from ..core.text import in_seconds
-from .blame import MOST_NAMES
+from .blame import MOST_NAMES, Blame, cause_of_error
 from .causes import Finding
 from .events import Event
-from .inquest.findings import cause_of_words
 from .progress import State
 
 START_SPREAD_S = 25.0  # from the first node that is up to the last
@@ -37,8 +37,6 @@ ENDED_AFTER_S = 45.0
 CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
 # What a run's end says that somebody asked to kill.
 AT_ONCE = "killed at once, as asked"
-# How an agent's verdict on a script ends where a signal asked for the stop, and not a limit (trainer/node/agent.py).
-BY_SIGNAL = "was asked to stop"
 # An error outranks the "stopped" and "done" of ranks that only followed it.
 _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 
@@ -47,7 +45,8 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 class Result:
     """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict.
 
-    `cause`: why it failed, one of causes.py. `hosts_left`: those that the next start is to name, where one is lost.
+    `cause`: why it failed, one of causes/ends.py; `by_inquest`: it and the message are the inquest's already.
+    `hosts_left`: those that the next start is to name, where one is lost.
     """
 
     verdict: str
@@ -58,6 +57,7 @@ class Result:
     step: int = 0
     from_ranks: bool = False
     cause: str = ""
+    by_inquest: bool = False
     hosts_left: tuple[str, ...] = ()
 
     @property
@@ -90,14 +90,20 @@ def all_ended(state: State) -> bool:
     return all(name in nodes.exited_at or name in away for name in state.names)
 
 
-def from_verdicts(verdicts: list[Event]) -> Result:
+def choose_verdict(verdicts: Sequence[Event]) -> Event:
     """The verdict that counts: the worst one; among equals that of a node that trained alone, that says something, or
     that failed first."""
 
     def order(each: Event) -> tuple[float, bool, bool, float]:
         return _weight(each), not _is_alone(each), not each.get("message"), each.get("since") or each.get("t", 0)
 
-    first = min(verdicts, key=order)
+    return min(verdicts, key=order)
+
+
+def from_verdicts(verdicts: Sequence[Event]) -> Result:
+    """The end of a run, as the verdict that counts says it."""
+    first = choose_verdict(verdicts)
+    cause = _cause_in(first) or (cause_of_error(first.get("message", "")) if first["verdict"] == "failed" else "")
     same = {str(verdict.get("node")) for verdict in verdicts if verdict.get("verdict") == first["verdict"] == "failed"}
     return Result(
         verdict=first["verdict"],
@@ -107,17 +113,22 @@ def from_verdicts(verdicts: list[Event]) -> Result:
         rank=first.get("rank"),
         step=int(first.get("step") or 0),
         from_ranks=True,
+        cause=cause,
     )
+
+
+def _cause_in(verdict: Event) -> Cause | None:
+    return Cause.of_slug(verdict.get("cause"))
 
 
 def _is_alone(verdict: Event) -> bool:
     """Whether a node has trained without the others: what they miss of it afterwards is no news."""
-    return cause_of_words(str(verdict.get("message", ""))) == Cause.ALONE
+    return _cause_in(verdict) == Cause.ALONE
 
 
 def _weight(verdict: Event) -> int:
     """How much a verdict counts. A kill that was asked for counts as an error: who fails then has only lost others."""
-    word = "failed" if verdict.get("message") == AT_ONCE else verdict.get("verdict", "")
+    word = "failed" if verdict.get("at_once") is True else verdict.get("verdict", "")
     return _WEIGHT.get(word, 1)
 
 
@@ -128,20 +139,20 @@ def final(state: State) -> Result:
     """
     result = from_verdicts(state.verdicts)
     asked = {verdict.get("node") for verdict in state.verdicts if verdict.get("verdict") == "stopped"}
-    by_signal = result.verdict == "stopped" and result.message.endswith(BY_SIGNAL)
+    by_signal = result.verdict == "stopped" and result.cause == Cause.ENDED
     if by_signal and result.node and state.script and len(asked) == 1 < len(state.names):
         where = f"(by a signal on {state.ranks.node_name(result.node)}; no other node tells of one)"
         return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":
         return result
     if blame := state.blame():
-        where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
-        return Result("failed", blame.message, where, blame.node, blame.rank, state.step)
+        return _blamed(blame, state)
     members = state.nodes.members or state.nodes.states.keys()
     for node in state.nodes.states.values():
         if node.node in members and node.state == "exited" and node.code not in (None, DONE):
             who = state.ranks.node_name(node.node)
-            return _failed(state, node.node, f"{who} {ended_how(node.code)}", f"see logs/{node.node}.log")
+            how = f"{who} {ended_how(node.code)}"
+            return _failed(state, node.node, how, f"see logs/{node.node}.log", _cause_of_node(node))
     # A node says that its ranks were not seen to train: true of the run if all nodes do, and nobody wrote a file. With
     # a message it says that an end is not known.
     idle = all(verdict.get("hint") for verdict in state.verdicts) and not may_have_written(state) and not state.step
@@ -150,17 +161,25 @@ def final(state: State) -> Result:
 
 def concluded(result: Result, finding: Finding | None) -> Result:
     """The result of a failed run with its cause: the first in time, where the inquest found one."""
-    if result.verdict != "failed" or result.cause:
-        return result
+    if result.verdict != "failed":
+        return replace(result, cause="")
     # Nodes of different worlds end at different times: none of them has lost another.
-    is_alone = result.from_ranks and cause_of_words(result.message) == Cause.ALONE
-    if finding is None or finding.lasting or is_alone:
-        return replace(result, cause=cause_of_words(result.message))
+    is_alone = result.from_ranks and result.cause == Cause.ALONE
+    if finding is None or finding.lasting or is_alone or result.by_inquest:
+        return result
     same = finding.rank is not None and finding.rank == result.rank
     if result.from_ranks and (same or finding.cause == Cause.NOT_KNOWN):
-        return replace(result, cause=cause_of_words(result.message) if same else finding.cause)
+        # Of one end, what was seen says more than what its words leave open; that no words were seen does not.
+        is_open = result.cause in ("", Cause.EXCEPTION) and finding.cause != Cause.LEFT_EARLY
+        return replace(result, cause=finding.cause) if is_open else result
     message = f"{finding.message}\nthen: {result.message}" if result.from_ranks else finding.message
     return replace(result, message=message, node=finding.node, rank=finding.rank, cause=finding.cause)
+
+
+def conclude(state: State, now: float) -> Result:
+    """How a run ended whose ranks gave a verdict, and why: for one that nobody follows any more."""
+    state.inquire(now)
+    return concluded(final(state), state.case.finding)
 
 
 def untold(state: State) -> list[str]:
@@ -191,7 +210,7 @@ def killed(state: State, waited_s: float | None = None) -> Result:
     if waited_s is None:
         return Result("stopped", f"{AT_ONCE}{_checkpoint_text(state)}", step=state.step)
     why = f"killed: still running {in_seconds(waited_s)} after the stop"
-    return Result("failed", f"{why}{_checkpoint_text(state)}", step=state.step)
+    return Result("failed", f"{why}{_checkpoint_text(state)}", step=state.step, cause=Cause.ENDED)
 
 
 def _checkpoint_text(state: State) -> str:
@@ -215,9 +234,19 @@ def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:
     return not stopping and not verdicts and node.code is not None and (node.code < 0 or node.code == FAILED)
 
 
-def _failed(state: State, node: str, message: str, hint: str = "") -> Result:
+def _failed(state: State, node: str, message: str, hint: str, cause: Cause) -> Result:
     view = state.ranks.view_of(node)
-    return Result("failed", message, hint, node, view.rank if view else None, state.step)
+    return Result("failed", message, hint, node, view.rank if view else None, state.step, cause=cause)
+
+
+def _blamed(blame: Blame, state: State) -> Result:
+    where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
+    return Result("failed", blame.message, where, blame.node, blame.rank, state.step, cause=blame.cause)
+
+
+def _cause_of_node(node: NodeState) -> Cause:
+    """Why a node ended of whose ranks nothing is known."""
+    return Cause.KILLED if _killed(node) else Cause.NOT_KNOWN
 
 
 def _node_gone(state: State, now: float) -> Result | None:
@@ -236,16 +265,17 @@ def _node_gone(state: State, now: float) -> Result | None:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
     if node.state == "lost":
         why = f"{who} is out of sight{at}, and the run cannot go on without it"
-        return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words")
+        return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words", Cause.NODE_LOST)
     if not _killed(node) and (blame := state.blame()):
-        where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
-        return Result("failed", blame.message, where, blame.node, blame.rank, state.step)
+        return _blamed(blame, state)
     if code == STOPPED:
         return Result("stopped", f"{who} was asked to stop{at}", "", name, None, state.step)
     restarts = f" ({node.restarts} restarts did not help)" if node.restarts else ""
     how = "ended without a verdict" if code == DONE else ended_how(code)
     at = at if ranks.began or ranks.views else _before_any_rank(state)
-    return _failed(state, name, f"{who} {how}{at}{restarts}", f"logs/{name}.log has its last words")
+    return _failed(
+        state, name, f"{who} {how}{at}{restarts}", f"logs/{name}.log has its last words", _cause_of_node(node)
+    )
 
 
 def _before_any_rank(state: State) -> str:
@@ -291,7 +321,8 @@ def _node_missing(state: State, started_at: float, now: float) -> Result | None:
     if waited < limit:
         return None
     others = f" ({', '.join(up)} waited {in_seconds(waited)})" if up else f" within {in_seconds(waited)}"
-    return _failed(state, missing[0], f"{', '.join(missing)} did not start{others}", f"see logs/{missing[0]}.log")
+    text = f"{', '.join(missing)} did not start{others}"
+    return _failed(state, missing[0], text, f"see logs/{missing[0]}.log", Cause.NODE_LOST)
 
 
 def _no_headway(state: State) -> Result | None:
@@ -299,8 +330,9 @@ def _no_headway(state: State) -> Result | None:
         return None
     blame, last = state.blame(), f"; last: {state.story[-1].text}" if state.story else ""
     message = f"{state.ranks.barren_restarts} restarts in a row without a step between them{last}"
-    node, rank = (blame.node, blame.rank) if blame else ("", None)
-    return Result("failed", message, "logs/ has what each node and rank said", node, rank, state.step)
+    where = "logs/ has what each node and rank said"
+    result = Result("failed", message, where, step=state.step, cause=Cause.NOT_KNOWN)
+    return replace(result, node=blame.node, rank=blame.rank, cause=blame.cause) if blame else result
 
 
 def _beyond_repair(state: State, now: float) -> Result | None:
@@ -309,17 +341,22 @@ def _beyond_repair(state: State, now: float) -> Result | None:
     gloo notices the end of a rank at once, NCCL after ten minutes. A trainer of Muster's starts again over a cut link.
     """
     if (cut := state.case.cut.finding) and now - state.case.cut.t >= state.wait_lost_s:
-        return Result("failed", cut.message, "repair the link", cut.node, cut.rank, state.step, cause=cut.cause)
+        return _end_by(cut, "repair the link", state)
     finding, living = state.case.finding, state.living
     if finding and finding.cause == Cause.DISK_SILENT and now - state.case.found_at >= state.wait_lost_s:
         hint = f"on {finding.node}: findmnt; its container ends once that disk, or its server, answers"
-        return Result("failed", finding.message, hint, finding.node, finding.rank, state.step, cause=finding.cause)
+        return _end_by(finding, hint, state)
     if finding is None or not state.script or not living.keys() <= state.ranks.still.keys():
         return None
     if finding.rank not in state.ranks.ends or now - state.case.found_at < ENDED_AFTER_S:
         return None
-    where = f"logs/rank-{finding.rank}.log has its last words"
-    return Result("failed", finding.message, where, finding.node, finding.rank, state.step)
+    return _end_by(finding, f"logs/rank-{finding.rank}.log has its last words", state)
+
+
+def _end_by(finding: Finding, hint: str, state: State) -> Result:
+    """The end that a finding of the inquest is."""
+    about = finding.message, hint, finding.node, finding.rank, state.step
+    return Result("failed", *about, cause=finding.cause, by_inquest=True)
 
 
 def _too_silent(state: State, now: float) -> Result | None:
@@ -331,10 +368,14 @@ def _too_silent(state: State, now: float) -> Result | None:
     if now - ranks.last_sign < limit:
         return None
     message = f"no sign of life from any rank for {in_seconds(now - ranks.last_sign)}"
+    where = "logs/ has what each rank said last"
+    result = Result("failed", message, where, step=state.step, cause=Cause.NOT_KNOWN)
     behind = [view for view in ranks.views.values() if view.step == ranks.step]
     if len(behind) == 1 < len(ranks.views):
         (view,) = behind
         text = f"{message}; {view.node} (rank {view.rank}) is furthest behind"
-        return Result("failed", text, "logs/ has what each rank said last", view.node, view.rank, state.step)
-    text = f"{message}; could not tell which stopped: {len(behind)} are at step {state.step}" if behind else message
-    return Result("failed", text, "logs/ has what each rank said last", step=state.step)
+        return replace(result, message=text, node=view.node, rank=view.rank)
+    if behind:
+        text = f"{message}; could not tell which stopped: {len(behind)} are at step {state.step}"
+        return replace(result, message=text)
+    return result

@@ -16,12 +16,24 @@ from ..core.program import FAB
 from ..core.text import several
 from ..explain.cause import Explanation, explain
 from ..explain.words import compiled
-from .inquest.findings import cause_of_words
+from .blame import cause_of_error
 from .state.story import Happening
 
 # Of these the logs may know more than the verdict: which exception it was, or what went wrong before it.
 _OPEN = ("", Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
 _SHOWN = 6
+# A story has words alone: what they say of the end of a node or a rank, the first that fits.
+_ENDS = (
+    (Cause.NODE_LOST, compiled(r"out of sight|did not start")),
+    (Cause.STOPPED, compiled(r"was stopped by a signal.*its node ended it")),
+    (Cause.LOCKED_UP, compiled(r"its node ended it")),
+    (Cause.HOST_MEMORY, compiled(r"\(out of memory on its host")),
+    (Cause.CONTAINER_MEMORY, compiled(r"\(out of memory")),
+    (Cause.KILLED, compiled(r"was killed by")),
+    (Cause.CUT_OFF, compiled(r"something between them, reset it")),
+    (Cause.ALONE, compiled(r" (?:trained|wait) alone: ")),
+    (Cause.LEFT_EARLY, compiled(r"left (?:with code 0|early)")),
+)
 _RESTART = compiled(
     r"^(?:the script starts again|all ranks restart) \(restart \d+\)(?:: )?|^the reason of restart \d+: "
 )
@@ -133,7 +145,9 @@ def _cause_of(text: str) -> str:
     """The cause in a line of the story."""
     if "its node ended it" not in text and _STANDS.search(text):
         return Cause.LOCKED_UP
-    return Cause.MISMATCH if _DISAGREE.search(text) else cause_of_words(text)
+    if _DISAGREE.search(text):
+        return Cause.MISMATCH
+    return next((cause for cause, words in _ENDS if words.search(text)), None) or cause_of_error(text)
 
 
 def _failed(shown: Explanation, run: OwnRun, end: _End) -> Explanation:

@@ -22,7 +22,7 @@ from ..core.fields import record as shaped
 from ..core.names import RunId, asked, node_name, run_id
 from ..core.program import MAKE, option
 from . import folders, own_files
-from .environment import IMAGE_USER, recipe_name
+from .environment import IMAGE_USER, recipe_name, script_name
 from .outcome import Result, downloads
 from .progress import State
 from .state.story import Happening, Story
@@ -128,12 +128,37 @@ def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collect
     raise DeployError(f"{runs}: a thousand runs named {name}")
 
 
+def new_folder(name: str, words: Sequence[str], script: bool, taken: Collection[str] = (), mark: str = "") -> Path:
+    """The folder of a new run: of that name, or named by the minute and what `words` start; as `make_folder` says.
+
+    Raises UsageError for a name that is taken.
+    """
+    if not name:
+        named = ("--recipe", script_name(words)) if script else words
+        return make_folder(folders.RUNS, named, time.time(), taken, mark)
+    folder = path_of(RunId(name))
+    make_runs(folder.parent)
+    try:
+        if name in taken:
+            raise FileExistsError
+        folder.mkdir(OWNERS)
+    except FileExistsError:
+        raise UsageError(f"--run {name}: a run of this name exists already", "choose another name") from None
+    return folder
+
+
 def open_start(
-    run_dir: Path, choice: Choice, backend: str, why: str, names: Collection[str], now: float
+    run_dir: Path,
+    choice: Choice,
+    backend: str,
+    why: str,
+    names: Collection[str],
+    now: float,
+    fields: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
     """Write this start into record.json, and remove what the last start wrote about its nodes.
 
-    Returns what `undo_start` needs to restore the folder.
+    `fields`: what the backend adds to the record. Returns what `undo_start` needs to restore the folder.
     """
     earlier = {
         path.name: path.read_bytes() for path in (run_dir / "record.json", run_dir / "outcome.json") if path.exists()
@@ -161,6 +186,7 @@ def open_start(
         "script": choice.script,
         "bare": choice.bare,
         "starts": [*before.get("starts", []), start],
+        **({} if fields is None else fields),
     }
     write_record(run_dir, record)
     point_latest(run_dir)

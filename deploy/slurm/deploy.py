@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from ..core.errors import DONE, DeployError, UsageError
+from ..core.errors import DeployError, UsageError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..core.text import amount, several
@@ -18,8 +20,8 @@ from ..job.load import read_run
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import code, environment, folders, record
-from ..run.launch import launch
+from ..run import record
+from ..run.start import Start, start_run
 from ..send.folder import folder_look, repository
 from . import ends, follow, known, plan
 from .backend import Order, SlurmBackend
@@ -34,58 +36,97 @@ def deploy(order: Order, words: Sequence[str], script: bool, console: Console, r
 
     `resumed`: the run that goes on with this job.
     """
-    asked, options = order.asked, order.asked.options
-    name, ranks = read_run(options.run), shown_ranks(options.rank)
-    hosts = hosts_of_flag(options.slurm)
-    if len(hosts) != 1:
-        raise UsageError(f"--slurm {options.slurm}: one login node", "--slurm user@login.cluster:port")
-    files = _files(order)
-    with Interrupts(console, "connecting", "nothing was submitted") as interrupts, Login(hosts[0]) as login:
-        interrupts.at("looking at the cluster")
-        seen = login.look(options.shared, "" if resumed else name)
-        if seen.lacks:
-            raise DeployError(
-                f"{options.slurm}: it has no {', '.join(seen.lacks)}", "--slurm names a login node of Slurm"
-            )
-        if seen.wrong:
-            raise UsageError(f"--shared {options.shared}: {seen.wrong}", f"a folder that exists on {options.slurm}")
-        if not resumed and (seen.taken or (name and record.path_of(RunId(name)).exists())):
-            raise UsageError(f"--run {name}: a run of this name exists already", "choose another name")
-        login.shared = seen.shared
-        console.note(f"{options.slurm}: {seen.version}; runs lie in {seen.shared}/.muster/runs")
-        if resumed:
-            order = replace(order, after=_ended(resumed, login, console))
-        if options.dry_run:
-            run = resumed.run if resumed else RunId(name or "RUN")
-            console.text("\n".join(plan.shown(asked, run, seen.shared, files)))
-            console.data({"kind": "plan", "login": options.slurm, "folder": plan.folder_of(seen.shared, run)})
-            return DONE
-        run_dir = resumed.run_dir if resumed else _run_folder(name, words, script)
-        with console.pushing([hosts[0].name]) as tell:
-            backend = SlurmBackend(
-                login, run_dir, "", console.warn, None if ranks.numbers is None else sorted(ranks.numbers), order,
-                lambda sent, total: tell(hosts[0].name, sent, total),
-            )  # fmt: skip
+    with Interrupts(console, "connecting", "nothing was submitted") as interrupts:
+        start = _OnSlurm(order, words, script, console, interrupts, resumed)
+        return start_run(start, interrupts.hold)
 
-            def open_record() -> dict[str, bytes]:
-                again, folder = asked.again, order.folder
-                earlier = known.open_start(run_dir, tuple(words), script, hosts[0], seen.shared, again, folder)
-                interrupts.at("sending the folder and submitting the job")
-                return earlier
 
-            launch(backend, run_dir, bool(resumed), open_record, interrupts.hold)
-        known.note(run_dir, job=backend.number)
-        if order.folder:
-            code.write(run_dir, repository.look(order.folder, order.choice))
-        run = RunId(run_dir.name)
-        console.note(f"{run} is job {backend.number} on {options.slurm} ({files})")
-        console.data({"kind": "submitted", "run": run, "job": backend.number, "login": options.slurm})
-        if options.detach:
+class _OnSlurm(Start[SlurmBackend]):
+    """A run that is a job of Slurm."""
+
+    def __init__(
+        self, order: Order, words: Sequence[str], script: bool, console: Console, interrupts: Interrupts,
+        continues: Known | None,
+    ) -> None:  # fmt: skip
+        options = order.asked.options
+        self._order, self._words, self._script, self._continues = order, words, script, continues
+        self._console, self._interrupts = console, interrupts
+        self._name, self._ranks, self._files = read_run(options.run), shown_ranks(options.rank), _files(order)
+        self.dry_run, self.detach, self.resumed = options.dry_run, options.detach, continues is not None
+        hosts = hosts_of_flag(options.slurm)
+        if len(hosts) != 1:
+            raise UsageError(f"--slurm {options.slurm}: one login node", "--slurm user@login.cluster:port")
+        (self._host,) = hosts
+
+    @contextmanager
+    def reach(self) -> Iterator[None]:
+        """Look at the login node: is it one, and may this run begin there?"""
+        options, continues = self._order.asked.options, self._continues
+        with Login(self._host) as login:
+            self._interrupts.at("looking at the cluster")
+            seen = login.look(options.shared, "" if continues else self._name)
+            if seen.lacks:
+                lacks = ", ".join(seen.lacks)
+                raise DeployError(f"{options.slurm}: it has no {lacks}", "--slurm names a login node of Slurm")
+            if seen.wrong:
+                hint = f"a folder that exists on {options.slurm}"
+                raise UsageError(f"--shared {options.shared}: {seen.wrong}", hint)
+            taken = self._name and record.path_of(RunId(self._name)).exists()
+            if not continues and (seen.taken or taken):
+                raise UsageError(f"--run {self._name}: a run of this name exists already", "choose another name")
+            login.shared, self._login = seen.shared, login
+            self._console.note(f"{options.slurm}: {seen.version}; runs lie in {seen.shared}/.muster/runs")
+            if continues:
+                self._order = replace(self._order, after=_ended(continues, login, self._console))
+            yield
+
+    def show_plan(self) -> None:
+        """Print the steps on the login node, and the batch script."""
+        asked, shared = self._order.asked, self._login.shared
+        run = self._continues.run if self._continues else RunId(self._name or "RUN")
+        self._console.text("\n".join(plan.shown(asked, run, shared, self._files)))
+        folder = plan.folder_of(shared, run)
+        self._console.data({"kind": "plan", "login": asked.options.slurm, "folder": folder})
+
+    def choose_folder(self) -> Path:
+        """The run's folder here; a new one has a name that no other machine chooses."""
+        if self._continues:
+            return self._continues.run_dir
+        words = [word for word in self._words if word != "--per-node"] if self._script else self._words
+        return record.new_folder(self._name, words, self._script, (), secrets.token_hex(2))
+
+    @contextmanager
+    def open_backend(self, run_dir: Path) -> Iterator[SlurmBackend]:
+        """The job, and the view of what is sent for it."""
+        console, host, shown = self._console, self._host.name, self._ranks.numbers
+        with console.pushing([host]) as tell:
+            ranks = None if shown is None else sorted(shown)
+            sending = partial(tell, host)
+            yield SlurmBackend(self._login, run_dir, "", console.warn, ranks, self._order, sending)
+
+    def record_start(self, backend: SlurmBackend) -> dict[str, bytes]:
+        """Write this start into the run's folder, before its job is submitted."""
+        again, folder, words = self._order.asked.again, self._order.folder, tuple(self._words)
+        self.code = repository.look(folder, self._order.choice) if folder else None
+        login, script = self._login, self._script
+        earlier = known.open_start(backend.run_dir, words, script, self._host, login.shared, again, folder)
+        self._interrupts.at("sending the folder and submitting the job")
+        return earlier
+
+    def tell_started(self, backend: SlurmBackend) -> None:
+        """Keep the job's number, and say it."""
+        known.note(backend.run_dir, job=backend.number)
+        console, run, slurm = self._console, backend.run, self._order.asked.options.slurm
+        console.note(f"{run} is job {backend.number} on {slurm} ({self._files})")
+        console.data({"kind": "submitted", "run": run, "job": backend.number, "login": slurm})
+        if self.detach:
             backend.close()
             console.note(f"follow it: {FAB} attach --run {run}")
             console.line(run)
-            return DONE
-        return follow.until_done(backend, script, words, console, interrupts, ranks)
+
+    def follow(self, backend: SlurmBackend) -> int:
+        """Follow the job to its end."""
+        return follow.until_done(backend, self._script, self._words, self._console, self._interrupts, self._ranks)
 
 
 def _ended(resumed: Known, login: Login, console: Console) -> str:
@@ -118,16 +159,3 @@ def _files(order: Order) -> str:
     entries = folder_look.entries_of(order.folder, order.choice)
     size = sum(entry.size for entry in entries)
     return f"{several(sum(not entry.isdir() for entry in entries), 'file')}, {amount(size)}"
-
-
-def _run_folder(name: str, words: Sequence[str], script: bool) -> Path:
-    if name:
-        folder = record.path_of(RunId(name))
-        record.make_runs(folder.parent)
-        try:
-            folder.mkdir(record.OWNERS)
-        except FileExistsError as fault:
-            raise UsageError(f"--run {name}: another command has just taken that name", "choose another") from fault
-        return folder
-    named = ("--recipe", environment.script_name([word for word in words if word != "--per-node"])) if script else words
-    return record.make_folder(folders.RUNS, named, time.time(), (), secrets.token_hex(2))

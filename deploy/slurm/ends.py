@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..core.printable import console_line
 from ..host.jobs import ENDED, GONE, NO_FOLDER, Job
+from ..job.options import FLAG
 from ..run.outcome import Result, final, stopped
 from ..run.progress import State
 from . import words
@@ -20,8 +21,10 @@ from . import words
 _SETTLES_S = {"PREEMPTED": 10.0, "NODE_FAIL": 10.0, "BOOT_FAIL": 10.0, GONE: 0.0, NO_FOLDER: 0.0}
 _MOST_LINES = 12
 _WITHOUT_MUSTER = re.compile(r"execve\(\): muster: No such file|muster: (?:command )?not found")
-_NO_MUSTER = 'install Muster there, beside torch; what makes it a command: --setup "source venv/bin/activate"'
-_NO_OUTPUT = "it printed nothing: do its nodes see that folder? --shared names one that they share with the login node"
+_NO_MUSTER = f'install Muster there, beside torch; what makes it a command: {FLAG.setup} "source venv/bin/activate"'
+_NO_OUTPUT = (
+    f"it printed nothing: do its nodes see that folder? {FLAG.shared} names one that they share with the login node"
+)
 
 
 def is_over(job: Job, for_s: float) -> bool:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ..core.errors import DETACHED, DeployError
 from ..core.names import NodeName
-from ..core.program import FAB
 from ..core.text import in_seconds, several
 from ..host import commands, jobs
 from ..host.jobs import Job
+from ..job.again import command_of
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
@@ -39,7 +39,7 @@ def until_done(
 ) -> int:  # fmt: skip
     """Follow the job to its end, write the outcome here, and show it; returns the run's exit code."""
     run, began = backend.run_dir.name, time.monotonic()
-    interrupts.leave_by_ctrl_c(f"{FAB} attach --run {run}", f"{FAB} stop --run {run}")
+    interrupts.leave_by_ctrl_c(command_of("attach", run=run), command_of("stop", run=run))
     what = environment.script_name(command) if script else environment.recipe_name(command)
     try:
         result, state = _Following(backend, script, what, console, interrupts, ranks).to_the_end()
@@ -51,7 +51,7 @@ def until_done(
         again = plan.resume_command(backend.login.host.destination, run)
         result = replace(result, hint=f"continue with what it wrote: {again}")
     seconds = max(time.monotonic() - began, state.ranks.span.seconds)
-    return ending.end(backend.run_dir, result, state, seconds, console, f"{FAB} fetch --run {run}")
+    return ending.end(backend.run_dir, result, state, seconds, console, command_of("fetch", run=run))
 
 
 def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
@@ -155,7 +155,7 @@ class _Following:
             raise DeployError(
                 f"{self._backend.login.host.name} has not answered for {in_seconds(self._backend.unseen_s)}; "
                 "the job may continue there",
-                f"try again: {FAB} attach --run {self._backend.run}",
+                f"try again: {command_of('attach', run=self._backend.run)}",
             )
         job = self._backend.job
         if job and job.state == jobs.AWAY:

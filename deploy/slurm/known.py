@@ -106,11 +106,9 @@ def open_start(
     """
     choice = record.Choice(None, words, script=script)
     why = f"Slurm, through {login.destination}"
-    earlier = record.open_start(run_dir, choice, record.SLURM, why, (), time.time())
-    more = {"hosts": [login.destination], "shared": shared, "script": script, "again": again, "job": ""}
-    more |= {"sent_from": resumable.sent_from(str(folder), folders.RUNS)} if folder else {}
-    record.write_record(run_dir, {**record.facts(run_dir), **more, "workers": None})
-    return earlier
+    fields = {"hosts": [login.destination], "shared": shared, "script": script, "again": again, "job": ""}
+    fields |= {"sent_from": resumable.sent_from(str(folder), folders.RUNS)} if folder else {}
+    return record.open_start(run_dir, choice, record.SLURM, why, (), time.time(), {**fields, "workers": None})
 
 
 def note(run_dir: Path, **fields: object) -> None:

@@ -71,7 +71,7 @@ class Login:
                 word, number = jobs.parse_submitted(done.out)
                 break
             except SshFault as fault:
-                say(f"{fault.message.partition(' while ')[0]}; asking again whether the job was submitted")
+                say(f"{fault.brief}; asking again whether the job was submitted")
                 self.reconnect(until, fault)
         if word == "job":
             return number

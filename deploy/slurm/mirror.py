@@ -106,7 +106,7 @@ class JobWatch:
                 self._once(f"{self._login.host.name}: {fault.message}")
             except DeployError as fault:
                 if not self._closed.is_set():
-                    self._say(f"{fault.message.partition(' while ')[0]}: the job continues; reconnecting")
+                    self._say(f"{fault.brief}: the job continues; reconnecting")
                     self._reconnect()
             self._closed.wait(AGAIN_S)
 

@@ -226,7 +226,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
     if code == DONE:
         return _verdict_on_end(what, arguments, node, first, name)
     if code == STOPPED:
-        return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "was asked to stop")
+        return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "")
     culprit = None if node.leaves else node.diary.culprit
     if not culprit:
         # Its own ranks may have ended well, in a world of their own that others came too late for.
@@ -234,7 +234,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
         verdict = _verdict_on_end(what, arguments, node, first, name) if well else None
         return verdict if verdict and verdict.code != DONE else None
     own_library = script.own_library(arguments)
-    return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library)
+    return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library, culprit.cause)
 
 
 def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, name: str) -> Verdict:
@@ -248,7 +248,7 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, nam
             return dataclasses.replace(done(first, name, 0), message=unknown, hint=hint)
         return dataclasses.replace(done(first, name, 0), hint=_idle(what, node))
     hint = training_alone.how_to_join(node.outcome, node.diary.lives, words)
-    return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint))
+    return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint), "trained-alone")
 
 
 def _idle(what: str, node: Node) -> str:

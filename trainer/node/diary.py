@@ -16,7 +16,7 @@ from muster.files import read_object
 from ..run_dir import RankFolder
 from ..watch.mask import Mask
 from . import endings, outside, script, stacks, stillness, work
-from .ends import Ends, Life, Memory, ended_how
+from .ends import Ends, Life, Memory, ended_how, ended_why
 from .members import Epoch
 
 _PATHS_MOST, _PATH_MOST = 20, 200
@@ -25,11 +25,12 @@ _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 
 @dataclass(frozen=True)
 class Failure:
-    """A rank that failed: its life, its last words, and how it ended."""
+    """A rank that failed: its life, its last words, how it ended, and the cause where its error does not tell it."""
 
     life: Life
     last_words: script.LastWords
     how: str
+    cause: str = ""
 
 
 class Diary:
@@ -51,7 +52,7 @@ class Diary:
         self.run_folder, self.node, self._outcome = run_folder, node, outcome
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
-        self._expected: dict[int, str] = {}
+        self._expected: dict[int, tuple[str, dict[str, str]]] = {}
         self._folders: dict[int, RankFolder] = {}
 
     @property
@@ -79,23 +80,29 @@ class Diary:
                     folder.event("began", attempt=life.attempt, world=life.world, pid=life.pid)
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
-            how = self._expected.pop(life.pid, "") if life.code == -signal.SIGKILL else ""
-            how = how or self._how(life, oom)
+            expected = self._expected.pop(life.pid, None) if life.code == -signal.SIGKILL else None
+            how, about = expected or self._how(life, oom)
             last_words = self._last_words(words, life) if life.failed else script.LastWords()
             if life.failed:
-                self._failures[life.local_rank] = Failure(life, last_words, how)
-            self._tell_end(life, life.code, how, last_words)
+                self._failures[life.local_rank] = Failure(life, last_words, how, about.get("cause", ""))
+            self._tell_end(life, life.code, how, last_words, about)
 
-    def _how(self, life: Life, oom: bool | None) -> str:
-        why, _ = endings.crash_of(self._outcome, life.local_rank, life.pid)
-        if why:
-            return self._shown(f"ended with code 0, but {why}")
-        return ended_how(life.code or 0, oom, self._memory.of_host()) + self._crash_place(life)
+    def _how(self, life: Life, oom: bool | None) -> tuple[str, dict[str, str]]:
+        """How a rank ended, in words; and what of it is known besides: the `cause`, and the `place` in the script."""
+        if crash := endings.crash_of(self._outcome, life.local_rank, life.pid):
+            return self._shown(f"ended with code 0, but {crash.why}"), {"cause": crash.cause}
+        end = life.code or 0, oom, self._memory.of_host()
+        place = self._crash_place(life)
+        in_it = f" in {place}" if place else ""
+        return ended_how(*end) + in_it, {"cause": ended_why(*end), "place": place}
 
-    def _tell_end(self, life: Life, code: int, how: str, last_words: script.LastWords) -> None:
+    def _tell_end(
+        self, life: Life, code: int, how: str, last_words: script.LastWords, more: Mapping[str, str] | None = None
+    ) -> None:
         if folder := self._folder(life.rank):
             about: dict[str, Any] = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
             about |= {"how": how, "victim": last_words.victim, "error": last_words.error[: script.LINE_MOST]}
+            about |= {name: text for name, text in (more or {}).items() if text}
             if code and (rows := self._collectives(life)):
                 about["collectives"] = rows
             folder.event("ended", **about)
@@ -107,9 +114,13 @@ class Diary:
 
     def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
         """The agent is about to end this rank, which stands still; `about` says where."""
-        place = self._shown(f" in {about['file']}:{about['line']}") if about.get("file") else ""
-        what = "was stopped by a signal (SIGSTOP)" if about["doing"] == "stopped" else "stood still"
-        self._expected[life.pid] = f"{what}{place} for {about['since_s']:.0f} s, and its node ended it"
+        place = self._shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
+        what, cause = "stood still", "locked-up"
+        if about["doing"] == "stopped":
+            what, cause = "was stopped by a signal (SIGSTOP)", "stopped"
+        in_it = f" in {place}" if place else ""
+        how = f"{what}{in_it} for {about['since_s']:.0f} s, and its node ended it"
+        self._expected[life.pid] = how, {"cause": cause}
 
     def tell_links(self, rank: int, about: Mapping[str, Any]) -> None:
         """Tell which connections of a rank are unanswered or crowded, as far as that has changed."""
@@ -159,10 +170,12 @@ class Diary:
                     self._tell_end(life, FAILED, "ended with its torchrun", lost)
             return
         oom = self._memory.killed() if code == -signal.SIGKILL else None
-        how = f"lost its torchrun, which {ended_how(code, oom, self._memory.of_host())}"
+        of_host = self._memory.of_host()
+        how, cause = f"lost its torchrun, which {ended_how(code, oom, of_host)}", ended_why(code, oom, of_host)
         for life in self.lives:
             if life.code is None and (folder := self._folder(life.rank)):
-                folder.event("ended", attempt=life.attempt, world=life.world, pid=life.pid, code=code, how=how)
+                about = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
+                folder.event("ended", **about, how=how, **({"cause": cause} if cause else {}))
 
     def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
         """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept.
@@ -179,7 +192,7 @@ class Diary:
         if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
             return ""
         about = stillness.describe(look, self.run_folder / work.WORK if self.run_folder else None)
-        return self._shown(f" in {about['file']}:{about['line']}") if about.get("file") else ""
+        return self._shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
 
     def _collectives(self, life: Life) -> list[list[Any]]:
         rows = stacks.last_collectives(self._outcome, life.local_rank, life.pid)
@@ -193,8 +206,9 @@ class Diary:
             return script.LastWords((), lost, victim=True)
         launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
         heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, launcher)
-        if below := endings.crash_of(self._outcome, life.local_rank, life.pid)[1]:
-            error = self._shown(below)[: script.LINE_MOST]
+        crash = endings.crash_of(self._outcome, life.local_rank, life.pid)
+        if crash and crash.error:
+            error = self._shown(crash.error)[: script.LINE_MOST]
             return script.or_noted(replace(heard, error="", victim=False), error)
         return heard if launcher else script.or_noted(heard, self._noted(life))
 

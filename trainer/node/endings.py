@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Trained:
     """A process that trained: from `began` to `ended` (unix seconds), and its `error` in words; empty if it ended well.
 
     `lives`: it still runs. `shell`: the folder and the words of the shell above. `timed`: `timeout` may have killed it.
-    `outside`: only its code is known (unseen.py).
+    `outside`: only its code is known (unseen.py). `cause`: of one that was killed.
     """
 
     script: str
@@ -54,6 +54,16 @@ class Trained:
     shell: tuple[str, ...] = ()
     timed: bool = False
     outside: bool = False
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Crash:
+    """Why a rank failed though it ended with 0: in words, the error of who failed below it, and the cause of a kill."""
+
+    why: str
+    error: str = ""
+    cause: str = ""
 
 
 def not_made_good(trained: Sequence[Trained]) -> Trained | None:
@@ -114,8 +124,8 @@ def not_known(outcome: Path) -> str:
     return next((Path(str(note["script"])).name for note in notes), "")
 
 
-def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> tuple[str, str]:
-    """Who failed where a rank ended with 0, and the error in words; both empty if nobody did.
+def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash | None:
+    """Who failed where a rank ended with 0, and why; None if nobody did.
 
     `life` and `pid` are the rank's, whose own code is known. `oom`: the kernel killed somebody in the meantime.
     `program`: the rank is no script of Python's, but a program that starts some.
@@ -123,22 +133,22 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> tuple
     if trained := _trained(outcome, life, pid, oom):
         failed = not_made_good(trained)
         if failed is None:
-            return "", ""
+            return None
         if failed.outside and not failed.lives:  # its error is among what it printed
-            return f"{failed.script} below it {failed.error}", ""
+            return Crash(f"{failed.script} below it {failed.error}", cause=failed.cause)
         who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
-        return (f"{who} has not ended" if failed.lives else f"{who} failed"), failed.error
+        return Crash(f"{who} has not ended" if failed.lives else f"{who} failed", failed.error, failed.cause)
     if not program:
-        return "", ""
+        return None
     last = _end(outcome / f"last-{life}")
     lost = next((note for note in reversed(training_alone.notes(outcome)) if _is_lost(note, life, last)), None)
     if lost:
-        return f"nothing trained below it, and {Path(str(lost['lost'])).name} {lost['how']}", ""
+        return Crash(f"nothing trained below it, and {Path(str(lost['lost'])).name} {lost['how']}", cause="killed")
     if last and (fault := _fault(last)) and not _is_asked(last["shell"], last["script"]):
-        return f"nothing trained below it, and {last['script']} failed", fault
+        return Crash(f"nothing trained below it, and {last['script']} failed", fault)
     if last is None and (left := _left_behind(life, pid)):
-        return f"{left}, which it started, has not ended", _NOBODY_WAITS
-    return "", ""
+        return Crash(f"{left}, which it started, has not ended", _NOBODY_WAITS)
+    return None
 
 
 def _is_lost(note: Mapping[str, Any], life: str, last: Mapping[str, Any] | None) -> bool:
@@ -179,7 +189,7 @@ def _end_of(
             return replace(known, ended=end["t"], error=f"ended with code {end['code']}" if _fault(end) else "")
         how = next((str(note["how"]) for note in notes if "how" in note), None)
         if how is not None and not (outcome / f"killed-{own}").exists():
-            return replace(known, error=how, timed=timed)
+            return replace(known, error=how, timed=timed, cause="killed" if how else "")
     if end:
         return replace(known, ended=end["t"], error=end["thread"] or _fault(end))
     after = _end(outcome / f"last-{first['life']}")
@@ -193,7 +203,8 @@ def _end_of(
     if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
         return known
     out_of_memory = " (out of memory: the kernel killed a process here)" if oom else ""
-    return replace(known, error=f"it was killed by a signal{out_of_memory}", timed=timed)
+    cause = "container-out-of-memory" if oom else "killed"
+    return replace(known, error=f"it was killed by a signal{out_of_memory}", timed=timed, cause=cause)
 
 
 def _fault(end: Mapping[str, Any]) -> str:
@@ -270,10 +281,9 @@ class Judged:
         given, oom = self._environment, bool(self._memory.killed())
         if self._unseen:
             self._unseen.settle()
-        why, error = judge(self._outcome, given[rank_pipe.LIFE], self._process.pid, oom, self._program)
-        if why:
-            crash = {"pid": self._process.pid, "why": why, "error": error}
-            write(self._outcome / f"{given['LOCAL_RANK']}.crash", json.dumps(crash))
+        if crash := judge(self._outcome, given[rank_pipe.LIFE], self._process.pid, oom, self._program):
+            row = {"pid": self._process.pid, **asdict(crash)}
+            write(self._outcome / f"{given['LOCAL_RANK']}.crash", json.dumps(row))
             self.returncode = FAILED
 
 
@@ -283,7 +293,9 @@ def judged(process: Any, environment: Mapping[str, str]) -> Any:
     return Judged(process, Path(outcome), environment) if outcome else process
 
 
-def crash_of(outcome: Path, local_rank: int, pid: int) -> tuple[str, str]:
-    """What `Judged` found of a rank: why it failed though it ended with 0, and the error; empty if it did not."""
+def crash_of(outcome: Path, local_rank: int, pid: int) -> Crash | None:
+    """What `Judged` found of a rank; None if it did not fail."""
     row = read_object(outcome / f"{local_rank}.crash")
-    return (str(row.get("why", "")), str(row.get("error", ""))) if row.get("pid") == pid else ("", "")
+    if row.get("pid") != pid or not row.get("why"):
+        return None
+    return Crash(*(str(row.get(name, "")) for name in ("why", "error", "cause")))

@@ -177,6 +177,15 @@ def _counters(root: Path, own: Path) -> list[Path]:
     return counters
 
 
+def ended_why(code: int, oom: bool | None = None, of_host: bool = False) -> str:
+    """The cause of such an end, as docs/contract.md has it; empty for one with a code, of which its error tells."""
+    if code >= 0:
+        return ""
+    if code != -signal.SIGKILL or not oom:
+        return "killed"
+    return "host-out-of-memory" if of_host else "container-out-of-memory"
+
+
 def ended_how(code: int, oom: bool | None = None, of_host: bool = False) -> str:
     """How a rank ended, in words. `oom`: whether the kernel reports a kill because memory ran out; None: unknown.
 

@@ -51,7 +51,7 @@ class Leaving:
             except OSError:
                 return
             if why := refusal():
-                self._answer(why, epoch)
+                self._answer(why, epoch, needed=True)
             else:
                 self._since = now
         elif self._name not in epoch.members and now - self._since > _HEARD_S:
@@ -61,9 +61,10 @@ class Leaving:
             self._since = float("inf")
             self._answer(f"the others did not agree on training without it within {_GIVE_UP_S:.0f} s", epoch)
 
-    def _answer(self, why: str, epoch: Epoch) -> None:
+    def _answer(self, why: str, epoch: Epoch, needed: bool = False) -> None:
         with suppress(OSError):
-            replace(self._outcome / _ANSWER, json.dumps({"why": why, "members": epoch.members}))
+            answer = {"why": why, "members": epoch.members, **({"needed": True} if needed else {})}
+            replace(self._outcome / _ANSWER, json.dumps(answer))
 
 
 def main() -> int:

@@ -218,7 +218,7 @@ class Node:
                     f"rank {life.rank} left with code 0 before the run's end, and the others wait for it",
                     f"does the recipe call sys.exit? logs/rank-{life.rank}.log has its last words",
                 )
-                verdict = failed(life.rank, self.diary.node, 0, why)
+                verdict = failed(life.rank, self.diary.node, 0, why, "left-early")
                 publish(verdict, self.diary.run_folder, f"{self.diary.node}-{life.local_rank}", self.outcome)
 
     def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:

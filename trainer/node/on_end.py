@@ -39,7 +39,7 @@ _CODES = {"done": DONE, "failed": FAILED, "refused": REFUSED, "stopped": STOPPED
           "killed": SIGNALLED + signal.SIGKILL}  # fmt: skip
 # An error outranks the ends of ranks that only followed it.
 _WORST_FIRST = ("refused", "failed", "stopped", "done")
-_OUT_OF_MEMORY = "(out of memory "
+_OUT_OF_MEMORY = ("container-out-of-memory", "host-out-of-memory")
 
 
 class Witness:
@@ -173,7 +173,7 @@ def describe(ends: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> dict[str
             word, message = "killed", "its nodes were killed"
     elif word == "stopped" and any(end.get("limit") for end in ends):
         word = "max-hours"
-    elif _OUT_OF_MEMORY in message:
+    elif first.get("cause") in _OUT_OF_MEMORY:
         word = "out-of-memory"
     place = {name: first.get(name) for name in ("node", "rank", "step")} if first else {}
     return {"end": word, "code": _CODES.get(word, FAILED), "message": message, **place, "lost": list(lost)}

@@ -53,13 +53,15 @@ _LAST_OF = {
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$")
 
 
-def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Life, own_library: str = "") -> Verdict:
+def why_failed(
+    last_words: LastWords, how: str, script: str, node: str, life: Life, own_library: str = "", cause: str = ""
+) -> Verdict:
     """The verdict on a script whose rank `life` failed first on this node: `how`, with these last words.
 
-    `own_library`: a module `muster` of the user's that the script imports before ours.
+    `own_library`: a module `muster` of the user's that the script imports before ours. `cause`: where words name none.
     """
     message = f"{script} {how}"
-    if (life.code or 0) > 0 and not last_words.error and " killed by " not in how:
+    if (life.code or 0) > 0 and not last_words.error and not cause:
         message += " without an exception"
     elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
         message += f": {last_words.error}"[:LINE_MOST]
@@ -70,7 +72,7 @@ def why_failed(last_words: LastWords, how: str, script: str, node: str, life: Li
         hint = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...)); {hint}"
     elif remedy := _remedy(last_words.error, own_library):
         hint = f"{remedy}; {hint}"
-    return Verdict("failed", FAILED, life.rank, node, 0, "\n".join([message, *shown]), hint, life.ended)
+    return Verdict("failed", FAILED, life.rank, node, 0, "\n".join([message, *shown]), hint, life.ended, cause)
 
 
 def _remedy(error: str, own_library: str) -> str:
@@ -204,9 +206,13 @@ def _speaker(line: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def was_stopped(script: str, node: str, rank: int, why: str) -> Verdict:
-    """The verdict on a script that was asked to stop: what it saved, it knows itself."""
-    return Verdict("stopped", STOPPED, rank, node, 0, f"{script} {why}")
+def was_stopped(script: str, node: str, rank: int, limit: str) -> Verdict:
+    """The verdict on a script that was asked to stop: by a `limit`, in words, or by a signal from outside.
+
+    What it saved, it knows itself.
+    """
+    cause = "" if limit else "ended-from-outside"
+    return Verdict("stopped", STOPPED, rank, node, 0, f"{script} {limit or 'was asked to stop'}", cause=cause)
 
 
 def name_of(arguments: Sequence[str]) -> str:

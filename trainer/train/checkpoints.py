@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from muster import exchange
 from muster.checkpoint import WriteResult, open_writer
 from muster.checkpoint.disks import lowest_on_each, savers
+from muster.checkpoint.manifest import MANIFEST
+from muster.checkpoint.store import listed
 from muster.errors import TrainError
 
 from ..config import Config
@@ -119,8 +122,8 @@ class Checkpoints:
             return
         if written.error:
             why = self._failed(written)
-            node = self._ranks.node
-            self._say(f"checkpoint at step {written.step} failed on {node}, the previous checkpoint is intact: {why}")
+            earlier = describe_earlier(self._folder.checkpoints)
+            self._say(f"checkpoint at step {written.step} failed on {self._ranks.node}, {earlier}: {why}")
             return
         self._last_good = str(written.path)
         if self._ranks.first:
@@ -153,3 +156,12 @@ class Checkpoints:
             write_ms=round(written.write_ms, 2),
             bytes=written.bytes,
         )
+
+
+def describe_earlier(folder: Path) -> str:
+    """Which earlier checkpoint lies in a folder of checkpoints, to be read there: somebody may have emptied it."""
+    with suppress(OSError):
+        for _, path in listed(folder):
+            if (path / MANIFEST).is_file():
+                return f"{path.name} is there"
+    return "and no earlier one is there"

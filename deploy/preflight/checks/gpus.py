@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
-from ...core.program import FAB
 from ...core.text import gpu_memory, in_seconds, listed, subject
+from ...job.again import command_of
 from ..answers import Answers
 from ..probe.facts import GPU_FIELDS
 from ..verdict import odd_ones
@@ -220,7 +220,7 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
             "gpu-busy",
             host,
             f"GPU {gpu['index']} {why}",
-            f"{FAB} gpus --hosts {host} shows by whom",
+            f"{command_of('gpus', hosts=host)} shows by whom",
             level,
             symptom=symptom,
         )

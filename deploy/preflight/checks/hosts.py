@@ -12,6 +12,7 @@ from ...core.program import FAB
 from ...core.text import binary, in_seconds, listed
 from ...door.session import SshFault
 from ...host.facts import HostFacts
+from ...job.again import command_of
 from ...job.values import Mount
 from .. import refusals
 from ..answers import Answers
@@ -78,7 +79,7 @@ def differing(
             "image-differs",
             odd,
             text,
-            f"`{FAB} deploy` sends one image to all, and so does {FAB} push --hosts {','.join(hosts)}",
+            f"`{FAB} deploy` sends one image to all, and so does {command_of('push', hosts=','.join(hosts))}",
             WARNING,
         )
 
@@ -167,7 +168,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
                 "inodes-full",
                 host,
                 f"only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left",
-                f"on {host}: df -i {facts.home}/.muster; {FAB} clean --hosts {host} shows what may go",
+                f"on {host}: df -i {facts.home}/.muster; {command_of('clean', hosts=host)} shows what may go",
             )
         if facts.lacks:
             yield find("command-missing", host, f"it has no {listed(facts.lacks)}, which Muster's scripts call there")
@@ -178,7 +179,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
                 "disk-full",
                 host,
                 f"only {binary(facts.room)} free in {facts.home}/.muster",
-                f"on {host}: df -h {facts.home}/.muster; {FAB} clean --hosts {host} shows what takes room",
+                f"on {host}: df -h {facts.home}/.muster; {command_of('clean', hosts=host)} shows what takes room",
                 symptom="`No space left on device`",
             )
 

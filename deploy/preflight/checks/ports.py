@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ...core.program import FAB
 from ...core.text import in_seconds, listed
+from ...job.again import command_of
+from ...job.options import FLAG
 from ..answers import Answers
 from ..targets import NO_PORT
 
@@ -41,7 +43,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             "port-busy",
             host,
             f"another preflight of Muster's has port {port}, and did not end",
-            f"{FAB} preflight once the other one has ended; or another port: --port {int(port) + 1}",
+            f"{FAB} preflight once the other one has ended; or another port: {FLAG.port} {int(port) + 1}",
             UNKNOWN,
             evidence=(
                 f"what listens on port {port} of {host} answers as a probe: "
@@ -85,7 +87,7 @@ def _of_other_runs(answers: Answers) -> Iterator[Finding]:
         pid, age, command = rows[0]
         if own := _RUN.match(command):
             hosts = [host for host, others in old.items() if any(row[2].startswith(own[0]) for row in others)]
-            run, end = f"Muster's run {own[1]}", f"{FAB} stop --hosts {','.join(hosts)} --run {own[1]}"
+            run, end = f"Muster's run {own[1]}", command_of("stop", hosts=",".join(hosts), run=own[1])
         else:
             run, end = "another distributed run", f"on {name}: kill {pid}"
         shown = f"{command[own.end() if own else 0 :][:60]} (pid {pid}, {in_seconds(age)})"
@@ -116,7 +118,7 @@ def _between(answers: Answers) -> Iterator[Finding]:
             yield find(
                 "port-busy",
                 host,
-                f"port {port} of --min-nodes is in use",
+                f"port {port} of {FLAG.min_nodes} is in use",
                 f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or deploy again",
                 symptom=symptom,
             )
@@ -127,7 +129,7 @@ def _between(answers: Answers) -> Iterator[Finding]:
             yield find(
                 "between-ports",
                 (host,),
-                f"{host} cannot be reached on TCP {links[0].port} of --min-nodes from {listed(sources)}",
+                f"{host} cannot be reached on TCP {links[0].port} of {FLAG.min_nodes} from {listed(sources)}",
                 f"on {host}'s firewall and in its security group, allow TCP {ports} from {listed(sources)}",
                 evidence=shown,
                 cells=cells,
@@ -140,7 +142,7 @@ def _passes(answers: Answers, source: str, target: str) -> bool:
 
 def _free(host: str, port: str, who: str) -> str:
     """How the port gets free: the end of the process that has it, where that is known."""
-    other = f"another port: --port {int(port) + 1}"
+    other = f"another port: {FLAG.port} {int(port) + 1}"
     pid = re.search(r"\(pid (\d+)\)$", who)
     if not pid:
         return f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or {other}"

@@ -15,11 +15,11 @@ from ...job.again import command_of, words_of
 from ...job.options import Options
 from ...job.script import as_given, as_option, as_typed
 from ...run.onward import options as onward_options
+from ...run.outcome import CODES, choose_verdict
 from ...run.record import SLURM, backend_of
 from . import units as words
 from .data import Fields, RunData, number
 
-SEVERITY = ("failed", "refused", "stopped", "done")
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
 
 
@@ -83,9 +83,10 @@ def _first(*values: object) -> float | None:
 def _end_by_ranks(run: RunData) -> Fields:
     """The most serious verdict that the ranks left after their last start; empty if there is none."""
     began = max((event.t for event in run.events if event.kind == "started"), default=0.0)
-    ends = [event.fields for event in run.events if event.kind == "outcome" and event.t >= began]
-    ends = [end for end in ends if end.get("verdict") in SEVERITY]
-    gravest: Fields = min(ends, key=lambda end: SEVERITY.index(end["verdict"]), default={})
+    spoken = [event for event in run.events if event.kind == "outcome" and event.t >= began]
+    ends = [{**event.fields, "t": event.t, "since": number(event.fields.get("since")) or 0.0} for event in spoken]
+    ends = [end for end in ends if end.get("verdict") in CODES]
+    gravest: Fields = choose_verdict(ends) if ends else {}
     return {**gravest, "rank": gravest.get("culprit"), "node": gravest.get("culprit_node")}
 
 

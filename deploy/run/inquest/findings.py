@@ -7,13 +7,12 @@ never named first. Among several causes the first in time is the verdict.
 
 from __future__ import annotations
 
-import re
 import signal
 
 from ...causes.ends import Cause
 from ...core.errors import DONE, SIGNALLED
 from ...core.text import ranks_in_words
-from ..blame import End
+from ..blame import End, cause_of_end, cause_of_error
 from ..causes import Finding
 from ..state.evidence import Evidence
 from ..state.nodes import CLOCKS_ALIKE_S
@@ -22,21 +21,6 @@ from . import collectives, hang, lasting, reach
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _UNKNOWN_AFTER_S = 8.0
-_PLACE = re.compile(r" in (\S+:\d+)$")
-_TEXTS = (
-    (
-        Cause.DISK_FULL,
-        r"\[Errno (?:28|122)\]|no space left on device|disk quota exceeded|no room on the disk|"
-        r"pytorchstreamwriter failed writing|unexpected pos \d+ vs \d+",
-    ),
-    (Cause.GPU_MEMORY, r"outofmemoryerror|cuda out of memory|cudaerrormemoryallocation|alloc_failed"),
-    (
-        Cause.GPU_LOST,
-        r"fallen off the bus|uncorrectable|gpu is lost|no cuda-capable device|cudaerrordevicesunavailable",
-    ),
-    (Cause.HOST_MEMORY, r"\[Errno 12\]|^memoryerror|defaultcpuallocator: can't allocate memory|cannot allocate memory"),
-    (Cause.MISMATCH, collectives.MISMATCH_WORDS),
-)
 # How a rank ends that SIGINT or SIGTERM asked to: by the signal itself, or by a shell's code for it.
 _ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, SIGNALLED + number))
 
@@ -46,39 +30,6 @@ def findings(evidence: Evidence, now: float) -> list[Finding]:
     ending = [*_ended(evidence, now), *_paused(evidence), *reach.cut_off(evidence, now), *reach.unseen(evidence, now)]
     ending += _stopped(evidence) or ([] if ending else _still(evidence, now))
     return [*sorted(ending, key=lambda finding: finding.t), *lasting.findings(evidence, now)]
-
-
-def cause_of_error(error: str) -> Cause:
-    """The cause in the words of an exception."""
-    return next((cause for cause, words in _TEXTS if re.search(words, error, re.IGNORECASE)), Cause.EXCEPTION)
-
-
-def cause_of_words(message: str) -> Cause:
-    """The cause in the words about the end of a node or a rank."""
-    if "out of sight" in message or "did not start" in message:
-        return Cause.NODE_LOST
-    if "(out of memory" in message or "was killed by" in message or "its node ended it" in message:
-        return cause_of_end(End(0, "", -1, 0.0, message))
-    if "something between them, reset it" in message:
-        return Cause.CUT_OFF
-    if " trained alone: " in message or " wait alone: " in message:
-        return Cause.ALONE
-    if "left with code 0" in message or "left early" in message:
-        return Cause.LEFT_EARLY
-    return cause_of_error(message)
-
-
-def cause_of_end(end: End) -> Cause:
-    """Why a rank ended that is not a victim."""
-    if "its node ended it" in end.how:
-        return Cause.STOPPED if "was stopped by a signal" in end.how else Cause.LOCKED_UP
-    if "(out of memory on its host" in end.how:
-        return Cause.HOST_MEMORY
-    if "(out of memory" in end.how:
-        return Cause.CONTAINER_MEMORY
-    if end.code < 0:
-        return Cause.KILLED
-    return cause_of_error(end.error) if end.code and end.error else Cause.LEFT_EARLY
 
 
 def _ended(evidence: Evidence, now: float) -> list[Finding]:
@@ -138,8 +89,7 @@ def _last_call(rank: int, evidence: Evidence) -> tuple[str, str]:
     """Where a rank that ended last called a collective, and how much it gave; empty where nothing says so."""
     if called := evidence.ranks.called.get(rank):
         return f"{called[-1].file}:{called[-1].line}", called[-1].size
-    place = _PLACE.search(evidence.ranks.ends[rank].how)
-    return place[1] if place else "", ""
+    return evidence.ranks.ends[rank].place, ""
 
 
 def _of_end(end: End, evidence: Evidence) -> Finding:
@@ -216,7 +166,8 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
     if len(missing) == len(doing) and not any(_needs_nobody(rank) for rank in doing):
         return []
     t = min(evidence.ranks.still[rank].since for rank in living)
-    text = f"no rank has made a step: {hang.verdict(doing)}"
+    what, disagree = hang.judge_stand(doing)
+    text = f"no rank has made a step: {what}"
     if missing:
         first = min(missing, key=lambda rank: (not rank.error, evidence.ranks.still[rank.rank].since, rank.rank))
         cause = cause_of_error(first.error) if first.error else Cause.LOCKED_UP
@@ -225,7 +176,7 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
         first = next(rank for rank in doing if rank.rank == fewest[0])
         if len(fewest) * 2 == len(differ):
             return [Finding(cause, text, t=t)]
-    elif "do not agree" in text or "different places" in text:
+    elif disagree:
         return [Finding(Cause.MISMATCH, text, t=t)]
     else:
         last = max(evidence.ranks.still[rank].reported for rank in living)

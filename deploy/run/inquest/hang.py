@@ -108,28 +108,33 @@ def read(value: object) -> RankDoing:
 
 def verdict(ranks: Iterable[RankDoing]) -> str:
     """Who is missing, and who waits for it, in a sentence."""
+    return judge_stand(ranks)[0]
+
+
+def judge_stand(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
+    """Who is missing, and who waits for it, in a sentence; and whether the ranks do not agree on what they call."""
     ranks = sorted(ranks, key=lambda rank: rank.rank)
     absent = [rank for rank in ranks if rank.doing not in _WAITS]
     waiting = [rank for rank in ranks if rank.doing in _WAITS]
     if absent:
         heads = "; ".join(_missing(rank) for rank in absent[:3])
         more = f"; and {len(absent) - 3} more" if len(absent) > 3 else ""
-        return f"{heads}{more}{_waiters(waiting)}"
+        return f"{heads}{more}{_waiters(waiting)}", False
     if differ := collectives.disagreement({rank.rank: rank.collectives for rank in waiting}):
-        return disagreement(differ)
+        return disagreement(differ), True
     places = _by_place(waiting)
     if len({rank.op for rank in waiting if rank.doing == "collective"}) > 1:
         parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
-        return f"the ranks do not agree on the next collective: {'; '.join(parts)}"
+        return f"the ranks do not agree on the next collective: {'; '.join(parts)}", True
     if len(places) > 1:
         parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
-        return f"the ranks wait for each other in different places: {'; '.join(parts)}"
+        return f"the ranks wait for each other in different places: {'; '.join(parts)}", True
     place = next(iter(places), "")
     where = f"{_what(waiting[0])}, {place}" if waiting else "nothing that can be seen"
     if waiting and waiting[0].op == "init_process_group":
         look = "does the script name an address of its own (tcp://...)? env:// is the run's; else look at the links"
-        return f"all ranks wait in {where}: none is missing; {look}"
-    return f"all ranks wait in {where}: none is missing, so look at the links between them"
+        return f"all ranks wait in {where}: none is missing; {look}", False
+    return f"all ranks wait in {where}: none is missing, so look at the links between them", False
 
 
 def missing(ranks: Sequence[RankDoing]) -> str:

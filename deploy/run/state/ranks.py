@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...causes.ends import Cause
 from ...core.errors import DONE
 from ...core.facts import ended_how
 from ..blame import End
@@ -28,7 +29,7 @@ _SIGNS = ("node_up", "started", "plan", "step", "metrics", "checkpoint", "evalua
 
 @dataclass
 class RankView:
-    """The last report of one rank; times are mean milliseconds for a step."""
+    """The last report of one rank; times are mean milliseconds for a step. `stepped`: when it last told of one."""
 
     rank: int
     node: str
@@ -39,6 +40,7 @@ class RankView:
     compute_ms: float = 0.0
     wait_ms: float = 0.0
     training: bool = False
+    stepped: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -281,7 +283,7 @@ class Ranks:
     def _on_step(self, event: Event, t: float) -> None:
         rank = int(event["rank"])
         view = self.views.setdefault(rank, RankView(rank, event["node"]))
-        view.training, view.step, self.moved = True, int(event["step"]), max(self.moved, t)
+        view.training, view.step, view.stepped, self.moved = True, int(event["step"]), t, max(self.moved, t)
         times = {name: float(event.get(f"{name}_ms", 0.0)) for name in ("step", "data", "compute", "wait")}
         view.step_ms, view.data_ms, view.compute_ms, view.wait_ms = times.values()
         if rank == 0:
@@ -355,8 +357,8 @@ class Ranks:
 def end_of(event: Event, t: float) -> End:
     """How a rank ended at `t`, as an event `ended` has it."""
     how = event.get("how") or ended_how(event["code"])
-    victim, error = event.get("victim", False), event.get("error", "")
-    return End(event["rank"], event["node"], event["code"], t, how, victim, error)
+    victim, error, cause = event.get("victim", False), event.get("error", ""), Cause.of_slug(event.get("cause"))
+    return End(event["rank"], event["node"], event["code"], t, how, victim, error, cause, event.get("place", ""))
 
 
 def ended_well(ends: Mapping[int, End]) -> list[End]:

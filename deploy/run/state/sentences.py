@@ -6,7 +6,7 @@ Of most events that is one sentence, and the story keeps nothing of them.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...core.facts import NodeState
 from ...core.text import amount, in_seconds, percent, several, subject
@@ -68,26 +68,30 @@ _KINDS = {
 }
 
 
-def regroup_words(event: Event, script: bool = False) -> str:
-    """What an event `members` says, with `{step}` for where they train on; empty if the same nodes train.
+def regroup_words(event: Event, script: bool = False, step: int = 0, apart: Mapping[str, str] | None = None) -> str:
+    """What an event `members` says, and at which `step` they train on; empty if the same nodes train.
 
-    Only a `script` itself knows where it goes on.
+    Only a `script` itself knows where it goes on. `apart`: of lost nodes that live, the words for that.
     """
-    members, before = event["members"], event["before"]
-    gone = [name for name in before if name not in members]
-    left = [name for name in gone if name in event.get("left", ())]
-    lost = [name for name in gone if name not in left]
+    members, before, lost = event["members"], event["before"], lost_in(event)
+    left = [name for name in before if name not in (*members, *lost)]
     spares = [name for name in members if name not in before and name in event.get("spares", ())]
     back = [name for name in members if name not in (*before, *spares)]
-    if not (gone or back or spares):
+    if not (lost or left or back or spares):
         return ""
-    news = [_named(lost, "is lost", "are lost"), _named(left, "has left", "have left")]
+    cut_off = (apart or {}).get(lost[0], "") if len(lost) == 1 else ""
+    news = [cut_off or _named(lost, "is lost", "are lost"), _named(left, "has left", "have left")]
     news += [_named(back, "is back", "are back")]
     news += [_named(spares, "takes a free place", "take free places")]
-    on = f"{_named(members, 'trains', 'train')} on from step {{step}}"
+    on = f"{_named(members, 'trains', 'train')} on from step {step}"
     if script:
         on = f"{_named(members, 'starts', 'start')} the script again from what it kept"
     return f"{'; '.join(filter(None, news))}: {on} ({len(members)} of {several(event['planned'], 'node')})"
+
+
+def lost_in(event: Event) -> list[str]:
+    """The nodes that are lost, as an event `members` says."""
+    return [name for name in event["before"] if name not in (*event["members"], *event.get("left", ()))]
 
 
 def apart_words(event: Event) -> str:

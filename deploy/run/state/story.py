@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...causes.ends import Cause
 from ...core.errors import DONE, FAILED, SIGNALLED
@@ -58,8 +58,9 @@ class Story(list[Happening]):
         # restart nothing was known; the nodes that restarted since the ranks began.
         self._ends: dict[int, End] = {}
         self._explained, self._unexplained, self._came_back = False, False, set[str]()
-        # The last change of the nodes, until the ranks say from which step they train on.
-        self._regroup: Happening | None = None
+        # The last change of the nodes, until the ranks say from which step they train on; who of the lost ones lives.
+        self._regroup: Event | None = None
+        self._apart: dict[str, str] = {}
         # The nodes whose trouble a line has named: the trouble, and since when.
         self._troubles: dict[str, tuple[str, float]] = {}
         self._losses = _LossWatch()
@@ -173,24 +174,23 @@ class Story(list[Happening]):
 
     def _on_members(self, event: Event, run: Evidence) -> None:
         """Other nodes train from now on (`--min-nodes`)."""
-        if text := sentences.regroup_words(event, run.ranks.script):
-            self._ends, self._explained = {}, True
-            self._regroup = Happening(float(event.get("t", 0.0)), text, grave=True)
+        if set(event["members"]) != set(event["before"]):
+            self._ends, self._explained, self._regroup, self._apart = {}, True, event, {}
             if run.ranks.script:
-                self._tell_regroup(0)
+                self._tell_regroup(0, script=True)
 
     def _on_apart(self, event: Event, run: Evidence) -> None:
         """A node that counts as lost lives, and some of the others do not reach it."""
-        lost, cut_off = event["left_out"], sentences.apart_words(event)
-        if self._regroup and f"{lost} is lost" in self._regroup.text:
-            self._regroup = replace(self._regroup, text=self._regroup.text.replace(f"{lost} is lost", cut_off))
+        lost, cut_off, news = event["left_out"], sentences.apart_words(event), self._regroup
+        if news and sentences.lost_in(news) == [lost]:
+            self._apart[lost] = cut_off
         else:
             self._tell(event, f"{lost} is not lost: {cut_off}", grave=True)
 
-    def _tell_regroup(self, step: int) -> bool:
+    def _tell_regroup(self, step: int, script: bool = False) -> bool:
         news, self._regroup = self._regroup, None
         if news:
-            self.tell(replace(news, text=news.text.format(step=step)))
+            self._tell(news, sentences.regroup_words(news, script, step, self._apart), grave=True)
         return bool(news)
 
     def _on_plan(self, event: Event, run: Evidence) -> None:

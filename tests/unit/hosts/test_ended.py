@@ -84,6 +84,24 @@ def test_without_an_outcome_here_the_ranks_verdicts_on_the_hosts_count(runs, ver
     assert shown(end, sessions) == code
 
 
+def test_who_ended_first_is_named_where_only_its_victims_left_a_verdict(runs, capsys):
+    """The verdicts alone named a rank that had lost the one that was killed."""
+
+    def words(rank, node, t, **end):
+        about = {"rank": rank, "node": node, "attempt": 0, "world": 2, "pid": 1}
+        return [{"kind": "began", "t": 1.0, **about}, {"kind": "ended", "t": t, **about, **end}]
+
+    lost = {"verdict": "failed", "t": 6.0, "node": "a", "rank": 0, "message": "train.py: Connection closed by peer"}
+    of_a = [*words(0, "a", 5.5, code=1, victim=True, error="Connection closed by peer"), lost]
+    of_b = words(1, "b", 5.0, code=-9, how="was killed by SIGKILL", cause="container-out-of-memory")
+    hosts = [Host("a"), Host("b")]
+    for host, lines in zip(hosts, (of_a, of_b), strict=True):
+        host.out = "\n".join(map(json.dumps, lines))
+    end = ended.end_of(RUN, {name: [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
+    assert shown(end, hosts) == 1
+    assert json.loads(capsys.readouterr().out)["message"].startswith("b (rank 1) was killed by SIGKILL")
+
+
 def test_a_host_whose_ranks_left_no_verdict_makes_no_run_done(runs):
     end = ended.end_of(RUN, {name: [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
     with pytest.raises(ended.Ended):

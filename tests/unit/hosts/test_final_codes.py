@@ -2,7 +2,7 @@
 
 from deploy.core.facts import NodeState
 from deploy.core.names import NodeName
-from deploy.hosts.final_codes import FinalCodes
+from deploy.hosts.watch import FinalCodes
 
 B = NodeName("b")
 

@@ -39,6 +39,13 @@ def test_only_named_hosts_leave():
 
 def test_the_answer_of_a_node_is_read_and_anything_else_refused():
     assert leave.read('{"why": "", "members": ["a", "c"]}') == Answer("", ("a", "c"))
-    for text in ("", "[]", '{"why": 3, "members": []}', '{"why": "", "members": ["../x"]}'):
+    assert leave.read('{"why": "x", "members": [], "needed": true}') == Answer("x", (), True)
+    for text in (
+        "",
+        "[]",
+        '{"why": "", "members": [], "needed": 1}',
+        '{"why": 3, "members": []}',
+        '{"why": "", "members": ["../x"]}',
+    ):
         with pytest.raises(BadAnswer):
             leave.read(text)

@@ -4,7 +4,6 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.preflight.test_rehearsed import SCENE, answer
 
 from deploy.causes.finding import WARNING
 from deploy.door.session import Done
@@ -15,6 +14,7 @@ from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.rehearsal import Outcome, findings
 from lab.answers import answers
 from tests.hosts import FACTS
+from tests.unit.preflight.test_rehearsal import SCENE, answer
 
 CLOSED = "`... docker run` ended with code 1: unable to upgrade to tcp, received 400"
 

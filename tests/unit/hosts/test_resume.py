@@ -21,7 +21,7 @@ from deploy.job.load import fill_from_file, load_cluster
 from deploy.job.options import Options
 from deploy.job.script import read
 from deploy.report.console import Console
-from deploy.report.page.data import Run
+from deploy.report.page.data import RunData
 from deploy.report.page.head import onward
 from deploy.run import folders, record, resumable
 from deploy.run.outcome import Result
@@ -71,7 +71,9 @@ def test_the_hint_names_the_command_that_resumes_the_run(options, lost, command,
     run_dir = tmp_path / "r"
     run_dir.mkdir()
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **resume_fields(options)})
-    result = with_resume_hint(Result("stopped", hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost)
+    result = with_resume_hint(
+        Result("stopped", from_ranks=True, hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost
+    )
     assert command in result.hint
     assert ("its checkpoints are on a" in result.hint) == ("a" in lost)
     assert "`fab deploy --resume r`" not in result.hint
@@ -99,7 +101,7 @@ def test_the_hint_and_the_page_have_the_same_command_with_min_nodes_where_it_can
         result = with_resume_hint(Result("failed"), run_dir, True, lost)
         assert result.hint.endswith(command)
         outcome = {"verdict": "failed", "kept": {"a": {}}, "hosts_left": list(result.hosts_left)}
-        shown = Run(run_dir, {}, {}, {}, outcome, [], [], [], {}, {}, [], record.own(run_dir), script=True)
+        shown = RunData(run_dir, {}, {}, {}, outcome, [], [], [], {}, {}, [], record.own(run_dir), script=True)
         assert onward(shown, "failed") == command
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from deploy.host.logs import is_of_dead_engine
+from deploy.hosts import watch
 from deploy.hosts.signs import LIVES_S, Misses, Signs, engine_words, is_lost
+from deploy.run.progress import State
 
 WELL = Signs(0.3, 0.3, 2.0)
 # Its engine died a minute ago.
@@ -70,3 +74,17 @@ def test_the_words_about_an_engine_say_whether_the_rank_trains_on() -> None:
 def test_what_docker_says_of_a_dead_engine_is_not_shown_as_words_of_the_node(words) -> None:
     assert is_of_dead_engine(words)
     assert not is_of_dead_engine("Error response from daemon: configured logging driver does not support reading")
+
+
+def test_of_a_rank_it_is_said_that_it_trains_on_only_once_it_has_stepped_without_its_engine() -> None:
+    """An engine that is shut down stops its containers: their files grow while they end."""
+    now, signs = time.time(), Signs(0.3, 5.0, 0.5)
+    state = State(("a", "b"), script=True)
+    for kind, t in (("began", now - 60), ("step", now - 9)):
+        state.apply({"kind": kind, "t": t, "rank": 1, "node": "b", "step": 7, "attempt": 0, "world": 2, "pid": 1})
+    assert watch._trains_since(state, "b", signs) is None
+    assert "its node lives on" in engine_words(signs, None)
+    state.apply({"kind": "step", "t": now - 1, "rank": 1, "node": "b", "step": 8})
+    assert watch._trains_since(state, "b", signs) == 1
+    state.apply({"kind": "verdict", "t": now, "verdict": "stopped", "node": "b", "rank": 1, "message": ""})
+    assert watch._trains_since(state, "b", signs) is None

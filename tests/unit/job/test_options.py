@@ -124,7 +124,7 @@ ELSEWHERE = {
 }
 # How many pairs of an option and a file there are in which a text spells an option. An error has `FLAG.max_hours`, a
 # hint's command is made by `command_of`: what is left only shrinks. The rows of causes are words, and import nothing.
-MOST_MENTIONS = 150
+MOST_MENTIONS = 140
 MOST_PARAMETERS = 8
 
 

@@ -273,7 +273,11 @@ def test_a_rank_that_left_with_0_makes_no_run_done_whose_others_failed() -> None
 
 
 def test_a_script_that_one_host_alone_was_asked_to_stop_is_told_of_with_the_host() -> None:
-    stopped = {**verdict("stopped", "worker-1", 1), "message": "train.py was asked to stop"}
+    stopped = {
+        **verdict("stopped", "worker-1", 1),
+        "message": "train.py was asked to stop",
+        "cause": "ended-from-outside",
+    }
     state = run_of(*all_up(), stopped, *(exited(name, 75) for name in NAMES))
     state.ranks.script = True
     assert "by a signal on worker-1; no other node tells of one" in final(state).message

@@ -15,8 +15,8 @@ from deploy.local import backends, up
 from deploy.report.console import Console
 from deploy.report.interrupts import Interrupts
 from deploy.run import environment, folders, follow, record
-from deploy.run.launch import launch
 from deploy.run.progress import State
+from deploy.run.start import launch
 from tests.unit.run.memory_backend import MemoryBackend
 
 ORDER = ["lock", "check", "prepare", "start", "unlock"]

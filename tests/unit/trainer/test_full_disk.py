@@ -12,6 +12,7 @@ from muster.checkpoint.writer import BackgroundWriter
 from muster.files import Lines, keep_ballast, replace, surely
 from muster.metrics import Metrics
 from trainer import run_dir
+from trainer.train.checkpoints import describe_earlier
 from trainer.train.run import Console
 from trainer.verdict import Verdict, publish
 
@@ -95,3 +96,12 @@ def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatc
     writer.submit(2, {"a": 2}, None, {})
     writer.finish()
     assert [event.error for event in events] == [None, None]
+
+
+def test_of_an_earlier_checkpoint_only_what_lies_there_is_said(tmp_path):
+    """It said that the previous one is intact, of a folder that somebody had emptied."""
+    assert describe_earlier(tmp_path / "nowhere") == describe_earlier(tmp_path) == "and no earlier one is there"
+    (tmp_path / "step-00000020").mkdir()
+    assert describe_earlier(tmp_path) == "and no earlier one is there", "it has no manifest"
+    (tmp_path / "step-00000020/manifest.json").write_text("{}")
+    assert describe_earlier(tmp_path) == "step-00000020 is there"

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from deploy.causes.ends import Cause
 from trainer.node.diary import Diary
-from trainer.node.ends import Ends, Memory, ended_how
+from trainer.node.ends import Ends, Memory, ended_how, ended_why
 
 HOME = os.getcwd()
 
@@ -87,6 +88,15 @@ def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
     assert "not known" in said[None]
     assert ended_how(-11, True) == "was killed by SIGSEGV"
     assert ended_how(-40) == "was killed by SIGRTMIN+6"  # a signal without a name of its own
+
+
+def test_a_cause_that_an_agent_names_is_one_of_the_control_side_s_list():
+    causes = [ended_why(-9, True), ended_why(-9, True, of_host=True), ended_why(-9, False), ended_why(-11, True)]
+    assert causes == ["container-out-of-memory", "host-out-of-memory", "killed", "killed"]
+    assert all(
+        map(Cause.of_slug, [*causes, "stopped", "locked-up", "trained-alone", "left-early", "ended-from-outside"])
+    )
+    assert ended_why(1) == "", "of an exception its words tell"
 
 
 @pytest.mark.parametrize("line", ["5:memory,cpu:/box", "3:cpu:/\n7:memory:/box"])

@@ -52,7 +52,7 @@ def test_one_that_trains_nothing_goes_once_the_others_have_heard_it(asked, tmp_p
 
 def test_what_the_others_could_not_bear_is_refused(asked, tmp_path):
     asked.look(lambda: "too few", ALL, 1.0)
-    assert (asked.asked, answer(tmp_path)["why"]) == (False, "too few")
+    assert (asked.asked, answer(tmp_path)) == (False, {"why": "too few", "members": ["a", "b", "c"], "needed": True})
 
 
 def test_a_node_stays_where_the_others_do_not_agree_and_may_be_asked_again(asked, tmp_path):
@@ -60,6 +60,7 @@ def test_a_node_stays_where_the_others_do_not_agree_and_may_be_asked_again(asked
     asked.look(may, ALL, 17.0)
     assert not asked.asked
     assert "did not agree" in answer(tmp_path)["why"]
+    assert "needed" not in answer(tmp_path)
     (tmp_path / ".leave").touch()
     asked.look(may, ALL, 18.0)
     assert asked.asked

@@ -33,7 +33,7 @@ SILENT, KILLED = {"verdicts": [], "codes": [1]}, {"verdicts": [], "codes": [None
         ([said("stopped"), SILENT], [], "stopped", 75),
         ([{**said("stopped"), "limit": True}, SILENT], [], "max-hours", 75),
         (
-            [said("failed", message="was killed by SIGKILL (out of memory in its container: the kernel says so)")],
+            [said("failed", message="was killed by SIGKILL", cause="container-out-of-memory")],
             [],
             "out-of-memory",
             1,

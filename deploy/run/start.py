@@ -1,0 +1,114 @@
+"""The one spine of a run that a command starts, on any backend: load, look, plan, launch, follow, end.
+
+A backend gives what differs, as a Start. What --dry-run prints is the plan that would be launched: both come from the
+same look. Until its nodes run, any failure and any Ctrl-C undoes everything; after that follow.py follows the run.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from ..core.errors import DONE
+from . import code, record
+from .backend import Backend
+from .code import Code
+
+B = TypeVar("B", bound=Backend)
+
+
+class Start(ABC, Generic[B]):
+    """What a backend gives of a run that a command starts. The methods stand in the order in which it is asked.
+
+    `resumed`: the run's folder holds earlier starts. `code`: the commit of its script's folder, once `reach` knows it.
+    With `dry_run` the plan is shown, and with `detach` nobody follows.
+    """
+
+    dry_run = detach = resumed = False
+    code: Code | None = None
+
+    @abstractmethod
+    def reach(self) -> AbstractContextManager[object]:
+        """Load what was asked, connect and look, and plan: nothing is changed. What it opens is open until the end."""
+
+    def show_plan(self) -> None:
+        """Print the plan. A backend whose command has no --dry-run is not asked."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def choose_folder(self) -> Path:
+        """The run's folder on this machine: a new one, or that of the run that goes on."""
+
+    @abstractmethod
+    def open_backend(self, run_dir: Path) -> AbstractContextManager[B]:
+        """The backend that runs the plan, with what is held for it until its nodes run."""
+
+    @abstractmethod
+    def record_start(self, backend: B) -> dict[str, bytes]:
+        """Write this start into the run's folder. Returns what record.undo_start needs."""
+
+    @abstractmethod
+    def tell_started(self, backend: B) -> None:
+        """Say that the run runs, and where."""
+
+    @abstractmethod
+    def follow(self, backend: B) -> int:
+        """Follow the run to its end, and show how it ended. Returns its exit code."""
+
+
+def start_run(start: Start[B], hold: Callable[[], None]) -> int:
+    """Start a run and follow it; returns the exit code. Raises DeployError, and has undone everything then.
+
+    From the call of `hold` on, nothing may be interrupted.
+    """
+    with start.reach():
+        if start.dry_run:
+            start.show_plan()
+            return DONE
+        run_dir = start.choose_folder()
+        with start.open_backend(run_dir) as backend:
+            launch(backend, run_dir, start.resumed, partial(start.record_start, backend), hold)
+        code.write(run_dir, start.code)
+        start.tell_started(backend)
+        return DONE if start.detach else start.follow(backend)
+
+
+def launch(
+    backend: Backend,
+    run_dir: Path,
+    resumed: bool,
+    open_record: Callable[[], dict[str, bytes]],
+    hold: Callable[[], None],
+) -> dict[str, bytes]:
+    """Start every node of a run, or undo everything and raise the failure or the interruption.
+
+    `open_record` writes this start into the run folder and returns what record.undo_start needs; so does this function.
+    From the call of `hold` on, nothing may be interrupted. `resumed`: the run folder holds earlier starts and stays.
+    """
+    before, undone = dict[str, bytes](), True
+    try:
+        with backend.lock():
+            backend.check()
+            before = open_record()
+            backend.prepare()
+            try:
+                backend.start()
+                hold()
+            except BaseException:
+                hold()
+                undone = False
+                backend.undo()
+                undone = True
+                raise
+    except BaseException:
+        hold()
+        # Without a record there is no start to undo. If nodes may be left, the folder stays and leads the user to them.
+        if undone and (before or not resumed):
+            with suppress(OSError):
+                record.undo_start(run_dir, before)
+        raise
+    return before
