@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -84,8 +85,13 @@ def is_number(value: object, most: int = MOST_NUMBER) -> TypeGuard[float]:
 
 
 def read(path: Path, most: int = MOST_BYTES) -> str:
-    """The text of a file. Raises OSError, and ValueError if it is no text or longer than `most` bytes."""
-    with path.open("rb") as file:
+    """The text of a file. Raises OSError, and ValueError if it is no text or longer than `most` bytes.
+
+    What is no file, such as the pipe of `bash <(...)`, raises OSError too: who reads it waits, or takes what is another's.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no file")
         data = file.read(most + 1)
     if len(data) > most:
         raise ValueError(f"{path} has more than {amount(most)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ..core.program import FAB
 from .ends import Cause
 from .row import Row, Section
 from .rows import (
@@ -69,10 +70,13 @@ def entry_of(row: Row) -> Iterator[str]:
 
 
 def lines_of(row: Row) -> Iterator[str]:
-    """A row in words, for somebody who has met its slug and no page."""
-    yield f"cause     {row.slug}: {row.meaning}"
-    yield from ([f"by hand   {row.by_hand}"] if row.by_hand else ())
-    yield from ([f"fix       {row.fix}"] if row.fix else ())
-    yield from ([f"may be    {'; '.join(row.others)}"] if row.others else ())
-    yield from ([f"explains  {', '.join(row.explains.split())}"] if row.explains else ())
-    yield from ([f"source    {row.source}"] if row.source else ())
+    """A row in words, for somebody who has met its slug and no page; a command of ours as the user calls it."""
+    said = {
+        "cause": f"{row.slug}: {row.meaning}",
+        "by hand": row.by_hand,
+        "fix": row.fix,
+        "may be": "; ".join(row.others),
+        "explains": ", ".join(row.explains.split()),
+        "source": row.source,
+    }
+    yield from (f"{name:<10}{text.replace('`fab ', f'`{FAB} ')}" for name, text in said.items() if text)

@@ -110,7 +110,6 @@ ELSEWHERE = {
     "--force": {"send/packages/commands.py", "send/packages/places.py"},
     "--gpus": {"hosts/container.py"},
     "--include": {"job/script.py"},
-    "--min-nodes": {"hosts/leave.py"},
     "--mount": {"hosts/container.py", "hosts/sent_folders.py", "hosts/rehearsal.py", "local/packages.py"}
     | {"send/packages/commands.py"},
     "--nodes": {"job/launchers.py", "run/sbatch_options.py"},

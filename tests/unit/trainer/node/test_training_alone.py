@@ -1,6 +1,7 @@
 """A script whose ranks each trained alone does not end in `done`, and one whose ranks trained together does."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ import types
 import pytest
 
 from tests.unit.trainer.node.test_ends import node
-from trainer.node import training_alone
+from trainer.node import own_world, training_alone
 from trainer.node.ends import Life
 from trainer.node.training_alone import trained_alone
 from trainer.watch import together, worlds
@@ -309,3 +310,9 @@ def test_a_rank_notes_that_it_steps_still_and_what_trains_it(tmp_path, monkeypat
     for clock[0] in (121.0, 150.0):
         torch.step()
     assert [note.get("lasting") for note in steps_of(tmp_path)] == [None, True]
+
+
+def test_a_script_that_comes_through_a_pipe_is_not_waited_for(tmp_path):
+    """`bash <(...)`: nobody else can read it, and who tries waits for ever."""
+    os.mkfifo(tmp_path / "run.sh")
+    assert own_world.shell_script([str(tmp_path), "run.sh"], ()) == ("", [])
