@@ -87,7 +87,7 @@ def is_number(value: object, most: int = MOST_NUMBER) -> TypeGuard[float]:
 def read(path: Path, most: int = MOST_BYTES) -> str:
     """The text of a file. Raises OSError, and ValueError if it is no text or longer than `most` bytes.
 
-    What is no file, such as the pipe of `bash <(...)`, raises OSError too: who reads it waits, or takes another's words.
+    What is no file, such as the pipe of `bash <(...)`, raises OSError too: who reads it may wait for ever.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
