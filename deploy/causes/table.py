@@ -71,7 +71,7 @@ def entry_of(row: Row) -> Iterator[str]:
 
 def lines_of(row: Row) -> Iterator[str]:
     """A row in words, for somebody who has met its slug and no page; a command of ours as the user calls it."""
-    said = {
+    parts = {
         "cause": f"{row.slug}: {row.meaning}",
         "by hand": row.by_hand,
         "fix": row.fix,
@@ -79,4 +79,4 @@ def lines_of(row: Row) -> Iterator[str]:
         "explains": ", ".join(row.explains.split()),
         "source": row.source,
     }
-    yield from (f"{name:<10}{text.replace('`fab ', f'`{FAB} ')}" for name, text in said.items() if text)
+    yield from (f"{name:<10}{text.replace('`fab ', f'`{FAB} ')}" for name, text in parts.items() if text)
