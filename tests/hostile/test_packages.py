@@ -48,7 +48,7 @@ def test_a_swapped_package_is_refused(tmp_path):
         archive.writestr("idna-3.20.dist-info/METADATA", "Metadata-Version: 2.1\nName: idna\nVersion: 3.20\n")
         archive.writestr("idna-3.20.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr("idna-3.20.dist-info/RECORD", "")
-    lock = (HOME / "requirements/control.txt").read_text()
+    lock = (HOME / "requirements/dev.txt").read_text()
     (tmp_path / "lock.txt").write_text(re.search(r"^idna==.*?(?=^[a-z])", lock, re.MULTILINE | re.DOTALL)[0])
     pip = [sys.executable, "-m", "pip", "--isolated", "install", "--no-deps", "--target", tmp_path / "installed"]
     options = ["--no-index", "--find-links", tmp_path, "--require-hashes", "-r", tmp_path / "lock.txt"]
