@@ -18,6 +18,7 @@ from ..causes.table import DOCS, ROWS
 from ..causes.table import lines_of as lines_of_row
 from ..core.budget import Budget
 from ..core.errors import DONE, FAILED, DeployError, UsageError
+from ..core.near import near
 from ..core.printable import visible
 from ..core.program import FAB
 from ..core.text import amount, several
@@ -255,7 +256,9 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     try:
         folder = record.find(folders.RUNS, what)
     except UsageError:
-        raise UsageError(f"{what}: no such file, folder, run or cause", _HINT) from None
+        cause = near(what, ROWS)
+        hint = f"did you mean `{FAB} explain {cause}`?" if cause else _HINT
+        raise UsageError(f"{what}: no such file, folder, run or cause", hint) from None
     return _in_folder(folder, what)
 
 

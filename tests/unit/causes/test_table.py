@@ -79,8 +79,9 @@ def test_a_file_of_a_causes_name_is_read_as_one(
 
 
 def test_what_is_neither_a_file_nor_a_run_nor_a_cause_is_refused() -> None:
-    with pytest.raises(UsageError, match="no such file, folder, run or cause"):
+    with pytest.raises(UsageError, match="no such file, folder, run or cause") as refused:
         tell(["ssh-keys"], Console(False))
+    assert refused.value.hint.endswith(" explain ssh-key`?")
 
 
 def test_each_kind_of_an_ssh_fault_has_its_row() -> None:
