@@ -21,7 +21,7 @@ from ..host import run_user
 from ..host.facts import HostFacts
 from ..job.cluster import Cluster
 from ..job.values import Mount
-from ..preflight import Answers, PreflightRequest, Verdict, burned, confidence, judge
+from ..preflight import Answers, PreflightRequest, Verdict, confidence, judge
 from ..preflight.checks import hosts as host_checks
 from ..preflight.checks import software
 from ..preflight.probe import rehearsal as talk
@@ -31,7 +31,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..run.environment import MASTER_PORT
 from ..send.image.model import tag_of
-from . import burn, container, meeting, observe, plan, probe_ends, probes, rehearsal
+from . import container, meeting, observe, plan, probe_ends, probes, rehearsal
 from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of
 
@@ -55,9 +55,8 @@ class ReachedHosts:
 class PreflightOptions:
     """What one preflight does. `proof`: a rehearsal at the end. `measure`: the rate of every pair as well.
 
-    `choose`: whether it looks for the best network. `long`: bytes of the rehearsal's long all_reduce. `burn`: the
-    seconds for which it loads the GPUs at the end. `python`: the hosts' Python that other launchers start the ranks
-    with. `say` gets the name of each phase, from any thread.
+    `choose`: whether it looks for the best network. `long`: bytes of the rehearsal's long all_reduce. `python`:
+    the hosts' Python that other launchers start the ranks with. `say` gets the name of each phase, from any thread.
     """
 
     request: PreflightRequest
@@ -67,7 +66,6 @@ class PreflightOptions:
     python: str = "python3"
     say: Callable[[str], None] = lambda phase: None
     choose: bool = True
-    burn: int = 0
 
 
 def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[Answers, Verdict]:
@@ -190,20 +188,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
             # What let the first calls through may have closed since: a limit of bytes, of connections, of time.
             later, second = _called_again(hosts, presence, options)
             return (answers, verdict) if second.ok else (later, since_rehearsal(second))
-    return answers, _burned(hosts, presence, options, answers, verdict) if options.burn else verdict
-
-
-def _burned(
-    hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions, answers: Answers, verdict: Verdict
-) -> Verdict:
-    """The verdict with what a burn of the GPUs adds to it, or with why there was none."""
-    if why := burned.obstacle(verdict, presence.everywhere or options.request.style != MUSTER):
-        return replace(verdict, burned=(f"left out: {(verdict.ok and presence.shut) or why}",))
-    if presence.everywhere:
-        outcomes = burn.burn(hosts.sessions, _nodes(hosts, presence.image, answers), options.burn, options.say)
-    else:
-        outcomes = burn.bare(hosts.sessions, options.python, options.burn, options.say)
-    return burned.added(verdict, outcomes, burn.new_lines(hosts.sessions, hosts.facts))
+    return answers, verdict
 
 
 def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:

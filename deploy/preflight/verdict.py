@@ -17,7 +17,7 @@ GROUPS = ("hosts", "software", "gpus", "names", "interfaces", "links", "mtu", "p
 class Verdict:
     """All findings in order; the first fault is the cause. `groups`: outcome of each group of checks.
 
-    rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none. burned: a line for each GPU.
+    rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none.
     Where not all is well: differ: what differs between the hosts; unexplained: failed calls that no finding explains.
     """
 
@@ -31,7 +31,6 @@ class Verdict:
     differ: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
     network: str = ""
-    burned: tuple[str, ...] = ()
 
     @property
     def faults(self) -> list[Finding]:
@@ -123,7 +122,6 @@ class Verdict:
             "differ": list(self.differ),
             "unexplained": list(self.unexplained),
             "network": self.network,
-            "burned": list(self.burned),
         }
 
 

@@ -29,8 +29,6 @@ def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
         yield f"warning {finding.text}" + (f"; {finding.fix}" if finding.fix else "")
     if verdict.network:
         yield f"network {verdict.network}"
-    for text in verdict.burned:
-        yield f"burn    {text}"
     for text in verdict.unexplained:
         yield f"odd     {text}: nothing above explains this"
     for text in verdict.differ:

@@ -70,7 +70,6 @@ def build(answers: Answers, verdict: Verdict) -> str:
         },
         findings=[_finding(finding) for finding in (*verdict.faults, *verdict.unknown)],
         warnings=verdict.warnings,
-        burned=verdict.burned,
         reach=reach(answers, not verdict.ok),
         rates=heat(answers),
         columns=COLUMNS,

@@ -54,14 +54,6 @@ def rated(seen, slow):
     return dataclasses.replace(seen, links=(*seen.links, *more))
 
 
-def test_a_burn_has_a_line_for_each_gpu_and_what_a_host_calls_it_stays_words():
-    line = "a GPU 0 <b>H200</b>: 665 TFLOP/s"
-    text = preflight.build(answers(), dataclasses.replace(judge(answers()), burned=(line,)))
-    assert line in Reader(text).text["li"]
-    assert "<b>H200" not in text
-    assert "under load" not in page(answers())
-
-
 @pytest.mark.parametrize("told", [{"not_rehearsed": "--quick leaves it out"}, {"rehearsed": "2 ranks met"}, {}])
 def test_the_page_promises_what_the_console_promises_and_no_more(told):
     verdict = dataclasses.replace(judge(answers()), **told)
