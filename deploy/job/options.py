@@ -504,7 +504,6 @@ class Options:
         "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
         "preflight",
         again=False,
-        of={"compare": "write a page with both curves into this file (default: print text)"},
     )
     runs: tuple[str, ...] = option(
         "remove this run with all that it wrote, or all runs that have ended; repeatable (default: none)",
