@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding
@@ -26,30 +25,11 @@ from . import units as words
 ONE_COMMAND = re.compile(r"(on [^:]+): ((?:(?!; on ).)+?)(?: {3}\((.+)\))?")
 CLASSES = {"ok": "ok", FAULT: "fault", WARNING: "warning", UNKNOWN: "unknown"}
 COLUMNS = ("Host", "Interface", "Address", "Chosen by", "Clock", "torch", "Python", "GPUs", "Machine", "Kernel")
-# With more hosts, a cell is a square with its words in its title, and a list below has the bad ones.
-WORDED, LINES = 16, 20
+# With more hosts, a cell is a square with its words in its title.
+WORDED = 16
 Pair = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class GridCell:
-    """A pair of hosts in a grid; `slow`, from 0 to 1, is the strength of its colour."""
-
-    text: str
-    style: str
-    title: str
-    slow: str = ""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Each host with each: a row for each calling host; None where a host would call itself."""
-
-    hosts: Sequence[str]
-    rows: list[tuple[str, list[GridCell | None]]]
-    small: bool
-    note: str
-    below: Sequence[str] = ()
+# Of a pair of hosts: its words, its class, and how strong its colour is, from 0 to 1.
+Cell = tuple[str, str, str]
 
 
 def build(answers: Answers, verdict: Verdict) -> str:
@@ -107,54 +87,48 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def reach(answers: Answers, faulty: bool) -> Grid | None:
-    """Rows call columns; None if no pair was tried. `faulty`: a fault keeps training from starting."""
-    known, port = reachability.table(answers), answers.request.port
-    if not known:
-        return None
-    small, bad = len(answers.hosts_with_facts) > WORDED, "fault" if faulty else "warning"
-    failed = {pair: text for pair, cell in known.items() if (text := _trouble(cell, port))}
+def reach(answers: Answers, faulty: bool) -> dict[str, Any]:
+    """Rows call columns; empty if no pair was tried. `faulty`: a fault keeps training from starting."""
+    known, bad = reachability.table(answers), "fault" if faulty else "warning"
     fastest = dict[Pair, float]()
     for link in answers.links:
         if link.ok and "data" in link.kinds:
-            pair = link.source, link.target
-            fastest[pair] = min(link.ms, fastest.get(pair, link.ms))
+            fastest[link.ends] = min(link.ms, fastest.get(link.ends, link.ms))
 
-    def cell(pair: Pair) -> GridCell:
-        state = bad if pair in failed else "ok" if known[pair].tried else "unknown"
-        ok = words.milliseconds(fastest[pair]) if pair in fastest else "ok" if known[pair].tried else "?"
-        text = failed.get(pair, ok)
-        short = {bad: "✗", "ok": ""}.get(state, "?") if small else text
-        return GridCell(short, state, f"{pair[0]} → {pair[1]}: {text}")
+    def cell(pair: Pair) -> Cell:
+        if trouble := _trouble(known[pair], answers.request.port):
+            return trouble, bad, ""
+        if not known[pair].tried:
+            return "?", "unknown", ""
+        return words.milliseconds(fastest[pair]) if pair in fastest else "ok", "ok", ""
 
+    port = answers.request.port
     note = f"Rows call, columns are called, at port {port} and the data ports; ms of the fastest data port."
-    return Grid(
-        answers.hosts_with_facts, _rows(answers.hosts_with_facts, cell), small, note, _in_words(failed) if small else ()
-    )
+    return _grid(answers, cell, note) if known else {}
 
 
-def heat(answers: Answers) -> Grid | None:
-    """The rate of every pair, in a stronger colour the slower it is; None if preflight measured none."""
+def heat(answers: Answers) -> dict[str, Any]:
+    """The rate of every pair, in a stronger colour the slower it is; empty if preflight measured none."""
     rates = bandwidth.rates(answers)
     if not rates:
-        return None
-    middle, small = statistics.median(rates.values()), len(answers.hosts_with_facts) > WORDED
+        return {}
+    middle = statistics.median(rates.values())
 
-    def cell(pair: Pair) -> GridCell:
-        rate = rates.get(pair)
-        if rate is None:
-            return GridCell("?", "unknown", f"{pair[0]} → {pair[1]}: not measured")
-        slow = f"{max(0.0, min(1.0, 1 - rate / middle)) if middle else 0:.2f}"
-        text = words.figure(rate)
-        return GridCell("" if small else text, "rate", f"{pair[0]} → {pair[1]}: {text} Mbit/s", slow)
+    def cell(pair: Pair) -> Cell:
+        if (rate := rates.get(pair)) is None:
+            return "not measured", "unknown", ""
+        slow = max(0.0, min(1.0, 1 - rate / middle)) if middle else 0.0
+        return f"{words.figure(rate)} Mbit/s", "rate", f"{slow:.2f}"
 
-    note = f"Mbit/s of one TCP connection, row to column, each pair on its own; the median is {words.figure(middle)}."
-    return Grid(
-        answers.hosts_with_facts,
-        _rows(answers.hosts_with_facts, cell),
-        small,
-        f"{note} The stronger the colour, the slower.",
-    )
+    note = f"One TCP connection, row to column, each pair on its own; the median is {words.figure(middle)} Mbit/s."
+    return _grid(answers, cell, f"{note} The stronger the colour, the slower.")
+
+
+def _grid(answers: Answers, cell: Callable[[Pair], Cell], note: str) -> dict[str, Any]:
+    """Each host with each: a row for each calling host; None where a host would call itself."""
+    hosts = answers.hosts_with_facts
+    rows = [(row, [None if row == column else (column, *cell((row, column))) for column in hosts]) for row in hosts]
+    return {"hosts": hosts, "rows": rows, "small": len(hosts) > WORDED, "note": note}
 
 
 def _machine(answers: Answers, host: str) -> tuple[str, str, Sequence[str]]:
@@ -194,19 +168,3 @@ def _trouble(cell: reachability.Cell, port: int) -> str:
     if len(bad) == 2 and len(set(bad.values())) == 1:
         return WORDS.get(cell.data, cell.data)
     return ", ".join(f"{name}: {WORDS.get(outcome, outcome)}" for name, outcome in bad.items())
-
-
-def _in_words(failed: Mapping[Pair, str]) -> list[str]:
-    """Pairs and their faults in few lines: by caller or by called host, whichever are fewer."""
-    by_source, by_target = dict[Pair, list[str]](), dict[Pair, list[str]]()
-    for (source, target), trouble in failed.items():
-        by_source.setdefault((source, trouble), []).append(target)
-        by_target.setdefault((target, trouble), []).append(source)
-    rows = [f"{listed(sources)} → {target}: {trouble}" for (target, trouble), sources in by_target.items()]
-    if len(by_source) < len(by_target):
-        rows = [f"{source} → {listed(targets)}: {trouble}" for (source, trouble), targets in by_source.items()]
-    return rows if len(rows) <= LINES else [*rows[: LINES - 1], f"and {len(rows) - LINES + 1:,} lines more"]
-
-
-def _rows(hosts: Sequence[str], cell: Callable[[Pair], GridCell]) -> list[tuple[str, list[GridCell | None]]]:
-    return [(row, [None if row == column else cell((row, column)) for column in hosts]) for row in hosts]
