@@ -37,7 +37,7 @@ UNSEEN_NAMES = {
 def build(run_dir: Path, own: Fields | None = None) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
-    `own`: what this machine itself recorded of the run; only this makes the commands on the page.
+    `own`: what this machine itself recorded of the run; only this makes the command on the page.
     """
     run = load(run_dir, own)
     end = head.summary(run)
@@ -53,7 +53,7 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
         state=end.verdict if end.verdict in head.SYMBOLS else "unknown",
         figures=head.figures(run, end),
         known=head.facts(run, end),
-        commands=head.commands(run, end.verdict),
+        again=head.again(run.own),
         notes=run.notes[:NOTES] + ([f"and {len(run.notes) - NOTES} more"] if len(run.notes) > NOTES else []),
         training=_charts(run),
         unseen=_unseen(run),

@@ -137,7 +137,6 @@ def test_the_commands_are_those_of_a_script(tmp_path, more, commands, code):
     write(tmp_path / "record.json", {**RECORD, **more})
     shown = Page(run.build(tmp_path, recorded(tmp_path)))
     assert all(command in shown.text for command in commands)
-    assert (f"--resume {tmp_path.name}" in shown.text) == bool(code)
 
 
 @pytest.mark.parametrize("where", ["log", "console", "event", "file", "record"])
