@@ -97,7 +97,6 @@ _INTERFACE = record(
         "bridge": flag,
         "ports": array(interface),
         "tunnel": flag,
-        "errors": whole(),
         "index": whole(),
         "point_to_point": flag,
     },

@@ -77,34 +77,9 @@ class Verdict:
         return self.first.hosts if self.first else ()
 
     @property
-    def link(self) -> tuple[str, str] | None:
-        """(from, to), where the cause is about one link."""
-        return self.first.link if self.first else None
-
-    @property
-    def direction(self) -> str:
-        """`one-way` or `both` for a link, else empty."""
-        return self.first.direction if self.first else ""
-
-    @property
-    def evidence(self) -> tuple[str, ...]:
-        """What was seen."""
-        return self.first.evidence if self.first else ()
-
-    @property
-    def symptom(self) -> str:
-        """How it would show in training."""
-        return self.first.symptom if self.first else ""
-
-    @property
     def fix(self) -> str:
         """A command to copy, or what to do."""
         return self.first.fix if self.first else ""
-
-    @property
-    def others(self) -> list[Finding]:
-        """Further faults that the first does not explain."""
-        return self.faults[1:]
 
     def json(self) -> dict[str, Any]:
         """For `--json`."""

@@ -96,7 +96,6 @@ def link(name):
             mtu = struct.unpack("16si", fcntl.ioctl(asked, SIOCGIFMTU, request)[:20])[1]
         except OSError:
             mtu = 0
-    errors = [text(folder + "/statistics/" + kind).strip() for kind in ("rx_errors", "tx_errors", "rx_crc_errors")]
     return {
         "mtu": mtu,
         "speed": int(speed) if speed.isdigit() else 0,
@@ -104,7 +103,6 @@ def link(name):
         "bridge": os.path.isdir(folder + "/bridge"),
         "ports": sorted(os.listdir(folder + "/brif")) if os.path.isdir(folder + "/brif") else [],
         "tunnel": os.path.exists(folder + "/tun_flags"),
-        "errors": sum(int(count) for count in errors if count.isdigit()),
     }
 
 

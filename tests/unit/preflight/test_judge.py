@@ -41,8 +41,8 @@ def test_a_healthy_cluster_has_no_finding():
 def test_dropped_cells_are_reduced_to_the_hosts_that_explain_them(bad, cause, hosts):
     verdict = judge(answers(outcome=lambda s, t, k: "dropped" if bad(s, t, k) else "ok"))
     assert (verdict.cause, verdict.hosts) == (cause, hosts)
-    assert verdict.others == []
-    assert verdict.evidence
+    assert verdict.faults[1:] == []
+    assert verdict.first.evidence
     assert verdict.fix
 
 
@@ -58,7 +58,7 @@ def test_one_direction_between_peers_is_a_warning_only_where_gloo_never_goes_tha
     assert judge(closed(("b", "c"))).ok
     assert [finding.cause for finding in judge(closed(("b", "c"))).warnings] == ["one-way"]
     verdict = judge(closed(("c", "b")))
-    assert (verdict.cause, verdict.link, verdict.direction) == ("data-ports-dropped", ("c", "b"), "one-way")
+    assert (verdict.cause, verdict.first.link, verdict.first.direction) == ("data-ports-dropped", ("c", "b"), "one-way")
 
 
 def test_nccl_needs_both_directions():
@@ -72,7 +72,7 @@ def test_debians_own_name_is_the_cause_and_the_missing_owner_its_consequence():
     loop = {"a": {"names": {**names, "a": [["127.0.1.1", True, "a"]]}}}
     verdict = judge(answers(change=loop))
     assert (verdict.cause, verdict.hosts) == ("name-loopback", ("a",))
-    assert verdict.others == []
+    assert verdict.faults[1:] == []
     assert any("no host would listen" in text for text in verdict.first.follows)
 
 

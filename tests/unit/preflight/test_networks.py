@@ -138,7 +138,7 @@ def test_where_no_network_connects_all_the_verdict_says_who_meets_where_and_the_
     assert (verdict.cause, verdict.hosts) == ("no-common-network", ("a", "b"))
     assert "eth1" in verdict.fix
     assert FAST in verdict.fix
-    assert any("a with b meet" in shown and "eth0" in shown for shown in verdict.evidence)
+    assert any("a with b meet" in shown and "eth0" in shown for shown in verdict.first.evidence)
 
 
 def test_the_plan_takes_the_interfaces_of_the_chosen_network():

@@ -44,7 +44,7 @@ def firewall(rules=(), grown=()):
 
 def test_of_two_hosts_both_ends_are_named_with_a_command_for_each():
     verdict = judge(of_two(answers(outcome=closed("dropped"))))
-    assert (verdict.cause, verdict.hosts, verdict.link) == ("rendezvous-dropped", TWO, ("b", "a"))
+    assert (verdict.cause, verdict.hosts, verdict.first.link) == ("rendezvous-dropped", TWO, ("b", "a"))
     assert "on a: " in verdict.fix
     assert "on b: " in verdict.fix
 
@@ -66,7 +66,7 @@ def test_a_host_that_does_not_reach_its_own_ports_either_is_named_alone():
     seen = of_two(answers(outcome=lambda s, t, k: "dropped" if (t, k) == ("a", "data") else "ok"))
     own = Link("a", "a", "10.0.0.1", 40000, ("self",), "dropped")
     verdict = judge(dataclasses.replace(seen, links=(*seen.links, own)))
-    assert (verdict.cause, verdict.hosts, verdict.others) == ("data-ports-dropped", ("a",), [])
+    assert (verdict.cause, verdict.hosts, verdict.faults[1:]) == ("data-ports-dropped", ("a",), [])
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_route_into_a_network_of_containers_explains_what_does_not_get_through
     ways = {"b": {**seen.listens["b"], "ways": {"10.0.0.1": "10.0.0.17", "10.0.0.3": "10.0.0.17"}}}
     seen = dataclasses.replace(seen, listens={**seen.listens, **ways})
     verdict = judge(seen)
-    assert (verdict.cause, verdict.hosts, verdict.others) == ("address-overlap", ("b",), [])
+    assert (verdict.cause, verdict.hosts, verdict.faults[1:]) == ("address-overlap", ("b",), [])
     assert verdict.first.explains == "explains 4 of 4 pairs of hosts with failed calls"
     well = dataclasses.replace(seen, links=answers(change=change).links)
     assert judge(well).ok
@@ -192,7 +192,7 @@ def test_a_payload_that_stops_is_apart_from_one_that_never_passed_or_is_slow(mor
 def test_calls_that_fail_in_a_way_nobody_knows_are_described_and_not_named():
     verdict = judge(answers(outcome=lambda s, t, k: "Protocol wrong type" if (s, t) == ("c", "a") else "ok"))
     assert (verdict.cause, verdict.first.level, verdict.hosts) == ("not-known", "could not tell", ("a", "c"))
-    assert verdict.evidence
+    assert verdict.first.evidence
 
 
 def test_what_differs_is_listed_with_a_fault_and_alone_is_none():
@@ -268,7 +268,7 @@ def test_calls_that_no_rank_makes_are_no_unknown_fault():
 def test_no_local_port_is_no_missing_route():
     seen = answers(outcome=lambda s, t, k: targets.NO_PORT if s == "b" else "ok")
     verdict = judge(seen)
-    assert (verdict.cause, verdict.hosts, verdict.others) == ("local-ports-used", ("b",), [])
+    assert (verdict.cause, verdict.hosts, verdict.faults[1:]) == ("local-ports-used", ("b",), [])
     assert "ip_local_port_range" in verdict.fix
 
 
