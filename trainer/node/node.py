@@ -35,7 +35,9 @@ from .throttle import Throttle
 from .why import UNOBSERVED
 
 _POLL_SECONDS = 0.1
-_FINISH_SECONDS = 10.0
+# After a verdict the other nodes are about to say the same, and torchrun to end; where ranks were alone, it waits for
+# others that will not come, and the others look whether theirs were alone every second.
+_FINISH_SECONDS, _ALONE_FINISH_SECONDS = 10.0, 2.0
 _KILL_AFTER_SECONDS = 5.0
 
 
@@ -167,7 +169,7 @@ class Node:
                 self._ask_ranks(torchrun)
             self._judge_leavers()
             if kill_at == float("inf") and (self._verdicts() or self._has_failed()):
-                kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
+                kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
                 self._killed = True
                 torchrun.kill()
