@@ -43,7 +43,7 @@ LONG, MOST_WORDS, MOST_LINES = 20 * MB, 256 << 10, 80
 NCCL = "NCCL INFO"
 TELLING = re.compile(
     r" via (?:P2P|SHM|NET|COLLNET|direct shared)|(?:Using|NET/IB:) \[0\]|Using (?:n|internal N)etwork|"
-    r"No device found|libibverbs|NVLS multicast|CCL version|NCCL_(?:IB_DISABLE|NET) set|optimal provider|"
+    r"No device found|libibverbs|CCL version|NCCL_(?:IB_DISABLE|NET) set|optimal provider|"
     r"output empty|Selected Provider|GPU Direct RDMA|disabling GDR|NET : Using|getinfo\(\) call failed| WARN "
 )
 PR_SET_PDEATHSIG = 1
