@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ...core import text
+from ...core import text as words
 from ...core.errors import BadAnswer
 from ...core.names import node_name
 from ...core.printable import console_line
 from ...run import own_files
 from ...run.output import rank_of
-from . import units as words
 from .data import RunData, children, number
 
 ROWS = 200
@@ -82,7 +81,7 @@ def _tail(run: RunData, name: str) -> list[str]:
 def _readable(lines: list[str]) -> list[str]:
     """The last lines, shortened if too long; of a progress bar only its last state."""
     readable = [line for line in map(console_line, lines) if line]
-    return [text.shortened(line, WIDEST) for line in readable[-LINES:]]
+    return [words.shortened(line, WIDEST) for line in readable[-LINES:]]
 
 
 def listed(folder: Path) -> tuple[list[tuple[str, str, str]], int]:
@@ -106,5 +105,5 @@ def _size(path: Path) -> str:
     except OSError:
         return ""
     if not path.is_dir():
-        return words.size(size)
+        return words.amount(size)
     return words.several(len(_names(path, lambda child: not child.name.startswith("."))), "item")

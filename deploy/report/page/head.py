@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from ...core import text as words
 from ...core.program import FAB, MAKE, option
 from ...job.again import command_of, words_of
 from ...job.options import Options
 from ...job.script import as_given, as_option, as_typed
 from ...run.outcome import CODES, choose_verdict
 from ...run.record import SLURM, backend_of
-from . import units as words
 from .data import Fields, RunData, number
 
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}

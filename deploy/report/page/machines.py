@@ -11,13 +11,18 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
-from . import units as words
+from ...core import text as words
 from .charts import Chart, Point, Series, draw
 from .data import Fields
 
 # The most nodes, and points of a line, so that a page of hundreds of GPUs still opens.
 NODES, POINTS = 8, 240
 _GIGA, _MEGA = 1e9, 1e6
+
+
+def kinds(names: Sequence[str]) -> str:
+    """Names, each once with how often it is there: `8 × A100, 2 × T4`."""
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names) if name)
 
 
 def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
@@ -50,7 +55,7 @@ def _charts(rows: Sequence[Fields], time: Callable[[Fields], float], unit: str) 
 def _node_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:
     yield Chart("CPU", "%", [Series("CPU", _points(rows, "cpu_percent", time))], zero=True, top=100.0)
     limit = max((row.get("memory_limit_bytes", 0) for row in rows), default=0)
-    note = f"GB of {words.size(limit)}" if limit else "GB"
+    note = f"GB of {words.amount(limit)}" if limit else "GB"
     yield Chart(
         "Memory", "GB", [Series("memory", _points(rows, "memory_bytes", time, 1 / _GIGA))], note=note, zero=True
     )
@@ -105,7 +110,7 @@ def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
         for reason in {reason for gpu in row.get("gpus", []) for reason in gpu.get("throttled", [])}:
             reasons[reason] = reasons.get(reason, 0) + 1
     slowed = [f"{reason} {words.percent(count / len(rows))} of the time" for reason, count in sorted(reasons.items())]
-    facts = [("GPUs", words.kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
+    facts = [("GPUs", kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
     return [(name, value) for name, value in facts if value]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from ...causes.table import DOCS
+from ...core import text as words
 from ...core.text import listed
 from ...preflight import reachability
 from ...preflight.answers import WORDS, Answers
@@ -19,7 +20,7 @@ from ...preflight.checks import bandwidth
 from ...preflight.verdict import Verdict
 from ..preflight_text import MARKS, readiness
 from . import render
-from . import units as words
+from .machines import kinds
 
 # `on gpu-b: sudo ufw allow ...   (or the same elsewhere)`; a fix with several such commands stays one text.
 ONE_COMMAND = re.compile(r"(on [^:]+): ((?:(?!; on ).)+?)(?: {3}\((.+)\))?")
@@ -139,7 +140,7 @@ def _machine(answers: Answers, host: str) -> tuple[str, str, Sequence[str]]:
     facts, pick = answers.facts[host], answers.plan.data[host]
     software, resources = facts.get("software", {}), facts.get("resources", {})
     ahead, unsure = answers.clocks.get(host, (None, 0.0))
-    clock = "?" if ahead is None else f"{1e3 * ahead:+,.1f} ± {1e3 * unsure:,.1f}{words.GAP}ms"
+    clock = "?" if ahead is None else f"{1e3 * ahead:+,.1f} ± {1e3 * unsure:,.1f} ms"
     own = facts.get("interfaces", {}).get(pick.interface, {})
     interface = f"{pick.interface} (MTU {own['mtu']})" if own else pick.interface or "?"
     memory = resources.get("memory", {}).get("MemTotal")
@@ -151,14 +152,14 @@ def _machine(answers: Answers, host: str) -> tuple[str, str, Sequence[str]]:
         software.get("torch", "not there"),
         software.get("python", "?"),
         _gpus(facts.get("gpus") or {}),
-        ", ".join([words.several(resources.get("cores", 0), "core"), *([words.size(memory)] if memory else [])]),
+        ", ".join([words.several(resources.get("cores", 0), "core"), *([words.amount(memory)] if memory else [])]),
         str(facts.get("kernel", "?")),
     )
     return host, "", values
 
 
 def _gpus(answer: Mapping[str, Any]) -> str:
-    return words.kinds([row[1] for row in answer.get("rows", ()) if len(row) > 1]) or "none"
+    return kinds([row[1] for row in answer.get("rows", ()) if len(row) > 1]) or "none"
 
 
 def _trouble(cell: reachability.Cell, port: int) -> str:

@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...core import text
+from ...core import text as words
 from ...run import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
-from . import units as words
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
 from .data import Fields, RunData, load, number
 
@@ -140,7 +139,7 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
 def _document(fields: Fields) -> list[str]:
     """A document as JSON, a line for each value; at most so many lines, none of them long."""
     lines = json.dumps(fields, indent=1, ensure_ascii=False).split("\n") if fields else []
-    return [text.shortened(line, LONGEST) for line in lines[:DOCUMENT_LINES]]
+    return [words.shortened(line, LONGEST) for line in lines[:DOCUMENT_LINES]]
 
 
 def _code(known: code.Code | None) -> dict[str, Any]:
@@ -153,7 +152,7 @@ def _code(known: code.Code | None) -> dict[str, Any]:
     lines = known.diff.split("\n") if known.diff else []
     return {
         "facts": [(name, value) for name, value in facts if value],
-        "lines": [text.shortened(line, LONGEST) for line in lines[:DIFF_LINES]],
+        "lines": [words.shortened(line, LONGEST) for line in lines[:DIFF_LINES]],
         "whole": len(lines) <= DIFF_LINES and not known.cut,
     }
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from . import units as words
+from ...core import text as words
 from .charts import Chart, Point, Series, draw
 from .data import Fields, number
 

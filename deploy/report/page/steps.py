@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ...core import text as words
 from ...core.text import several
-from . import units as words
 from .data import StepTime
 
 PARTS = ("data", "compute", "wait")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from . import units as words
+from ...core import text as words
 from .data import BY_AGENTS, Event, Fields, number
 
 TOGETHER_S = 30
@@ -54,7 +54,7 @@ NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
     "pause_ms": ("pause", words.milliseconds),
     "write_ms": ("written in", words.milliseconds),
     "files": ("files", words.count),
-    "bytes": ("", words.size),
+    "bytes": ("", words.amount),
 }
 GRAVE = {"stopping": "warn", "checkpoint_failed": "bad", "checkpoint_damaged": "bad", "resumed": "mark-it"}
 OF_RANKS = ("started", "stopping", "outcome", "began", "ended")

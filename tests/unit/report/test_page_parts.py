@@ -7,9 +7,9 @@ import math
 
 import pytest
 
+from deploy.core import text
 from deploy.report.page import charts, head, steps, timeline
 from deploy.report.page import data as page_data
-from deploy.report.page import units as text
 
 
 def mean(rank, data, compute, wait):
@@ -89,8 +89,8 @@ def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
         (text.duration(185), "3 min 05 s"),
         (text.duration(21.42), "21.4 s"),
         (text.duration(59.99), "60.0 s"),
-        (text.size(1_234_567), "1.2 MB"),
-        (text.size(999), "999 B"),
+        (text.amount(1_234_567), "1.2 MB"),
+        (text.amount(999), "999 B"),
         (text.ranks_in_words([0, 1, 2, 5]), "ranks 0-2, 5"),
     ],
 )
