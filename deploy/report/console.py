@@ -166,42 +166,31 @@ class Console:
         """Show a run while it lasts, and what `ranks` print; yields the function that takes new events."""
         if self._json:
             yield self._data_lines
-        elif self._err.is_terminal:
-            live = self._live = _LiveView(self._err, state, recipe, why)
-            lines_of = ScriptLines(ranks, state)
+            return
+        live = self._live = _LiveView(self._err, state, recipe, why) if self._err.is_terminal else None
+        plain = None if live else PlainView(self._say, state, recipe, why)
+        lines_of, above = ScriptLines(ranks, state), bool(live and self._out.is_terminal)
 
-            def tell(events: list[Event]) -> None:
-                lines_of.add_events(events, time.monotonic())
-                script_lines = lines_of.take_lines()
-                self._last_lines.extend(script_lines)
-                if self._out.is_terminal:
-                    self._safely(lambda: live.tell(script_lines, lines_of.moving))
-                else:
-                    self.block(script_lines)
-                    self._safely(lambda: live.tell([], lines_of.moving))
-
-            try:
-                yield tell
-            finally:
-                lines_of.close()
-                tell([])
-                self._live = None
-                self._safely(live.close)
-        else:
-            plain, lines_of = PlainView(self._say, state, recipe, why), ScriptLines(ranks, state)
-
-            def tell_plainly(events: list[Event]) -> None:
-                lines_of.add_events(events, time.monotonic())
-                if script_lines := lines_of.take_lines():
-                    self._last_lines.extend(script_lines)
-                    self.block(script_lines)
+        def tell(events: list[Event]) -> None:
+            lines_of.add_events(events, time.monotonic())
+            script_lines = lines_of.take_lines()
+            self._last_lines.extend(script_lines)
+            if script_lines and not above:
+                self.block(script_lines)
+            if live:
+                self._safely(lambda: live.tell(script_lines if above else [], lines_of.moving))
+            elif plain:
                 plain.show_events(events)
 
-            try:
-                yield tell_plainly
-            finally:
-                lines_of.close()
-                tell_plainly([])
+        try:
+            yield tell
+        finally:
+            lines_of.close()
+            tell([])
+            self._live = None
+            if live:
+                self._safely(live.close)
+        if plain:
             plain.close()
 
     def result(
