@@ -18,7 +18,7 @@ class Verdict:
     """All findings in order; the first fault is the cause. `groups`: outcome of each group of checks.
 
     rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none.
-    Where not all is well: differ: what differs between the hosts; unexplained: failed calls that no finding explains.
+    unexplained: where not all is well, failed calls that no finding explains.
     """
 
     findings: tuple[Finding, ...]
@@ -28,7 +28,6 @@ class Verdict:
     where: str = ""
     rehearsed: str = ""
     not_rehearsed: str = ""
-    differ: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
     network: str = ""
 
@@ -94,7 +93,6 @@ class Verdict:
             "seconds": self.seconds,
             "rehearsed": self.rehearsed,
             "not_rehearsed": self.not_rehearsed,
-            "differ": list(self.differ),
             "unexplained": list(self.unexplained),
             "network": self.network,
         }

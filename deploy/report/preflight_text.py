@@ -31,8 +31,6 @@ def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
         yield f"network {verdict.network}"
     for text in verdict.unexplained:
         yield f"odd     {text}: nothing above explains this"
-    for text in verdict.differ:
-        yield f"differs {text}"
     if verdict.ok:
         yield _ready(verdict)
 

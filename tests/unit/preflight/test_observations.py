@@ -189,14 +189,6 @@ def test_calls_that_fail_in_a_way_nobody_knows_are_described_and_not_named():
     assert verdict.first.evidence
 
 
-def test_what_differs_is_listed_with_a_fault_and_alone_is_none():
-    change = {"b": {"port_range": [20000, 60000]}, "c": {"kernel": "5.4"}, "a": {"kernel": "6.1"}}
-    assert judge(answers(change=change)).differ == ()
-    broken = judge(answers(change=change, outcome=lambda s, t, k: "dropped" if t == "a" and k == "meet" else "ok"))
-    assert broken.differ[0].startswith("kernel: ")
-    assert any("local ports: b has 20000-60000" in line for line in broken.differ)
-
-
 def test_settings_of_another_backend_may_differ():
     def verdict(backend):
         request = PreflightRequest(style="torchrun", endpoint="10.0.0.1", backend=backend)
