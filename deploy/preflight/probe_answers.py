@@ -121,10 +121,8 @@ _RESOURCES = record(
         "pace": row(_SECONDS, _SECONDS, real(0.0, 1e6)),
     },
 )
-_VERSIONS = ("torch", "cuda", "hip", "nccl", "numpy", "lightning", "accelerate", "deepspeed")
-_SOFTWARE = record(
-    {"python": _plain(100)}, {**dict.fromkeys(_VERSIONS, _plain(100)), "packages": array(words(200), 20_000)}
-)
+_VERSIONS = ("torch", "cuda", "hip", "nccl")
+_SOFTWARE = record({"python": _plain(100)}, dict.fromkeys(_VERSIONS, _plain(100)))
 
 
 def _gpu(value: object, what: str) -> list[str]:
@@ -163,7 +161,6 @@ _FACTS = record(
         "fqdn": _instead(_hostname, "", _FAILED),
         "user": whole(0, 1 << 32),
         "kernel": words(200),
-        "machine": words(100),
         "namespace": words(100),
         "boot": words(100),
         "container": flag,

@@ -155,20 +155,17 @@ def bindable(row):
 def software():
     """Versions of what training imports, without importing any of it."""
     versions = {"python": sys.version.split()[0]}
-    listed = []
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
         except OSError:
             continue
-        listed += [name for name in names if name.endswith((".dist-info", ".egg-info"))]
         of_torch = torch_version(text(os.path.join(folder, "torch", "version.py")))
         versions.update({name: value for name, value in of_torch.items() if name not in versions})
-    for entry in sorted(set(listed)):
-        known = re.match(r"(numpy|lightning|accelerate|deepspeed|nvidia_nccl_cu\d+)-(\d[^-]*)\.", entry)
-        if known:
-            versions.setdefault("nccl" if known[1].startswith("nvidia_nccl") else known[1], known[2])
-    versions["packages"] = sorted({entry.rsplit(".", 1)[0].lower() for entry in listed})
+        for entry in sorted(names):
+            nccl = re.match(r"nvidia_nccl_cu\d+-(\d[^-]*)\.dist-info", entry)
+            if nccl:
+                versions.setdefault("nccl", nccl[1])
     return versions
 
 
@@ -398,7 +395,6 @@ def facts(asked):
         hostname=name,
         user=os.geteuid(),
         kernel=os.uname().release,
-        machine=os.uname().machine,
         namespace=namespace("self"),
         boot=text("/proc/sys/kernel/random/boot_id").strip(),
         container=os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
