@@ -1,13 +1,13 @@
 """The page of a preflight: one HTML file that needs no network and no JavaScript. Pure.
 
-Flow: (Answers, Verdict) -> head, findings, grids of all pairs, facts of each host -> templates/preflight.html.
+Flow: (Answers, Verdict) -> grids of all pairs -> templates/preflight.html, which has the words.
 """
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding
@@ -25,7 +25,6 @@ from .machines import kinds
 # `on gpu-b: sudo ufw allow ...   (or the same elsewhere)`; a fix with several such commands stays one text.
 ONE_COMMAND = re.compile(r"(on [^:]+): ((?:(?!; on ).)+?)(?: {3}\((.+)\))?")
 CLASSES = {"ok": "ok", FAULT: "fault", WARNING: "warning", UNKNOWN: "unknown"}
-COLUMNS = ("Host", "Interface", "Address", "Chosen by", "Clock", "torch", "Python", "GPUs", "Machine", "Kernel")
 # With more hosts, a cell is a square with its words in its title.
 WORDED = 16
 Pair = tuple[str, str]
@@ -35,57 +34,32 @@ Cell = tuple[str, str, str]
 
 def build(answers: Answers, verdict: Verdict) -> str:
     """The whole page."""
-    endpoint = f"[{answers.plan.endpoint}]" if ":" in answers.plan.endpoint else answers.plan.endpoint
+    first, plan = verdict.first, answers.plan
+    endpoint = f"[{plan.endpoint}]" if ":" in plan.endpoint else plan.endpoint or answers.request.endpoint
     return render.page(
         "preflight.html",
         f"preflight of {listed(answers.hosts)}",
         ["page.css", "preflight.css"],
-        hosts=listed(answers.hosts),
-        head=_head(verdict),
-        groups=[(name, level, MARKS[level], CLASSES[level]) for name, level in verdict.groups.items() if level],
-        facts={
-            "Meets at": f"{endpoint or answers.request.endpoint}:{answers.request.port} ({answers.meeting})",
-            "Backend": answers.request.backend,
-            "Looked": verdict.where,
-            "Took": words.duration(verdict.seconds),
-        },
-        findings=[_finding(finding) for finding in (*verdict.faults, *verdict.unknown)],
-        warnings=verdict.warnings,
+        answers=answers,
+        verdict=verdict,
+        # Where the cause alone is not sure, what was seen is.
+        seen=first and bool(verdict.faults or first.or_else),
+        ready=readiness(verdict),
+        meets=f"{endpoint}:{answers.request.port} ({answers.meeting})",
+        marks=MARKS,
+        classes=CLASSES,
+        fix_of=fix_of,
+        docs=DOCS,
         reach=reach(answers, not verdict.ok),
         rates=heat(answers),
-        columns=COLUMNS,
-        machines=[_machine(answers, host) for host in answers.hosts],
+        gpus_of=_gpus,
     )
 
 
-def _head(verdict: Verdict) -> dict[str, str]:
-    """The verdict in a word and a sentence, with its mark and the classes of page.css."""
-    cause = verdict.first
-    if not cause:
-        word, text = (f"{part[:1].upper()}{part[1:]}" for part in readiness(verdict))
-        return {"word": word, "mark": MARKS["ok"], "state": "done", "text": f"{text}.", "style": "finding"}
-    # Where the cause alone is not sure, what was seen is.
-    seen = bool(verdict.faults or cause.or_else)
-    word, state = ("Not ready", "failed") if seen else ("Could not tell", "unknown")
-    return {"word": word, "mark": MARKS[cause.level], "state": state, "text": cause.text, "style": "trouble"}
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    """A finding: the reason, the command to copy, the host for it, and where to read more."""
+def fix_of(finding: Finding) -> tuple[str, str, str]:
+    """Where to type the command of a fix, the command, and a note; of any other fix the whole text."""
     known = ONE_COMMAND.fullmatch(finding.fix)
-    where, command, note = known.groups("") if known else ("", finding.fix, "")
-    rows = {
-        "Evidence": finding.evidence,
-        "Not sure: or": finding.or_else,
-        "Would show as": (finding.symptom,),
-        "So also": finding.follows,
-    }
-    return {
-        "text": finding.text,
-        "unsure": finding.level == UNKNOWN and not finding.or_else,
-        "rows": [(name, list(filter(None, lines))) for name, lines in rows.items() if any(lines)],
-        **{"where": where, "command": command, "note": note, "more": f"{DOCS}#{finding.cause}"},
-    }
+    return (known[1], known[2], known[3] or "") if known else ("", finding.fix, "")
 
 
 def reach(answers: Answers, faulty: bool) -> dict[str, Any]:
@@ -132,34 +106,8 @@ def _grid(answers: Answers, cell: Callable[[Pair], Cell], note: str) -> dict[str
     return {"hosts": hosts, "rows": rows, "small": len(hosts) > WORDED, "note": note}
 
 
-def _machine(answers: Answers, host: str) -> tuple[str, str, Sequence[str]]:
-    """A host's name, the reason if it has no facts, and its facts by COLUMNS."""
-    if host not in answers.facts:
-        _, fault = answers.faults.get(host, ("", "it gave no facts"))
-        return host, fault, ()
-    facts, pick = answers.facts[host], answers.plan.data[host]
-    software, resources = facts.get("software", {}), facts.get("resources", {})
-    ahead, unsure = answers.clocks.get(host, (None, 0.0))
-    clock = "?" if ahead is None else f"{1e3 * ahead:+,.1f} ± {1e3 * unsure:,.1f} ms"
-    own = facts.get("interfaces", {}).get(pick.interface, {})
-    interface = f"{pick.interface} (MTU {own['mtu']})" if own else pick.interface or "?"
-    memory = resources.get("memory", {}).get("MemTotal")
-    values = (
-        interface,
-        pick.address or "?",
-        pick.how,
-        clock,
-        software.get("torch", "not there"),
-        software.get("python", "?"),
-        _gpus(facts.get("gpus") or {}),
-        ", ".join([words.several(resources.get("cores", 0), "core"), *([words.amount(memory)] if memory else [])]),
-        str(facts.get("kernel", "?")),
-    )
-    return host, "", values
-
-
-def _gpus(answer: Mapping[str, Any]) -> str:
-    return kinds([row[1] for row in answer.get("rows", ()) if len(row) > 1]) or "none"
+def _gpus(facts: Mapping[str, Any]) -> str:
+    return kinds([row[1] for row in (facts.get("gpus") or {}).get("rows", ()) if len(row) > 1]) or "none"
 
 
 def _trouble(cell: reachability.Cell, port: int) -> str:
