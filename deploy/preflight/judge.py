@@ -37,7 +37,6 @@ CHECKS: tuple[Check, ...] = (
     interfaces.check_cards,
     names.check,
     interfaces.check,
-    networks.check,
     links.check,
     payloads.check,
     payloads.check_long_calls,

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..causes.finding import Finding, find
 from ..core.text import listed
-from . import prediction, remedies
+from . import prediction
 from .answers import Answers, Link
 from .request import MUSTER
 
@@ -222,48 +221,3 @@ def description(answers: Answers, ok: bool) -> str:
 def _closed(network: Network, hosts: Sequence[str]) -> str:
     ends = [host for host in hosts if any(host in pair for pair in network.closed)]
     return "them" if len(ends) == len(hosts) > 2 else listed(ends)
-
-
-def check(answers: Answers) -> Iterator[Finding]:
-    """No network connects all hosts, and several connect some of them: who meets where, and the nearest fix."""
-    hosts = answers.hosts_with_facts
-    networks = [Network.of(network) for network in answers.networks]
-    if len(networks) < 2 or best(networks, hosts):
-        return
-    everyone = {frozenset((first, other)) for first in hosts for other in hosts if first != other}
-    meets = {network.name: _meeting(network, everyone) for network in networks}
-    useful = [network for network in networks if meets[network.name]]
-    if not useful:
-        return
-    nearest = min(useful, key=lambda network: (len(everyone) - len(meets[network.name]), -network.mbit))
-    if all(meets[network.name] <= meets[nearest.name] for network in useful):
-        return  # the other networks connect no more hosts: what is wrong with this one is the cause
-    shown = tuple(f"{network.words}: {listed(_pairs(meets[network.name], hosts))} meet" for network in useful)
-    left = everyone - meets[nearest.name]
-    lacking = [host for host in hosts if host not in nearest.places]
-    fix = f"connect {listed(lacking)} to it"
-    if not lacking:
-        ends = [host for host in hosts if any(host in pair for pair in nearest.closed)]
-        fix = remedies.on(ends, lambda host: remedies.let_in(nearest.places[host][0], nearest.name))
-        fix += "   (or what is between them)"
-    # On the network that the routes lead to, other pairs fail: a network that connected all would explain them too.
-    apart_now = left | {frozenset(pair) for pair in networks[0].closed}
-    cells = tuple((first, other) for pair in apart_now for first in pair for other in pair if first != other)
-    apart = tuple(host for host in hosts if any(host in pair for pair in left))
-    yield find(
-        "no-common-network",
-        apart,
-        f"no network connects all of {listed(hosts)}; {nearest.words} lacks the least: {listed(_pairs(left, hosts))}",
-        fix,
-        evidence=shown,
-        cells=cells,
-    )
-
-
-def _meeting(network: Network, everyone: Iterable[frozenset[str]]) -> set[frozenset[str]]:
-    closed = {frozenset(pair) for pair in network.closed}
-    return {pair for pair in everyone if pair <= set(network.places) and pair not in closed}
-
-
-def _pairs(pairs: Iterable[frozenset[str]], hosts: Sequence[str]) -> list[str]:
-    return sorted(" with ".join(sorted(pair, key=list(hosts).index)) for pair in pairs)

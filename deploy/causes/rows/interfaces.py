@@ -102,25 +102,6 @@ SECTIONS = (
                 ends=Cause.CUT_OFF,
             ),
             Row(
-                "no-common-network",
-                (
-                    "The hosts have several networks, and each of them is closed between some hosts or missing on "
-                    "one. The verdict says which hosts meet on which network, and which one lacks the least."
-                ),
-                by_hand="`nc -vz -s OWN_ADDRESS PEER_ADDRESS 29500` for each network",
-                fix=(
-                    "Open the network that it names between the hosts that it names, or connect the missing host "
-                    "to it. If you cannot: `fab deploy --overlay` ([overlay.md](overlay.md))."
-                ),
-                source="measured in the laboratory (docs/preflight-networks.md)",
-                symptom="all nodes hang silently, whichever interface they are told to use",
-                group="links",
-                explains=(
-                    "all-ports-dropped all-ports-rejected arp-unanswered data-ports-dropped data-ports-rejected "
-                    "host-unreachable no-route other-network rendezvous-dropped rendezvous-rejected"
-                ),
-            ),
-            Row(
                 "container-bridge",
                 (
                     "NCCL leaves out only docker*, lo* and virbr*. It may choose br-xxxx, cni or veth: "

@@ -128,18 +128,6 @@ def test_the_verdict_says_where_the_hosts_meet_and_what_is_wrong_with_the_others
     assert judge(Answers.of(seen.json())) == judge(seen)
 
 
-def test_where_no_network_connects_all_the_verdict_says_who_meets_where_and_the_nearest_fix():
-    first = network(SLOW, "eth0", closed=(("c", "a"), ("c", "b")))
-    second = network(FAST, "eth1", closed=(("b", "a"),))
-    seen = with_second()
-    links = answers(outcome=lambda s, t, k: "dropped" if s == "c" else "ok").links
-    verdict = judge(dataclasses.replace(seen, links=links, networks=(first.json(), second.json())))
-    assert (verdict.cause, verdict.hosts) == ("no-common-network", ("a", "b"))
-    assert "eth1" in verdict.fix
-    assert FAST in verdict.fix
-    assert any("a with b meet" in shown and "eth0" in shown for shown in verdict.first.evidence)
-
-
 def test_the_plan_takes_the_interfaces_of_the_chosen_network():
     request = PreflightRequest(endpoint="192.168.5.1", interfaces=dict.fromkeys(HOSTS, "eth1"))
     plan = dataclasses.replace(with_second(), request=request).plan
