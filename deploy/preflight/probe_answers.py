@@ -98,7 +98,6 @@ _INTERFACE = record(
         "ports": array(interface),
         "tunnel": flag,
         "index": whole(),
-        "point_to_point": flag,
     },
 )
 _ROOM = record(dict.fromkeys(("total", "free", "inodes", "inodes_free"), _SIZE), {"writable": flag})
