@@ -37,7 +37,7 @@ from .why import UNOBSERVED
 _POLL_SECONDS = 0.1
 # After a verdict the other nodes are about to say the same, and torchrun to end; where ranks were alone, it waits for
 # others that will not come, and the others look whether theirs were alone every second.
-_FINISH_SECONDS, _ALONE_FINISH_SECONDS = 10.0, 2.0
+_FINISH_SECONDS, _ALONE_FINISH_SECONDS = 10.0, 1.0
 _KILL_AFTER_SECONDS = 5.0
 
 
@@ -179,7 +179,7 @@ class Node:
         """End the run: this node's ranks wait for others where none of them can come, or have trained without them."""
         first = min((life.rank for life in self.diary.lives), default=0)
         fault = TrainError(f"its ranks {'wait' if of.waits else 'trained'} alone: {of.why}", of.hint)
-        verdict = failed(first, self.diary.node, 0, fault)
+        verdict = failed(first, self.diary.node, 0, fault, "trained-alone")
         publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
 
     def _mend(self, still: Stillness) -> None:
