@@ -61,7 +61,7 @@ OF_RANKS = ("started", "stopping", "outcome", "began", "ended")
 
 
 @dataclass
-class Line:
+class TimelineLine:
     """One item of the timeline, with the `lines` folded into it. `style`: its class, which marks what went wrong."""
 
     t: float
@@ -70,7 +70,7 @@ class Line:
     detail: str
     style: str = ""
     ranks: list[int] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[TimelineLine] = field(default_factory=list)
     clock: str = ""
 
     @property
@@ -84,7 +84,7 @@ class Line:
         return f"{words.ranks_in_words(self.ranks)} · " if self.kind in OF_RANKS and self.ranks else ""
 
 
-def section(events: list[Event], start: float | None, script: bool = False) -> list[Line]:
+def section(events: list[Event], start: float | None, script: bool = False) -> list[TimelineLine]:
     """The lines, times relative to `start` (unix seconds; default: the first event).
 
     Only for a `script` it shows the agents' own events: a rank of the trainer reports its start and end itself.
@@ -95,15 +95,15 @@ def section(events: list[Event], start: float | None, script: bool = False) -> l
         line.clock = words.clock(line.t - (begin or 0.0), tenths=True)
     lines = _folded(listed) if len(listed) > FOLD_FROM else listed
     if len(lines) > SHOWN:
-        more = Line(0.0, "", "", f"{len(lines) - SHOWN} more entries are in ranks/*.jsonl", clock="…")
+        more = TimelineLine(0.0, "", "", f"{len(lines) - SHOWN} more entries are in ranks/*.jsonl", clock="…")
         lines = [*lines[: SHOWN // 2], more, *lines[-SHOWN // 2 :]]
     return lines
 
 
-def _listed(events: list[Event]) -> list[Line]:
+def _listed(events: list[Event]) -> list[TimelineLine]:
     """The events as lines in time order; the same line from several ranks within half a minute is one line."""
-    listed: list[Line] = []
-    latest: dict[tuple[str, str, str], Line] = {}
+    listed: list[TimelineLine] = []
+    latest: dict[tuple[str, str, str], TimelineLine] = {}
     begun: dict[str, set[int | None]] = {"started": set(), "began": set()}
     again: set[str] = set()
     for event in events:
@@ -126,22 +126,22 @@ def _listed(events: list[Event]) -> list[Line]:
     return listed
 
 
-def _folded(listed: list[Line]) -> list[Line]:
+def _folded(listed: list[TimelineLine]) -> list[TimelineLine]:
     """The lines, with consecutive routine ones below one that counts them."""
-    lines: list[Line] = []
+    lines: list[TimelineLine] = []
     for routine, group in groupby(listed, lambda line: line.kind in ROUTINE):
         inside = list(group)
         if routine and len(inside) > 2:
             counts = Counter(ROUTINE[line.kind] for line in inside)
             title = ", ".join(words.several(count, what) for what, count in counts.items())
-            left = [Line(0.0, "", "", f"{len(inside) - SHOWN} more", clock="…")] * (len(inside) > SHOWN)
+            left = [TimelineLine(0.0, "", "", f"{len(inside) - SHOWN} more", clock="…")] * (len(inside) > SHOWN)
             first = inside[0]
-            inside = [Line(first.t, "", title, "", "routine", lines=inside[:SHOWN] + left, clock=first.clock)]
+            inside = [TimelineLine(first.t, "", title, "", "routine", lines=inside[:SHOWN] + left, clock=first.clock)]
         lines += inside
     return lines
 
 
-def _line(event: Event, again: bool) -> Line:
+def _line(event: Event, again: bool) -> TimelineLine:
     """An event in words; `again`: its ranks have begun before."""
     title, names, behind = KINDS[event.kind]
     fields = {**event.fields, "held_out": event.fields.get("samples"), "node": event.fields.get("node") or event.node}
@@ -153,7 +153,7 @@ def _line(event: Event, again: bool) -> Line:
     warn = again or fields.get("grave") is True
     style = "bad" if bad else "warn" if warn else GRAVE.get(event.kind, event.kind)
     ranks = [] if event.rank is None else [event.rank]
-    return Line(event.t, event.kind, f"{title} again" if again else title, detail, style, ranks)
+    return TimelineLine(event.t, event.kind, f"{title} again" if again else title, detail, style, ranks)
 
 
 def _field(fields: Fields, name: str) -> str:
