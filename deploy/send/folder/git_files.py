@@ -174,11 +174,11 @@ class Objects:
             blobs[name], at = answer[end + 1 : end + 1 + size], end + size + 2
         return blobs
 
-    def files(self, commit: str) -> list[tuple[str, str, int]]:
-        """The path, the object and the size of each file of a commit. Raises OSError, SubprocessError."""
+    def sizes(self, commit: str) -> list[int]:
+        """The size of each file of a commit. Raises OSError, SubprocessError."""
         rows = self._ask(["ls-tree", "-r", "-z", "-l", "--full-tree", commit], most=_MOST_LISTED).split(b"\0")
-        matches = (re.fullmatch(rb"[0-7]+ blob ([0-9a-f]+) +([0-9]+)\t(.*)", row, re.DOTALL) for row in rows)
-        return [(os.fsdecode(row[3]), row[1].decode(), int(row[2])) for row in matches if row]
+        matches = (re.match(rb"[0-7]+ blob [0-9a-f]+ +([0-9]+)\t", row) for row in rows)
+        return [int(row[1]) for row in matches if row]
 
     def commit(self, name: str) -> str:
         """The commit that a name means. Raises OSError, SubprocessError."""

@@ -43,7 +43,7 @@ def fetched(folder, chance):
         git_files.make(Path(place))
         commit = (folder / "commit").read_text()
         try:
-            content, _ = git._read(git_files.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
+            content = git._read(git_files.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
         except (OSError, git.subprocess.SubprocessError) as fault:  # as git.fetch
             raise DeployError(str(fault)) from fault
         sources.of_git({"git+https://h/x": content})
