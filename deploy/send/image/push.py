@@ -167,7 +167,7 @@ def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag
     folders = _known_folders(sessions, code)
     bases = find_base(sessions, base, pull=False)
     if not bases.values:
-        outgoing, pull = _outgoing(None, code, _say_nothing), f"the host would pull {base} first"
+        outgoing, pull = _outgoing(None, code), f"the host would pull {base} first"
         seen = folders.result().all()
 
         def plan_pull(session: Session) -> PushPlan:
@@ -220,15 +220,15 @@ def _context(
         return _Has(store, seen.values[session.host.name])
 
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
-    outgoing = _outgoing(base, code, tell)
+    outgoing = _outgoing(base, code)
     layers = BaseLayers(base, local, cache, lambda read: tell(READER, min(read, base.size), base.size))
     return _PushContext(image, base, local, layers, tell, proofs, outgoing), looks.result()
 
 
-def _outgoing(base: Base | None, code: FolderLook | None, tell: Tell) -> list[Outgoing]:
+def _outgoing(base: Base | None, code: FolderLook | None) -> list[Outgoing]:
     """What goes beside the image: the agent, unless the base is known to have it, and the user's folder."""
     agent = [] if base and has_trainer(base) else [folder_push.outgoing_trainer()]
-    return agent + ([folder_push.outgoing_folder(code, lambda read, total: tell(READER, read, total))] if code else [])
+    return [*agent, *([folder_push.outgoing_folder(code)] if code else [])]
 
 
 def _known_folders(sessions: Sequence[Session], code: FolderLook | None) -> Ahead[Results[HostFolders]]:
