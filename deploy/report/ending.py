@@ -85,8 +85,8 @@ def _hint(
     needs = requirements.find(folder, "", lists)[0]
     likely = likely_elsewhere(words, run, state.names, node_paths, folder) if fetch else ""
     # On this machine the nodes share the run's folder.
-    own = node_paths.get(result.node) if fetch else _here(run_dir, named_paths.all_of(words, run))
-    if how := missed.hint(words, folder, choice, needs, run, own, open_end, likely and _with(likely, result)):
+    own = node_paths.get(result.node, ()) if fetch else _here(run_dir, named_paths.all_of(words, run))
+    if how := missed.hint(words, folder, choice, needs, run, own, likely and _with(likely, result)):
         return how
     if open_end and _OF_OTHER_PYTHON.search(words):
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
@@ -128,7 +128,7 @@ def known_elsewhere(
     """What helps where another node has what these `words` of a rank of `node` miss; empty if none has it.
 
     `node_paths`: the paths of the words that each node has. If the node is unknown, one that lacks it is named.
-    `open_end`: as missed.hint takes it.
+    `open_end`: the run's end has no other cause, so that a path in the words may be what it misses.
     """
     for path in named_paths.all_of(words, run) if open_end else ():
         having = [name for name, paths in node_paths.items() if path in paths]
@@ -147,7 +147,7 @@ def likely_elsewhere(
     """
     if len(nodes) < 2 or all(name in node_paths for name in nodes):
         return ""
-    for path in (named_paths.within(path)[0] for path in named_paths.sure(words, run)):
+    for path in named_paths.missing(words, run):
         of_folder = path.removeprefix(named_paths.WORK)
         # A name without a folder may be that of the exception itself.
         is_here = "/" not in of_folder or (folder / of_folder).exists()
