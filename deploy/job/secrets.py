@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
 from ..core.near import near_path
@@ -147,24 +147,7 @@ def read_env_file(path: Path) -> dict[str, str]:
 
     Raises UsageError, with the line, for a file that cannot be read and for what is not NAME=VALUE.
     """
-    # Imported here: only a run with such a file needs it.
-    from dotenv.parser import parse_stream
-
-    text = consent.once(path, _text_of)
-    for number, binding in enumerate(parse_stream(io.StringIO(text)), 1):
-        if number > _MOST_VARIABLES:
-            raise UsageError(
-                f"{path}: more than {_MOST_VARIABLES:,} variables", f"take a part of them: {FLAG.env_file} FILE"
-            )
-        # A statement begins with the blank lines and comments before it.
-        line = binding.original.line + len(binding.original.string) - len(binding.original.string.lstrip("\r\n"))
-        if binding.error:
-            raise UsageError(f"{path}: line {line} is not NAME=VALUE", "quote a value that has quotes or several lines")
-        if binding.key is not None and not values.VARIABLE.fullmatch(binding.key):
-            raise UsageError(f"{path}: line {line} does not begin with the name of a variable", "letters, digits and _")
-        if (binding.value or "").count("${") > _MOST_NAMED:
-            raise UsageError(f"{path}: line {line} names more than {_MOST_NAMED} variables", "write the value out")
-    return _complete(_values(path, text), os.environ)
+    return _variables(path)[0]
 
 
 def names_of_shell(path: Path) -> list[str]:
@@ -172,51 +155,52 @@ def names_of_shell(path: Path) -> list[str]:
 
     Raises UsageError as `read_env_file` does.
     """
-    from dotenv.parser import parse_stream
-    from dotenv.variables import Variable, parse_variables
-
-    read_env_file(path)
-    above, names = set[str](), dict[str, None]()
-    # Line by line: a name that is given twice has its first value in the lines between.
-    for line in parse_stream(io.StringIO(consent.once(path, _text_of))):
-        if line.key is None:
-            continue
-        parts = [] if line.value is None else list(parse_variables(line.value))
-        used = [line.key] if line.value is None else [part.name for part in parts if isinstance(part, Variable)]
-        names |= dict.fromkeys(name for name in used if name not in above)
-        above.add(line.key)
-    return list(names)
+    return _variables(path)[1]
 
 
-def _values(path: Path, text: str) -> dict[str, str | None]:
-    """The values, as dotenv puts the variables in: lines above, then this shell. Raises UsageError for very much.
+def _variables(path: Path) -> tuple[dict[str, str], list[str]]:
+    """The values as dotenv puts variables in, lines above and then this shell; and the names taken from this shell.
 
     dotenv itself goes through all values for each of them, and a value may have twice another one, and so on.
     """
+    # Imported here: only a run with such a file needs it.
     from dotenv.parser import parse_stream
-    from dotenv.variables import parse_variables
+    from dotenv.variables import Variable, parse_variables
 
-    known, values, size = dict[str, str | None](os.environ), dict[str, str | None](), 0
-    for binding in parse_stream(io.StringIO(text)):
+    known, read, of_shell, size = dict[str, str | None](os.environ), dict[str, str | None](), dict[str, None](), 0
+    for number, binding in enumerate(parse_stream(io.StringIO(consent.once(path, _text_of))), 1):
+        _check(path, number, binding)
         if binding.key is None:
             continue
-        value = binding.value
+        value, parts = binding.value, [] if binding.value is None else list(parse_variables(binding.value))
+        used = [binding.key] if value is None else [part.name for part in parts if isinstance(part, Variable)]
+        of_shell |= dict.fromkeys(name for name in used if name not in read)
         if value is not None:
-            parts = [part.resolve(known) for part in parse_variables(value)]
-            size += sum(map(len, parts))
+            texts = [part.resolve(known) for part in parts]
+            size += sum(map(len, texts))
             if size > _FILE_OF_VARIABLES_MOST:
-                raise UsageError(
-                    f"{path}: its values have more than {_FILE_OF_VARIABLES_MOST} letters",
-                    "name fewer variables in others",
-                )
-            value = "".join(parts)
-        values[binding.key] = known[binding.key] = value
-    return values
+                most = f"{_FILE_OF_VARIABLES_MOST} letters"
+                raise UsageError(f"{path}: its values have more than {most}", "name fewer variables in others")
+            value = "".join(texts)
+        read[binding.key] = known[binding.key] = value
+    both = {name: os.environ.get(name) if value is None else value for name, value in read.items()}
+    return {name: value for name, value in both.items() if value is not None}, list(of_shell)
 
 
-def _complete(read: Mapping[str, str | None], shell: Mapping[str, str]) -> dict[str, str]:
-    both = {name: shell.get(name) if value is None else value for name, value in read.items()}
-    return {name: value for name, value in both.items() if value is not None}
+def _check(path: Path, number: int, binding: Any) -> None:
+    """Raise UsageError for a statement that is no variable."""
+    if number > _MOST_VARIABLES:
+        take = f"take a part of them: {FLAG.env_file} FILE"
+        raise UsageError(f"{path}: more than {_MOST_VARIABLES:,} variables", take)
+    # A statement begins with the blank lines and comments before it.
+    whole = binding.original.string
+    line = binding.original.line + len(whole) - len(whole.lstrip("\r\n"))
+    if binding.error:
+        raise UsageError(f"{path}: line {line} is not NAME=VALUE", "quote a value that has quotes or several lines")
+    if binding.key is not None and not values.VARIABLE.fullmatch(binding.key):
+        raise UsageError(f"{path}: line {line} does not begin with the name of a variable", "letters, digits and _")
+    if (binding.value or "").count("${") > _MOST_NAMED:
+        raise UsageError(f"{path}: line {line} names more than {_MOST_NAMED} variables", "write the value out")
 
 
 def _text_of(path: Path) -> str:

@@ -84,8 +84,8 @@ def _hint(
     lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
     needs = requirements.find(folder, "", lists)[0]
     # On this machine the nodes share the run's folder.
-    own = node_paths.get(result.node) if fetch else _here(run_dir, named_paths.all_of(words, run))
-    if how := missed.hint(words, folder, choice, needs, run, own, open_end):
+    own = node_paths.get(result.node, ()) if fetch else _here(run_dir, named_paths.all_of(words, run))
+    if how := missed.hint(words, folder, choice, needs, run, own):
         return how
     if open_end and _OF_OTHER_PYTHON.search(words):
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
@@ -126,7 +126,7 @@ def known_elsewhere(
     """What helps where another node has what these `words` of a rank of `node` miss; empty if none has it.
 
     `node_paths`: the paths of the words that each node has. If the node is unknown, one that lacks it is named.
-    `open_end`: as missed.hint takes it.
+    `open_end`: the run's end has no other cause, so that a path in the words may be what it misses.
     """
     for path in named_paths.all_of(words, run) if open_end else ():
         having = [name for name, paths in node_paths.items() if path in paths]

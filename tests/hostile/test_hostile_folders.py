@@ -363,6 +363,42 @@ def a_submodule_leads_to_another_repository(scene):
 
 
 @attack
+def a_repository_lies_where_a_file_was(scene):
+    scene.write("third", "1\n")
+    scene.repository()
+    (scene.folder / "third").unlink()
+    scene.write("third/lib.py", "1\n")
+    scene.write("third/.git", f"gitdir: {scene.private}/.git\n")
+    return "not read"
+
+
+@attack
+def attributes_below_are_a_pipe_and_a_link(scene):
+    for name in ("a", "b"):
+        scene.write(f"{name}/x.py", "1\n")
+    scene.repository()
+    scene.write("a/x.py", "2\n")
+    os.mkfifo(scene.folder / "a/.gitattributes")
+    (scene.folder / "b/.gitattributes").symlink_to(scene.private / "secret.txt")
+
+
+@attack
+def attributes_that_change_what_is_compared(scene):
+    scene.repository()
+    scene.write(".gitattributes", "* working-tree-encoding=UTF-16 text eol=crlf ident diff=python merge=x\n")
+    scene.sets(f'[merge "x"]\ndriver = "{scene.touch}"\n[diff "python"]\ntextconv = "{scene.touch}"\n')
+
+
+@attack
+def very_many_repositories(scene):
+    for number in range(400):
+        for name in ("objects", "refs"):
+            (scene.folder / f"r{number}/.git" / name).mkdir(parents=True)
+        scene.write(f"r{number}/.git/HEAD", "ref: refs/heads/main\n")
+    return "more than 300 git repositories"
+
+
+@attack
 def an_index_names_paths_outside(scene):
     git = scene.repository()
     path = b"../private/secret.txt"

@@ -13,13 +13,10 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Event
 
-from ...core import plain_file
 from ...run import own_files
 from . import content, left_out
 from .content import Content, Entry
@@ -28,7 +25,6 @@ from .credentials import Choice
 _FORMAT, _CONTENTS, _FOLDERS = "muster folder 4", 3, 50
 _NAME = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{64})")
 _RECENT_S = 2.0  # a file that changed just now can change again without another time
-_READERS = 4
 _MOST_AGAIN, _MOST_FILES_AGAIN = 8 << 20, 500
 
 
@@ -40,7 +36,7 @@ class FolderMemory:
         self._place = self._all / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
         self._stamps: dict[str, str] = {}
         self._records: dict[str, str] = {}
-        self._complete, self._is_new, self._began = False, False, 0.0
+        self._is_new, self._began = False, 0.0
         names = [match for path in self._newest() if (match := _NAME.fullmatch(path.name))]
         # By digest, the newest first.
         self.listings = {match[1]: match[2] for match in names}
@@ -49,12 +45,10 @@ class FolderMemory:
         """Read the records. Files that are as they were are known to hold no credential: they are not read again."""
         with suppress(OSError, ValueError, IndexError):
             form, salt, judged, *rows = os.fsdecode((self._place / "files").read_bytes()).split("\0")
-            if form == _FORMAT and len(rows) % 3 == 0:
+            if form == _FORMAT and len(rows) % 3 == 0 and judged == _judged(salt, choice):
                 self._stamps = dict(zip(rows[::3], rows[1::3], strict=True))
                 self._records = dict(zip(rows[::3], rows[2::3], strict=True))
-                self._complete = judged == _judged(salt, choice)
-                if self._complete:
-                    left_out.remember(self._stamps, choice)
+                left_out.remember(self._stamps, choice)
 
     def content(self, digest: str) -> Content | None:
         """A content that was pushed before; None if it cannot be read."""
@@ -63,22 +57,19 @@ class FolderMemory:
             return content.parse(text) if hashlib.sha256(text).hexdigest() == digest else None
         return None
 
-    def now(self, entries: Mapping[str, Entry], tell: Callable[[int, int], None]) -> Content:
-        """The content of these entries; `tell` gets the bytes read so far and in all.
+    def now(self, entries: Mapping[str, Entry]) -> Content:
+        """The content of these entries. Only files that have changed, and were not searched, are read.
 
-        Only files that have changed are read. Raises DeployError, say for a file that cannot be read.
+        Raises DeployError for a file that cannot be read.
         """
         began, stamps = time.time(), self._stamps
         changed = {path: entry for path, entry in entries.items() if stamps.get(path) != entry.stamp}
         files = {path: entry.size for path, entry in changed.items() if entry.isreg()}
         digests = {path: left_out.DIGESTS.get((path, entries[path].stamp), "") for path in files}
-        new = [path for path, digest in digests.items() if not digest]
-        total, read = sum(files[path] for path in new), 0
-        for path, digest in zip(new, _all(self._folder, new), strict=True):
-            digests[path], read = digest, read + files[path]
-            tell(read, total)
+        for path in [path for path in files if not digests[path]]:
+            digests[path] = left_out.read(self._folder, path, {}).digest
         # A few files are read again faster than all are written down.
-        self._is_new = sum(files.values()) > _MOST_AGAIN or len(files) > _MOST_FILES_AGAIN or not self._complete
+        self._is_new = sum(files.values()) > _MOST_AGAIN or len(files) > _MOST_FILES_AGAIN or not self._stamps
         self._began = began
         for path in self._records.keys() - entries.keys():
             del self._records[path]
@@ -120,24 +111,6 @@ class FolderMemory:
         with suppress(OSError):
             self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             own_files.write(self._place, name, os.fsencode(words))
-
-
-def _all(folder: Path, paths: list[str]) -> Iterator[str]:
-    """The SHA-256 of each of these files, in order."""
-    stop = Event()
-
-    def digest(path: str) -> str:
-        try:
-            with os.fdopen(plain_file.open_plain(f"{folder}/{path}"), "rb", buffering=0) as file:
-                return "" if stop.is_set() else hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as fault:
-            raise left_out.unreadable(folder / path, fault) from fault
-
-    with ThreadPoolExecutor(_READERS) as readers:
-        try:
-            yield from readers.map(digest, paths)
-        finally:
-            stop.set()
 
 
 def _is_sure(entry: Entry, before: float) -> bool:

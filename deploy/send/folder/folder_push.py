@@ -130,11 +130,10 @@ class Outgoing:
         return FolderPlan(stream, "", f"all {several(files, 'file')}{self._what}")
 
 
-def outgoing_folder(code: FolderLook, tell: Callable[[int, int], None]) -> Outgoing:
-    """The user's folder; `tell` gets the bytes read so far and in all. Raises as FolderLook.result and for a file that
-    cannot be read."""
+def outgoing_folder(code: FolderLook) -> Outgoing:
+    """The user's folder. Raises as FolderLook.result, and for a file that cannot be read."""
     entries = {entry.path: entry for entry in code.result().entries}
-    return Outgoing(WORKSPACE, code.folder, entries, code.memory.now(entries, tell), memory=code.memory)
+    return Outgoing(WORKSPACE, code.folder, entries, code.memory.now(entries), memory=code.memory)
 
 
 @cache

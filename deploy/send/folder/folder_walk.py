@@ -1,4 +1,4 @@
-"""Go through a folder as git would, by its index and the rules of ignore files, without starting git (git.py)."""
+"""Go through a folder as git would, by its index and the rules of ignore files, without its settings (git.py)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _USUAL_FOLDERS = frozenset((
 ))  # fmt: skip
 _OWN_RUNS = "runs"  # at the top of the folder: our run folders
 _MOST_S, _OFTEN = 20.0, 2000  # seconds of the processor for a folder; after how many names it looks at the clock
+_MOST_REPOSITORIES = 300  # git is asked about each
 
 
 def look(folder: Path) -> Walk:
@@ -67,6 +68,7 @@ class Walk:
     is_in_git: bool = False
     _waiting: list[_Place] = field(default_factory=list)
     _most: int = git_files.MOST  # bytes of the indexes of all repositories in it
+    _repositories: int = 0
 
     def begin(self, path: str, folder: Path) -> None:
         """Look into `folder`, which is `path` as sent, with the rules of the repository that it is in."""
@@ -167,13 +169,18 @@ class Walk:
     def _tracked(self, repository: Repository | None, below: str) -> frozenset[str]:
         if not repository:
             return frozenset()
+        self._repositories += 1
+        if self._repositories > _MOST_REPOSITORIES:
+            raise DeployError(
+                f"{self.folder} has more than {_MOST_REPOSITORIES} git repositories", "name one of them: --folder"
+            )
         try:
-            known = git_files.read_index(repository.folder / "index", repository.hash_bytes, self._most)
-            self._most -= len(known.data)
+            paths, size = git_files.tracked(repository, self._most)
         except (OSError, ValueError) as fault:
             self.unread.append(f"the git index of {repository.top} is not read: {fault}")
             return frozenset()
-        return frozenset(path.removesuffix("/") for path in known.places if path.startswith(below))
+        self._most -= size
+        return frozenset(path.removesuffix("/") for path in paths if path.startswith(below))
 
 
 class Clock:

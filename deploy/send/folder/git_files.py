@@ -1,137 +1,28 @@
-"""The files of a git repository, read within limits: its index (gitformat-index(5), versions 2 to 4) and objects."""
+"""git, asked about a repository from a git folder of our own: with nobody's settings, and within limits.
+
+It sees the objects, a copy of the index and, to compare, the work tree. It starts no program: settings name those.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import re
-import select
-import shutil
-import struct
+import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import IO, NamedTuple
+from typing import IO
 
 from ...core import plain_file
 from ...core.scripts import Scripts
 from .git import Repository
 
-# Of the file, of the paths in it (one may be short for many), and their number.
-MOST, MOST_NAMES, MOST_ENTRIES = 32 << 20, 24 << 20, 300_000
-_HEAD, _ENTRY = struct.Struct(">4sII"), struct.Struct(">10I")
-_FLAGS = struct.Struct(">HH")
-_GITLINK, _LONGEST = 0o160000, 4096
-_SKIPPED, _VALID, _EXTENDED = 0x4000, 0x8000, 0x4000  # of the second word of flags; of the first one
-
-
-class Tracked(NamedTuple):
-    """What the index says of one path: `mode` and object as in a commit, `size` and `modified` (ns) as on the disk.
-
-    `is_trusted`: git was told to believe that the file is as it was.
-    """
-
-    mode: int
-    object: str
-    size: int
-    modified: int
-    is_trusted: bool
-
-    @property
-    def is_repository(self) -> bool:
-        """Whether it is the commit of another repository (a submodule)."""
-        return self.mode == _GITLINK
-
-
-@dataclass(frozen=True)
-class Index:
-    """The paths, each with the place of its entry in `data`, and when the index was written (ns): a file that is not
-    older may have changed since."""
-
-    places: dict[str, int]
-    data: bytes = b""
-    hash_bytes: int = 20
-    written: int = 0
-
-    def tracked(self, path: str) -> Tracked:
-        """What the index says of one of its paths."""
-        at = self.places[path]
-        _, _, seconds, more, _, _, mode, _, _, size = _ENTRY.unpack_from(self.data, at)
-        at += _ENTRY.size + self.hash_bytes
-        first, second = _FLAGS.unpack_from(self.data, at)
-        is_trusted = bool(first & _VALID or (first & _EXTENDED and second & _SKIPPED))
-        name = self.data[at - self.hash_bytes : at].hex()
-        return Tracked(mode, name, size, seconds * 10**9 + more, is_trusted)
-
-
-def read_index(path: Path, hash_bytes: int, most: int = MOST) -> Index:
-    """The index in that file; empty if there is none. Raises OSError, and ValueError for what is no index of git's."""
-    try:
-        data, written = plain_file.read(path, most), os.lstat(path).st_mtime_ns
-    except FileNotFoundError:
-        return Index({})
-    try:
-        return Index(dict(_entries(data, hash_bytes)), data, hash_bytes, written)
-    except (struct.error, IndexError) as fault:
-        raise ValueError("it is cut") from fault
-
-
-def name_of(pieces: Iterable[bytes], size: int, hash_bytes: int) -> str:
-    """The name that git gives to a file's content."""
-    made = hashlib.sha256() if hash_bytes == 32 else hashlib.sha1(usedforsecurity=False)
-    made.update(b"blob %d\0" % size)
-    for piece in pieces:
-        made.update(piece)
-    return made.hexdigest()
-
-
-def _entries(data: bytes, hash_bytes: int) -> Iterator[tuple[str, int]]:
-    magic, version, count = _HEAD.unpack_from(data)
-    if magic != b"DIRC" or version not in (2, 3, 4) or count > MOST_ENTRIES:
-        raise ValueError("it has another form, or very many entries")
-    at, before, letters = _HEAD.size, b"", 0
-    for _ in range(count):
-        start = at
-        at += _ENTRY.size + hash_bytes
-        at += 4 if _FLAGS.unpack_from(data, at)[0] & _EXTENDED else 2
-        strip = 0
-        if version == 4:
-            strip, at = _number(data, at)
-        end = data.index(b"\0", at)
-        path = (before[: len(before) - strip] if version == 4 else b"") + data[at:end]
-        at = end + 1 if version == 4 else start + (end - start + 8) // 8 * 8
-        before, letters = path, letters + len(path)
-        if letters > MOST_NAMES:
-            raise ValueError("its paths are very long")
-        yield _plain(path), start
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, as in packs of git (offset encoding), and what follows it."""
-    value = data[at] & 127
-    while data[at] & 128:
-        at += 1
-        value = (value + 1 << 7) + (data[at] & 127)
-        if value > MOST:
-            raise ValueError("a path is too long")
-    return value, at + 1
-
-
-def _plain(path: bytes) -> str:
-    """The path as text. Raises ValueError for one that git would refuse: it leads out of the folder."""
-    text = os.fsdecode(path)
-    # The plain words first: an index may have very many paths.
-    if path[:1] in b"./" or b"/." in path or b"//" in path or len(path) > _LONGEST:
-        parts = text.lower().removesuffix("/").split("/")
-        if len(path) > _LONGEST or not {"", ".", "..", ".git"}.isdisjoint(parts):
-            raise ValueError(f"no path of a folder: {text[:100]!r}")
-    return text
-
-
+# Of an index, of the paths that git lists of it, their number, and that of repositories within it.
+MOST, MOST_NAMES, MOST_ENTRIES, _MOST_WITHIN = 32 << 20, 24 << 20, 300_000, 200
+_GITLINK, _LONGEST = "160000", 4096
 # For git: memory of its own in kB, processor seconds, bytes of an answer, and of a file in it.
 _MEMORY, _SECONDS, _MOST, MOST_BLOB = 256 << 10, 20, 64 << 20, 1 << 20
 _MOST_LISTED = 8 << 20  # bytes of the names of all files of a source
@@ -139,29 +30,52 @@ _PATIENCE_S = 60.0
 _SETTINGS = (
     *("core.commitGraph=false", "core.multiPackIndex=false", "core.attributesFile=/dev/null"),
     *("core.hooksPath=/dev/null", "core.packedGitLimit=64m", "core.bigFileThreshold=8m"),
+    # A file of which git alone would change the ends of its lines is as it was.
+    *("core.autocrlf=input", "core.safecrlf=false"),
 )
-
-
-# A file's content before and now (None: there was none), and its mode before and now.
-Both = tuple[bytes | None, bytes | None, int, int]
-
-
+_COMPARE = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
+# What git opens in a work tree, whatever it is.
+_OPENED = (".gitattributes", ".gitmodules")
 _SCRIPT = Scripts(__file__)
 
 
 class Objects:
-    """Objects, seen from a git folder of our own."""
+    """Objects, seen from a git folder of our own. `repository`: whose they are, where its work tree is compared."""
 
-    def __init__(self, place: Path, objects: Path) -> None:
-        self._place = place
-        self._environment = {**_environment(place), "GIT_OBJECT_DIRECTORY": str(objects)}
+    def __init__(self, place: Path, objects: Path, repository: Repository | None = None) -> None:
+        self._place, self._repository = place, repository
+        tree = {"GIT_WORK_TREE": str(repository.top)} if repository else {}
+        self._environment = {**_environment(place), **tree, "GIT_OBJECT_DIRECTORY": str(objects)}
 
-    def tree(self, commit: str, below: str) -> dict[str, tuple[int, str]]:
-        """The mode and the object of each path of a commit. `below`: only what is in that folder, `a/b/` or ""."""
-        words = ["ls-tree", "-r", "-z", "--full-tree", commit, *([below] if below else [])]
-        rows = self._ask(words).split(b"\0")
-        matches = (re.fullmatch(rb"([0-7]+) \w+ ([0-9a-f]+)\t(.*)", row, re.DOTALL) for row in rows if row)
-        return {os.fsdecode(row[3]): (int(row[1], 8), row[2].decode()) for row in matches if row}
+    def changes(self, commit: str, below: str = "") -> tuple[dict[str, str], dict[str, str]]:
+        """What the work tree does not have as a commit has it, and the repositories that lie within it.
+
+        Each path is seen from the folder `below` (`a/b/`), with its object of the commit; empty if that has none.
+        Raises OSError, SubprocessError, ValueError.
+        """
+        kinds = _paths(self._ask(["ls-files", "--stage", "-z"], most=MOST_NAMES))
+        within = [path for path, kind in kinds.items() if kind == _GITLINK]
+        if len(within) > _MOST_WITHIN:
+            raise ValueError(f"it has more than {_MOST_WITHIN} repositories in it")
+        assert self._repository
+        _check_opened(self._repository.top, kinds)
+        if within:  # git would look into each by its own settings: this index forgets them
+            gone = "".join(f"0 {'0' * 40}\t{path}\0" for path in within)
+            self._ask(["update-index", "-z", "--index-info"], gone)
+        fields = self._compare(commit, below, "--raw", "--no-abbrev", "-z").split(b"\0")
+        objects = (about.decode().split()[2] for about in fields[:-1:2])
+        was = {os.fsdecode(path): was.strip("0") and was for path, was in zip(fields[1::2], objects, strict=True)}
+        inner = {path.removeprefix(below) for path in within if path.startswith(below)}
+        return {path: was[path] for path in was.keys() - inner}, {path: was.get(path, "") for path in inner}
+
+    def diff(self, commit: str, below: str, paths: Sequence[str]) -> list[bytes]:
+        """git's words for how each of these files differs; `below`, and what it raises: as `changes`."""
+        text = self._compare(commit, below, "--unified=3", "--", *(f"{below}{path}" for path in paths))
+        return re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE)[1:]
+
+    def _compare(self, commit: str, below: str, how: str, *words: str) -> bytes:
+        modes = [] if self._repository and self._repository.minds_modes else ["-c", "core.fileMode=false"]
+        return self._ask([*modes, *_COMPARE, *([f"--relative={below}"] if below else []), how, commit, *words])
 
     def contents(self, names: Sequence[str]) -> dict[str, bytes]:
         """The blobs of these names; those of more than 1 MiB are left out."""
@@ -174,11 +88,11 @@ class Objects:
             blobs[name], at = answer[end + 1 : end + 1 + size], end + size + 2
         return blobs
 
-    def files(self, commit: str) -> list[tuple[str, str, int]]:
-        """The path, the object and the size of each file of a commit. Raises OSError, SubprocessError."""
+    def sizes(self, commit: str) -> list[int]:
+        """The size of each file of a commit. Raises OSError, SubprocessError."""
         rows = self._ask(["ls-tree", "-r", "-z", "-l", "--full-tree", commit], most=_MOST_LISTED).split(b"\0")
-        matches = (re.fullmatch(rb"[0-7]+ blob ([0-9a-f]+) +([0-9]+)\t(.*)", row, re.DOTALL) for row in rows)
-        return [(os.fsdecode(row[3]), row[1].decode(), int(row[2])) for row in matches if row]
+        matches = (re.match(rb"[0-7]+ blob [0-9a-f]+ +([0-9]+)\t", row) for row in rows)
+        return [int(row[1]) for row in matches if row]
 
     def commit(self, name: str) -> str:
         """The commit that a name means. Raises OSError, SubprocessError."""
@@ -192,72 +106,61 @@ class Objects:
             self._run(["archive", "--format=tar", commit], answer, most)
             return mmap.mmap(answer.fileno(), 0, access=mmap.ACCESS_READ)
 
-    def diff(self, both: Mapping[str, Both]) -> dict[str, bytes]:
-        """git's words for how each of these files differs, by path. Raises OSError, SubprocessError, ValueError."""
-        for side in ("a", "b"):
-            (self._place / side).mkdir()
-        for path, (before, now, mode_before, mode_now) in both.items():
-            _put(self._place / "a" / path, before, mode_before)
-            _put(self._place / "b" / path, now, mode_now)
-        words = ["diff", "--no-index", "--no-prefix", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames"]
-        text = self._ask([*words, "--unified=3", "a", "b"], good=(0, 1))
-        for side in ("a", "b"):
-            shutil.rmtree(self._place / side)
-        parts = re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE)[1:]
-        # In the order of their names, as git walks two folders; of a new file it names but one.
-        named = dict(zip(sorted(both, key=_order), parts, strict=True))
-        new = {
-            path: re.sub(rb"^(diff --git \"?)b/", rb"\1a/", part) for path, part in named.items() if not both[path][2]
-        }
-        return {**named, **new}
-
-    def _ask(self, words: Sequence[str], order: str = "", good: tuple[int, ...] = (0,), most: int = _MOST) -> bytes:
+    def _ask(self, words: Sequence[str], order: str = "", most: int = _MOST) -> bytes:
         """What git prints. Raises OSError, SubprocessError."""
         with TemporaryFile() as answer:
-            self._run(words, answer, most, order, good)
+            self._run(words, answer, most, order)
             answer.seek(0)
             return answer.read()
 
-    def _run(
-        self, words: Sequence[str], answer: IO[bytes], most: int, order: str = "", good: tuple[int, ...] = (0,)
-    ) -> None:
+    def _run(self, words: Sequence[str], answer: IO[bytes], most: int, order: str = "") -> None:
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         command = limited(["git", *settings, *words], _SECONDS, most)
         with TemporaryFile() as given:
-            given.write(order.encode())
+            given.write(os.fsencode(order))
             given.seek(0)
-            code = _ended(command, self._environment, self._place, given, answer)
-        if code not in good:
-            raise subprocess.CalledProcessError(code, command)
+            subprocess.run(
+                command,
+                env=self._environment,
+                cwd=self._place,
+                stdin=given,
+                stdout=answer,
+                stderr=subprocess.DEVNULL,
+                timeout=_PATIENCE_S,
+                check=True,
+            )
 
 
-def _ended(
-    command: Sequence[str], environment: Mapping[str, str], place: Path, given: IO[bytes], answer: IO[bytes]
-) -> int:
-    """Run a command to its end; its exit code. Raises OSError, TimeoutExpired."""
-    # The end of a pipe that it holds is its end: `wait` with a time would look every 50 ms.
-    ours, its = os.pipe()
-    try:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=place,
-            stdin=given,
-            stdout=answer,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(its,),
-        )
-        os.close(its)
-        its = -1
-        if not select.select([ours], [], [], _PATIENCE_S)[0]:
-            process.kill()
-            process.wait()
-            raise subprocess.TimeoutExpired(command, _PATIENCE_S)
-        return process.wait()
-    finally:
-        os.close(ours)
-        if its >= 0:
-            os.close(its)
+def tracked(repository: Repository, most: int) -> tuple[frozenset[str], int]:
+    """The paths of a repository's index, and its bytes. Raises OSError, and ValueError for what is no index."""
+    with TemporaryDirectory(prefix="muster-git-") as name:
+        if not (size := _make_with_index(Path(name), repository, most)):
+            return frozenset(), 0
+        own = Objects(Path(name), Path(name) / "objects")
+        try:
+            return frozenset(_paths(own._ask(["ls-files", "--stage", "-z"], most=MOST_NAMES))), size
+        except subprocess.SubprocessError as fault:
+            raise ValueError("git is not here, or cannot read it") from fault
+
+
+def _paths(answer: bytes) -> dict[str, str]:
+    """The paths of an index, each with its kind as git writes it. Raises ValueError."""
+    rows = (row.split(b"\t", 1) for row in answer.split(b"\0") if row)
+    kinds = {_plain(path): about[:6].decode() for about, path in rows}
+    if len(kinds) > MOST_ENTRIES:
+        raise ValueError(f"it has more than {MOST_ENTRIES:,} paths")
+    return kinds
+
+
+def _plain(path: bytes) -> str:
+    """The path as text. Raises ValueError for one that git would refuse: it leads out of the folder."""
+    text = os.fsdecode(path)
+    # The plain words first: an index may have very many paths.
+    if path[:1] in b"./" or b"/." in path or b"//" in path or len(path) > _LONGEST:
+        parts = text.lower().removesuffix("/").split("/")
+        if len(path) > _LONGEST or not {"", ".", "..", ".git"}.isdisjoint(parts):
+            raise ValueError(f"no path of a folder: {text[:100]!r}")
+    return text
 
 
 def limited(command: Sequence[str], seconds: int, most: int) -> list[str]:
@@ -267,12 +170,12 @@ def limited(command: Sequence[str], seconds: int, most: int) -> list[str]:
 
 @contextmanager
 def borrowed(repository: Repository) -> Iterator[Objects]:
-    """The objects of that repository. Raises OSError if some of them lie elsewhere."""
+    """The objects of that repository, and its index. Raises OSError if some of them lie elsewhere."""
     objects = repository.common / "objects"
     _check(objects)
     with TemporaryDirectory(prefix="muster-git-") as name:
-        make(Path(name), repository.hash_bytes)
-        yield Objects(Path(name), objects.resolve())
+        _make_with_index(Path(name), repository, MOST)
+        yield Objects(Path(name), objects.resolve(), repository)
 
 
 def make(place: Path, hash_bytes: int = 20) -> None:
@@ -282,6 +185,20 @@ def make(place: Path, hash_bytes: int = 20) -> None:
     (place / "HEAD").write_text("ref: refs/heads/none\n")
     form = "1\n[extensions]\n\tobjectFormat = sha256" if hash_bytes == 32 else "0"
     (place / "config").write_text(f"[core]\n\tbare = true\n\trepositoryFormatVersion = {form}\n")
+
+
+def _make_with_index(place: Path, repository: Repository, most: int) -> int:
+    """Make such a folder with a copy of a repository's index; returns the bytes of that. Raises OSError."""
+    make(place, repository.hash_bytes)
+    index = repository.folder / "index"
+    try:
+        data, written = plain_file.read(index, most), os.lstat(index).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+    (place / "index").write_bytes(data)
+    # A file that is not older than the index may have changed since.
+    os.utime(place / "index", ns=(written, written))
+    return len(data)
 
 
 def _environment(place: Path) -> dict[str, str]:
@@ -314,16 +231,20 @@ def _check(folder: Path, deep: int = 0) -> None:
             raise OSError(f"{entry.path} is no plain file")
 
 
-def _put(path: Path, content: bytes | None, mode: int) -> None:
-    if content is None:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if mode == 0o120000:
-        os.symlink(content, os.fsencode(path))
-    else:
-        path.write_bytes(content)
-        path.chmod(0o755 if mode & 0o100 else 0o644)
+def _check_opened(top: Path, kinds: Mapping[str, str]) -> None:
+    """Raise OSError for what git would open in a work tree, and which is no plain file, or leads to a repository."""
+    for folder in {str(PurePosixPath(path).parent) for path in kinds} | {"."}:
+        for name in _OPENED:
+            if _mode(f"{top}/{folder}/{name}") not in (0, stat.S_IFREG):
+                raise OSError(f"{folder}/{name} is no plain file")
+    for path, kind in kinds.items():
+        if kind != _GITLINK and _mode(f"{top}/{path}") == stat.S_IFDIR and _mode(f"{top}/{path}/.git"):
+            raise OSError(f"{path} is a repository, and was a file")
 
 
-def _order(path: str) -> list[bytes]:
-    return [os.fsencode(part) for part in path.split("/")]
+def _mode(path: str) -> int:
+    """What kind of file it is; 0: there is none."""
+    try:
+        return stat.S_IFMT(os.lstat(path).st_mode)
+    except OSError:
+        return 0

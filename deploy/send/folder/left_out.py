@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from ...core import plain_file
 from ...core.errors import DeployError, UsageError
 from ...core.near import near
-from . import credentials, reading
+from . import credentials
 from .content import Entry
 from .credentials import Choice
-from .reading import Read
 
-_MANY = 64 << 20  # bytes
-_CODE_FILES = 1000  # so many files may name a credential; more are not read for that
+_SEARCHED = 1 << 20  # bytes of each file: credentials are small, or at the beginning
+_LITTLE = 4096
+_LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
+_MOST_BESIDE = 1000  # names in a folder that may be meant
 # By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
 _CLEAN: dict[Hashable, dict[str, str]] = {}
-# The digests of files that were read for that, by path and stamp.
+# The digests of files that were read for that, by path and stamp: a file is read once for both.
 DIGESTS: dict[tuple[str, str], str] = {}
+
+
+class Read(NamedTuple):
+    """What a file holds: its SHA-256, and in words the credential in it, if any."""
+
+    digest: str
+    credential: str
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A file or folder that stays here, and why; `asked`: the file that is sent and names it. `never`: not even when
-    it is included."""
+    """A file or folder that stays here, and why. `never`: not even when it is included."""
 
     path: str
     why: str = ""
-    asked: str = ""
     never: bool = False
 
 
 def describe(left_out: Sequence[LeftOut]) -> str:
     """One line: the files that stay here, and the option that sends them."""
-    words = []
-    for file in left_out:
-        why = [file.why, f"{file.asked} names it" if file.asked else ""]
-        words.append(file.path + (f" ({', '.join(filter(None, why))})" if any(why) else ""))
+    words = [f"{file.path} ({file.why})" if file.why else file.path for file in left_out]
     free = next((file.path for file in left_out if not file.never), "")
     how = f"; --include {free} sends it" if free else ""
     settings = any(PurePosixPath(file.path).name == ".env" and not file.never for file in left_out)
@@ -68,28 +73,24 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
     left_out = dict[str, LeftOut]()
     clean = _CLEAN.setdefault(_key(choice), {})
     unsure = {path: entry for path, entry in entries.items() if clean.get(path) != entry.stamp}
-    known = _read_many(folder, unsure, choice)
     for path, entry in entries.items() if sources else unsure.items():
         if left_out and is_below(path, left_out.keys()):
             continue
         if path not in unsure and not _source(folder / path, sources):
             continue
-        credential = _judged(folder, path, entry, sources, choice, known)
+        credential = _judged(folder, path, entry, sources, choice)
         if not credential:
             clean[path] = entry.stamp
         if credential and (credential.never or not _is_in(path, choice.include)):
             left_out[credential.path] = credential
-    if not left_out:
-        return []
-    code = {path: _read(folder / path, reading.LOOKED_AT) for path in _code(list(entries), left_out)}
-    return [_with_asking(file, code) for file in left_out.values()]
+    return list(left_out.values())
 
 
 def _near(folder: Path, path: str) -> str:
     """The path in the folder that may be meant, if it is not a credential."""
     above = PurePosixPath(path).parent
     try:
-        paths = [(above / name).as_posix() for name in sorted(os.listdir(folder / above))[:_CODE_FILES]]
+        paths = [(above / name).as_posix() for name in sorted(os.listdir(folder / above))[:_MOST_BESIDE]]
     except OSError:
         return ""
     return near(path, [name for name in paths if not credentials.place_of(name)])
@@ -99,19 +100,12 @@ def _key(choice: Choice) -> Hashable:
     return choice.include, tuple(sorted(choice.values.items()))
 
 
-def _code(names: Sequence[str], left_out: Collection[str]) -> list[str]:
-    """The files that may name what is left out: the first of the user's code, those at the top first."""
-    code = [path for path in names if path.endswith(".py") and not is_below(path, left_out)]
-    return sorted(code, key=lambda path: path.count("/"))[:_CODE_FILES]
-
-
 def _judged(
     folder: Path,
     path: str,
     entry: Entry,
     sources: Mapping[tuple[int, int], str],
     choice: Choice,
-    known: Mapping[str, Read],
 ) -> LeftOut | None:
     """Why an entry is a credential, or None."""
     if entry.issym():
@@ -125,33 +119,34 @@ def _judged(
             return LeftOut(path)
     if not entry.isreg():
         return None
-    if (read := known.get(path)) and not read.fault:
-        DIGESTS[path, entry.stamp] = read.digest
-        words = read.credential
-    else:
-        words = reading.credential_in(path, _read(folder / path, reading.LOOKED_AT), choice.values)
-    return LeftOut(path, words) if words else None
+    content = read(folder, path, choice.values)
+    DIGESTS[path, entry.stamp] = content.digest
+    return LeftOut(path, content.credential) if content.credential else None
 
 
-def _read_many(folder: Path, unsure: Mapping[str, Entry], choice: Choice) -> Mapping[str, Read]:
-    """The content of files not searched yet, if they are large enough to be read by several processes."""
-    unread = [path for path, entry in unsure.items() if entry.isreg()]
-    if sum(unsure[path].size for path in unread) < _MANY:
-        return {}
-    return reading.read(folder, unread, choice.values)
+def read(folder: Path, path: str, values: Mapping[str, str]) -> Read:
+    """Read a file of the folder. `values`: secrets by name, which count as credentials too. Raises DeployError."""
+    try:
+        file = plain_file.open_plain(f"{folder}/{path}")
+        try:
+            start = os.read(file, min(_SEARCHED, os.fstat(file).st_size))
+            hashed = hashlib.sha256(start)
+            # Room for a megabyte that is not there would cost a small file as much as its own content.
+            while piece := os.read(file, _SEARCHED if len(start) == _SEARCHED else _LITTLE):
+                hashed.update(piece)
+        finally:
+            os.close(file)
+    except OSError as fault:
+        raise unreadable(folder / path, fault) from fault
+    kind = credentials.kind_of(path, start)
+    held = (name for name, value in values.items() if len(value) >= _LEAST_SECRET and value.encode() in start)
+    return Read(hashed.hexdigest(), kind or next((f"it contains the value of {name}" for name in held), ""))
 
 
 def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
     """The secret that is taken from that file."""
     status = _status(path)
     return sources.get((status.st_dev, status.st_ino), "") if status else ""
-
-
-def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
-    """The file that was left out, with the first file of the code that mentions it."""
-    name = os.fsencode(PurePosixPath(file.path).name)
-    words = [name, b"dotenv"] if name.startswith(b".env") else [name]
-    return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
 
 
 def _is_in(path: str, places: Iterable[str]) -> bool:
@@ -174,18 +169,6 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
-
-
-def _read(path: Path, most: int) -> bytes:
-    try:
-        file = plain_file.open_plain(path)
-        try:
-            # No larger buffer than the file: most files of a large folder are small.
-            return os.pread(file, min(most, os.fstat(file).st_size), 0)
-        finally:
-            os.close(file)
-    except OSError as fault:
-        raise unreadable(path, fault) from fault
 
 
 def unreadable(path: Path, fault: OSError) -> DeployError:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fnmatch
-import itertools
 import os
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ...core.errors import DeployError, UsageError
 from ...core.near import near_file
 from ...job.secrets import read_env_file
-from . import content, credentials, folder_look, folder_walk, left_out, named_paths, selection
+from . import content, credentials, folder_look, left_out, named_paths, selection
 from .credentials import Choice
 
 _MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
@@ -30,7 +29,6 @@ _OF_IMAGES = frozenset(
     | {"var", "venv", "workspace"}
 )
 _FILES = 8  # that one hint names
-_MOST_SEEN = 10_000  # of a folder's files
 
 
 def hint(
@@ -39,108 +37,45 @@ def hint(
     choice: Choice,
     needs: str = "",
     run: str = "",
-    host_paths: Collection[str] | None = None,
-    open_end: bool = True,
+    host_paths: Collection[str] = (),
 ) -> str:
     """What brings the file, the module or the variable that these last `words` miss; empty if no word of them is known.
 
     `needs`: the file of the folder that names its packages, if it has one. `run`: the run's id. `host_paths`: of the
-    paths that the words name, those that the rank's host has (named_paths.py); None: unknown. `open_end`: the run's
-    end has no other cause, so that any path in the words may be what it misses.
+    paths that the words name, those that the rank's host has.
     """
     modules = _MODULE.findall(words)[-1:]
-    sure = named_paths.sure(words, run)
-    named = _of_folder([*sure])
-    alike = frozenset(_of_folder([path for path, is_like in sure.items() if is_like]))
-    if host_paths is not None and open_end:
-        maybe = _of_folder(named_paths.maybe(words, run))
-        named += [path for path in maybe if not _is_on(named_paths.within(path)[0], host_paths)]
-    missing = _Missing(named, alike, [path for module in modules for path in _files_of(module)], host_paths)
-    if how := _not_sent(missing, folder, choice):
+    paths = [path for path in named_paths.missing(words, run) if path.startswith(named_paths.WORK)]
+    # The rank may have made a folder itself, and miss what should be in it.
+    inside = [path.removeprefix(named_paths.WORK) for path in paths]
+    missing = [path for path in inside if f"{named_paths.WORK}{path}" not in host_paths or (folder / path).is_dir()]
+    if how := _not_sent([*missing, *(path for module in modules for path in _files_of(module))], folder, choice):
         return how
     if modules:
         return _of_module(modules[0], folder, needs)
-    return _of_typo(_of_folder([*sure]), folder, host_paths) or _of_variable(words, folder, choice)
+    return _of_typo(missing, folder) or _of_variable(words, folder, choice)
 
 
-def _of_folder(paths: Sequence[str]) -> list[str]:
-    """Return the paths that lie in the script's folder, relative to it."""
-    top = named_paths.WORK
-    return [path.removeprefix(top) for path in paths if path.startswith(top)]
-
-
-def _is_on(path: str, host_paths: Collection[str] | None) -> bool:
-    return host_paths is not None and f"{named_paths.WORK}{path}" in host_paths
-
-
-def _of_typo(paths: Sequence[str], folder: Path, host_paths: Collection[str] | None) -> str:
+def _of_typo(paths: Sequence[str], folder: Path) -> str:
     """The file of the folder that a missing path may mean."""
-    for path in (PurePosixPath(path) for path in paths if not named_paths.within(path)[1]):
-        if path.suffix and not os.path.exists(folder / path) and not _is_on(str(path), host_paths):
-            meant = near_file(folder / path.parent, path.name, path.suffix)
-            if meant:
-                return f"the folder has no {path}: did you mean {path.parent / meant}?"
+    for path in map(PurePosixPath, paths):
+        is_file = path.suffix and not os.path.exists(folder / path)
+        if meant := near_file(folder / path.parent, path.name, path.suffix) if is_file else "":
+            return f"the folder has no {path}: did you mean {path.parent / meant}?"
     return ""
 
 
-@dataclass(frozen=True)
-class _Missing:
-    """What an error message names, and what the host has.
-
-    `named`: paths. `alike`: those among them that look like a path and not like a bare word. `of_modules`: files of the
-    modules that the message names. `there`: the named paths that the host has; None: unknown."""
-
-    named: Sequence[str]
-    alike: Collection[str]
-    of_modules: Sequence[str]
-    host_paths: Collection[str] | None
-
-
-def _not_sent(missing: _Missing, folder: Path, choice: Choice) -> str:
-    """The option for the first of these paths that stayed here, or of whose folder something did."""
-    wanted = {name: named_paths.within(name) for name in dict.fromkeys(missing.named)}
-    paths = [*(path for path, _ in wanted.values()), *missing.of_modules]
-    if not any(os.path.exists(folder / path) for path in paths):
+def _not_sent(paths: Sequence[str], folder: Path, choice: Choice) -> str:
+    """The option for the first of these paths that stayed here."""
+    here = [path for path in paths if os.path.exists(folder / path)]
+    if not here:
         return ""
-    try:
-        selected = selection.select(folder, choice.include)
-        sent = {entry.path for entry in folder_look.entries_of(folder, choice)}
-        for name, (path, pattern) in wanted.items():
-            # The rank may have made the folder itself, and miss what should be in it.
-            if not os.path.isdir(folder / path) and _is_on(path, missing.host_paths):
-                continue
-            stayed = path if path and path not in sent else ""
-            if not stayed and name in missing.alike:
-                stayed = _inside(path, pattern, folder, sent)
-            if stayed and os.path.exists(folder / stayed):
-                return _how(stayed, folder, choice, selected)
-        for path in missing.of_modules:
-            if path not in sent and os.path.exists(folder / path):
-                return _how(path, folder, choice, selected)
-    except DeployError:
-        pass  # the folder has changed since
+    with suppress(DeployError):  # the folder has changed since
+        sent = {entry.path for entry in folder_look.look_at(folder, choice).entries}
+        for path in here:
+            if path not in sent:
+                return _how(path, folder, choice, selection.select(folder, choice.include))
     return ""
-
-
-def _inside(path: str, pattern: str, folder: Path, sent: Collection[str]) -> str:
-    """A file that stayed here in a folder of which a part was sent: one that the pattern means, if there is one."""
-    if not (path or pattern):
-        return ""
-    for name in itertools.islice(_files_in(folder, path), _MOST_SEEN):
-        below = name.removeprefix(f"{path}/")
-        meant = not pattern or fnmatch.fnmatchcase(below, pattern.replace("**/", "*"))
-        if meant and name not in sent and not credentials.place_of(name):
-            return name
-    return ""
-
-
-def _files_in(folder: Path, path: str) -> Iterator[str]:
-    """The files below a path, in order, but for caches."""
-    for place, folders, files in os.walk(folder / path):
-        inside = Path(place).relative_to(folder)
-        folders[:] = sorted(name for name in folders if not folder_walk.is_usual((inside / name).as_posix()))
-        names = ((inside / name).as_posix() for name in sorted(files))
-        yield from (name for name in names if not folder_walk.is_usual(name))
 
 
 def _of_module(module: str, folder: Path, needs: str) -> str:

@@ -1,15 +1,14 @@
-"""The paths in the last words of a script: of its folder, or of its home. Pure.
+"""The paths of a script's folder, or of its home, that its last words say it misses. Pure.
 
-Each library has its own words for a missing file, so a sentence decides little here. A line that plainly misses a file
-makes its words sure. Any other word that looks like a path is only a maybe: the caller must know that the file is not
-there.
+Each library has its own words for a missing file; those of `_MISSING` are in wide use. A line that misses a file and
+names none is about the code above it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from .content import WORKSPACE
@@ -17,7 +16,9 @@ from .content import WORKSPACE
 WORK, HOME = "work/", "home/"
 _MISSING = re.compile(
     r"No such file|(?<!Module)NotFound|not found|(?:does not|doesn't) exist|errno[ =:]*2\b|os error 2\b"
-    r"|(?:can(?:not|'t| not)|could(?:n't| not)|unable to|failed to) (?:find|open|locate|access|stat)\b",
+    r"|(?:can(?:not|'t| not)|could(?:n't| not)|unable to|failed to) (?:find|open|locate|access|stat)\b"
+    r"|is not a (?:local folder|directory|valid (?:file|path))|\bno (?:valid )?files? (?:found|in|match)"
+    r"|Found (?:no|0) ",
     re.IGNORECASE,
 )
 # So torch.save misses the folder that it would write to.
@@ -28,70 +29,52 @@ _EXCEPTIONS = ("Error", "Exception")
 _WORDS = re.compile(r"(?<!\w)'([^'\n]+)'|\"([^\"\n]+)\"|([^\s'\":,;()`<>{}|=]+)")
 # A verdict sets the lines of a script in by four blanks; torch marks whose they are.
 _SET_IN = re.compile(r"^(?: {4})?(?:\[rank\d+\]: ?)?")
-_PATTERN = re.compile(r"[*?\[]")
+_PATTERN = re.compile(r"(?:^|/)[^/]*[*?\[].*")
 # Words, letters of one, and paths that a host is asked for: a host chooses the text.
 _MOST, _LONGEST, _MOST_ASKED = 200, 400, 100
 
 
 def in_lines(words: str) -> list[str]:
     """The words of the lines that plainly miss something."""
-    return _in(line for line in words.splitlines() if _misses(line))
+    return _in(filter(_misses, words.splitlines()))
 
 
-def sure(words: str, run: str = "") -> dict[str, bool]:
-    """What may be a path of the run in the lines that miss a file: `work/data/a.bin` and `home/b`, as the run's folder
-    on a host has them; and whether it looks like a path, for a bare word may be any noun. `run`: its id."""
-    return _paths(in_lines(words), run)
-
-
-def maybe(words: str, run: str = "") -> list[str]:
-    """What looks like a path of the run, where no line both misses a file and names one.
-
-    If a line misses something that it does not name, the traceback above it may. Otherwise the lines of code say
-    nothing: they name what the script writes as well.
-    """
+def missing(words: str, run: str = "") -> list[str]:
+    """What may be a path of the run that a script misses: `work/data/a.bin` and `home/b`, as the run's folder on a host
+    has them; of wildcards, their folder. A bare word may be any noun. `run`: its id."""
     lines = [_SET_IN.sub("", line) for line in words.splitlines()]
-    missing = [line for line in lines if _misses(line)]
     # The first line names the script as well; where the rank's own lines follow, they say the same without it.
-    own = [line for line in lines[1:] if _misses(line)] or missing
-    named = _paths(_in(iter(own)), run)
-    if any(is_like and not path.endswith(_EXCEPTIONS) for path, is_like in named.items()):
-        return []
-    searched = lines if missing else [line for line in lines if not line.startswith(" ") and _WRITES not in line]
-    return [path for path, is_like in _paths(_in(reversed(searched)), run).items() if is_like]
+    own = list(filter(_misses, lines[1:])) or list(filter(_misses, lines))
+    named = _paths(_in(own), run)
+    if own and not any(is_like(path) and not path.endswith(_EXCEPTIONS) for path in named):
+        named += filter(is_like, _paths(_in(reversed(lines)), run))
+    return list(dict.fromkeys(named))
 
 
 def all_of(words: str, run: str = "") -> list[str]:
-    """Both, without bare words, the sure ones first: what to look for on the hosts. Of wildcards, their folder."""
-    plain = [path for path, is_like in sure(words, run).items() if is_like]
-    return [*dict.fromkeys(within(path)[0] for path in [*plain, *maybe(words, run)])][:_MOST_ASKED]
+    """Those that are no bare words: what to look for on the hosts."""
+    return list(filter(is_like, missing(words, run)))[:_MOST_ASKED]
 
 
-def within(path: str) -> tuple[str, str]:
-    """The folder that a path with wildcards is about, and its pattern below that; a plain path, and no pattern."""
-    parts = path.split("/")
-    first = next((at for at, part in enumerate(parts) if _PATTERN.search(part)), len(parts))
-    return "/".join(parts[:first]), "/".join(parts[first:])
+def is_like(path: str) -> bool:
+    """Whether it looks like a path, and not like a bare word."""
+    inside = path.removeprefix(WORK)
+    return "/" in inside or bool(PurePosixPath(inside).suffix)
 
 
 def _misses(line: str) -> bool:
     return bool(_MISSING.search(line)) and _WRITES not in line
 
 
-def _in(lines: Iterator[str]) -> list[str]:
+def _in(lines: Iterable[str]) -> list[str]:
     matches = (next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line))
     return [word for _, word in zip(range(_MOST), matches, strict=False)]
 
 
-def _paths(words: list[str], run: str) -> dict[str, bool]:
-    paths: dict[str, bool] = {}
-    for word in words:
-        is_like = "/" in word or bool(PurePosixPath(word).suffix)
-        # A sentence may end behind a path, and a list may stand around it.
-        for form in (word, word.rstrip(".!?…"), word.strip("[]")):
-            if path := _of_run(form, run):
-                paths[path] = paths.get(path, False) or is_like
-    return paths
+def _paths(words: list[str], run: str) -> list[str]:
+    # A sentence may end behind a path, and a list may stand around it.
+    forms = (form for word in words for form in (word, word.rstrip(".!?…"), word.strip("[]")))
+    return list(dict.fromkeys(filter(None, (_of_run(_PATTERN.sub("", form), run) for form in forms))))
 
 
 def _of_run(word: str, run: str) -> str:

@@ -10,12 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
+from ...run import own_files
 from . import store
 from .inside.tools import FROM_BASE, normal
 
@@ -81,8 +83,6 @@ class Base:
     def platform(self) -> str:
         """The platform as uv names it. Raises DeployError for one that uv does not know."""
         kind, version = self.libc
-        if self.machine in ("x86_64", "aarch64") and kind == "musl":
-            return f"{self.machine}-unknown-linux-musl"
         minor = int(version.split(".")[1]) if re.fullmatch(r"2\.[0-9]{1,3}", version) else 0
         fits = [known for known in _GLIBC if known <= minor]
         if self.machine not in ("x86_64", "aarch64") or kind != "glibc" or not fits:
@@ -140,7 +140,8 @@ def remember(folder: Path, who: str, layers: tuple[str, ...], base: Base) -> Non
         {"name": p.name, "version": p.version, "requires": p.requires, "extras": p.extras} for p in base.packages
     ]
     value = {"python": base.python, "platform": {"machine": base.machine, "libc": base.libc}, "base": rows}
-    store.write(_path(folder, who, layers), json.dumps(value).encode())
+    with suppress(OSError):
+        own_files.write(folder, _path(folder, who, layers).name, json.dumps(value).encode())
 
 
 def _path(folder: Path, who: str, layers: tuple[str, ...]) -> Path:

@@ -10,7 +10,8 @@ import mmap
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -18,22 +19,17 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ...core.errors import DeployError
 from ...core.text import amount
 from ..folder import git_files
-from ..folder.git_files import MOST_BLOB, Objects
+from ..folder.git_files import Objects
 from . import addresses
 from .settings import without_logins
 
 _PATIENCE_S, _SECONDS = 900.0, 120  # of the clock and of the processor, for one fetch
 MOST, MOST_FILES = 256 << 20, 50_000  # bytes and files of one source, unpacked
 _MOST_PACK = 1 << 30  # bytes of what a server sends
-_MOST_SOURCES, _MOST_READ = 100, 200
-# Where a package says what it needs.
-NAMES = ("pyproject.toml", "setup.cfg", "setup.py", "requirements.txt")
-_SOURCE = re.compile(r"\bgit\+(?:https|ssh)://[^\s;\"'\\]{1,2000}")
 _USER, _PASSWORD = "MUSTER_GIT_USER", "MUSTER_GIT_PASSWORD"
 _HELPER = f'!printf \'username=%s\\npassword=%s\\n\' "${_USER}" "${_PASSWORD}"; :'
 # Variables that say how this user reaches a server. All others of git may name another repository.
 _OWN = re.compile(r"GIT_(?:SSH|SSL|HTTP|CONFIG|ASKPASS|TRACE|CURL)\w*")
-_PUBLIC = re.compile(r"PATH|LANG|LC_\w+|GIT_SSL_\w+|(?:HTTPS|ALL|NO)_PROXY|(?:https|all|no)_proxy|SSL_CERT_\w+")
 _SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "fetch.recurseSubmodules=false", "gc.auto=0"),
     *("http.followRedirects=initial", "pack.threads=1", "core.bigFileThreshold=8m", "maintenance.auto=false"),
@@ -47,10 +43,10 @@ def split(word: str) -> tuple[str, str]:
     return urlunsplit((address.scheme, address.netloc, path, "", "")), revision
 
 
-def fetch(word: str, as_user: bool = True) -> tuple[mmap.mmap, list[str]]:
-    """The files of a `git+https://...@REVISION`, as a tar file without the history; and the sources that they name.
+def fetch(word: str) -> mmap.mmap:
+    """The files of a `git+https://...@REVISION`, as a tar file without the history.
 
-    `as_user`: with the user's keys, passwords and settings. Raises DeployError, with git's words.
+    Raises DeployError, with git's words.
     """
     url, revision = split(word)
     shown = without_logins(word)
@@ -58,7 +54,7 @@ def fetch(word: str, as_user: bool = True) -> tuple[mmap.mmap, list[str]]:
         raise DeployError(f"{shown}: not a revision: {revision}")
     with TemporaryDirectory(prefix="muster-git-") as name:
         git_files.make(Path(name))
-        known = _fetch(_Git(Path(name), shown, url, as_user), revision)
+        known = _fetch(Path(name), shown, url, revision)
         try:
             return _read(Objects(Path(name), Path(name) / "objects"), known, shown)
         except subprocess.SubprocessError as fault:
@@ -68,121 +64,71 @@ def fetch(word: str, as_user: bool = True) -> tuple[mmap.mmap, list[str]]:
 
 
 def fetch_all(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, mmap.mmap]:
-    """The files of these sources, and of those that they name themselves, by source. Raises DeployError.
-
-    Whoever wrote a source does not reach others with this user's keys: what it names is fetched as anybody could.
-    """
+    """The files of these sources, by source. What they name themselves is not fetched. Raises DeployError."""
     fetched: dict[str, mmap.mmap] = {}
-    waiting = [(word, "") for word in words]
-    while waiting:
-        word, named_by = waiting.pop(0)
-        if word in fetched:
-            continue
-        _check_server(word, named_by)
-        if len(fetched) == _MOST_SOURCES:
-            raise DeployError(f"more than {_MOST_SOURCES} git sources, each named by another one", "pin them yourself")
+    for word in words:
+        url = split(word)[0]
+        addresses.check_host(urlsplit(url).hostname or "", without_logins(word))
+        addresses.check_reached(url)
         tell(f"fetching {without_logins(word)} here")
-        fetched[word], more = fetch(word, not named_by)
-        waiting += [(inner, word) for inner in more if inner not in words]
+        fetched[word] = fetch(word)
     return fetched
 
 
-def _check_server(word: str, named_by: str) -> None:
-    """Raise DeployError for a server that no file may name; `named_by`: the source that names it, if one does."""
-    url, before = split(word)[0], split(named_by)[0] if named_by else ""
-    addresses.check_host(urlsplit(url).hostname or "", without_logins(word))
-    addresses.check_reached(url, before)
-
-
-def _fetch(git: _Git, revision: str) -> str:
+def _fetch(place: Path, shown: str, url: str, revision: str) -> str:
     """Bring the revision here; what it is called here."""
     for depth in (("--depth", "1"), ()):  # the simplest servers give no single commit
-        try:
-            git.fetch(*depth, "--", git.url, revision)
-        except DeployError:
-            continue
-        return "FETCH_HEAD"
-    git.fetch("--", git.url, "+refs/*:refs/theirs/*")  # it is a short commit
+        with suppress(DeployError):
+            _bring(place, shown, url, *depth, revision)
+            return "FETCH_HEAD"
+    _bring(place, shown, url, "+refs/*:refs/theirs/*")  # it is a short commit
     return revision
 
 
-def _read(objects: Objects, known: str, shown: str) -> tuple[mmap.mmap, list[str]]:
-    """The tar file, and the sources that a package's own files name."""
+def _read(objects: Objects, known: str, shown: str) -> mmap.mmap:
+    """The tar file."""
     try:
         commit = objects.commit(known)
     except subprocess.CalledProcessError as fault:
         raise DeployError(f"{shown}: git cannot fetch it on this machine: it has no such revision") from fault
-    files = objects.files(commit)
-    size = sum(size for _, _, size in files)
-    if size > MOST or len(files) > MOST_FILES:
+    sizes = objects.sizes(commit)
+    if sum(sizes) > MOST or len(sizes) > MOST_FILES:
         raise DeployError(
-            f"{shown}: {amount(size)} in {len(files)} files, more than a source has",
+            f"{shown}: {amount(sum(sizes))} in {len(sizes)} files, more than a source has",
             f"at most {amount(MOST)} and {MOST_FILES} files: build a wheel of it, and name that",
         )
-    own = [name for path, name, size in files if _describes(path) and size <= MOST_BLOB][:_MOST_READ]
-    texts = objects.contents(list(dict.fromkeys(own))).values()
-    named = [word for text in texts for word in _SOURCE.findall(text.decode(errors="replace"))]
     # A tar file has a head for each file, and is filled up at its end.
-    return objects.archive(commit, MOST + 2048 * MOST_FILES), list(dict.fromkeys(named))[: _MOST_SOURCES + 1]
+    return objects.archive(commit, MOST + 2048 * MOST_FILES)
 
 
-def _describes(path: str) -> bool:
-    return path.rpartition("/")[2] in NAMES and path.count("/") < 3
-
-
-class _Git:
-    """git on this machine, in a folder. `shown`: the source as messages name it; `url`: without its password."""
-
-    def __init__(self, folder: Path, shown: str, url: str, as_user: bool) -> None:
-        self._folder, self._shown, self._as_user = folder, shown, as_user
-        self.url, self._login = _login(url)
-
-    def fetch(self, *words: str) -> None:
-        """Bring something from a server. Raises DeployError."""
-        if not self._as_user and not self.url.startswith("https:"):
-            raise DeployError(
-                f"{self._shown}: a fetched source names it, and it takes your keys",
-                "if that is wanted, name it in your own requirements too",
-            )
-        # Of a name alone, the user's own helpers may know the password. Ours comes last, with an empty one: a token.
-        first = () if self._as_user and not self._login.get(_PASSWORD) else ("credential.helper=",)
-        own = (f"credential.helper={_HELPER}",) if self._login else ()
-        settings = [word for setting in (*_SETTINGS, *first, *own) for word in ("-c", setting)]
-        command = ["git", *settings, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *words]
-        limited = git_files.limited(command, _SECONDS, _MOST_PACK)
-        try:
-            done = subprocess.run(
-                limited,
-                cwd=self._folder,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PATIENCE_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as fault:
-            raise DeployError(f"{self._shown}: git does not answer here: {fault}", "install git") from fault
-        if done.returncode:
-            last = (done.stderr.decode(errors="replace").strip() or "it has no such revision").splitlines()[-1]
-            raise DeployError(
-                f"{self._shown}: git cannot fetch it on this machine: {without_logins(last)}",
-                f"try it: git ls-remote {without_logins(self.url)}",
-            )
-
-    def _environment(self) -> Mapping[str, str]:
-        ours = {
-            **self._login,
-            "GIT_DIR": str(self._folder),
-            "GIT_ALLOW_PROTOCOL": "https:ssh" if self._as_user else "https",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-        }
-        if not self._as_user:
-            ours |= {"HOME": str(self._folder), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-            shell = {name: value for name, value in os.environ.items() if _PUBLIC.fullmatch(name)}
-            return {**shell, **ours}
-        shell = {name: value for name, value in os.environ.items() if name[:4] != "GIT_" or _OWN.fullmatch(name)}
-        return {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **shell, **ours}
+def _bring(place: Path, shown: str, url: str, *words: str) -> None:
+    """Let git bring something of a server into a git folder. Raises DeployError, with git's words."""
+    address, login = _login(url)
+    # Of a name alone, the user's own helpers may know the password. Ours comes last, with an empty one: a token.
+    first = ("credential.helper=",) if login.get(_PASSWORD) else ()
+    own = (f"credential.helper={_HELPER}",) if login else ()
+    settings = [word for setting in (*_SETTINGS, *first, *own) for word in ("-c", setting)]
+    shell = {name: value for name, value in os.environ.items() if name[:4] != "GIT_" or _OWN.fullmatch(name)}
+    ours = {"GIT_DIR": str(place), "GIT_ALLOW_PROTOCOL": "https:ssh", "GIT_TERMINAL_PROMPT": "0"}
+    command = ["git", *settings, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *words[:-1]]
+    try:
+        done = subprocess.run(
+            git_files.limited([*command, "--", address, words[-1]], _SECONDS, _MOST_PACK),
+            cwd=place,
+            env={"GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **shell, **login, **ours, "GIT_NO_REPLACE_OBJECTS": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        raise DeployError(f"{shown}: git does not answer here: {fault}", "install git") from fault
+    if done.returncode:
+        last = (done.stderr.decode(errors="replace").strip() or "it has no such revision").splitlines()[-1]
+        raise DeployError(
+            f"{shown}: git cannot fetch it on this machine: {without_logins(last)}",
+            f"try it: git ls-remote {without_logins(address)}",
+        )
 
 
 def _login(url: str) -> tuple[str, dict[str, str]]:

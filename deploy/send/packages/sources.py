@@ -19,6 +19,7 @@ from typing import Any
 
 from ...core import toml_text
 from ...core.errors import DeployError, UsageError
+from . import project_file
 from .base import NEED
 from .inside.tools import FROM_BASE, normal
 from .requirements import Requirements
@@ -75,14 +76,12 @@ def of_index(line: str, name: str, version: str, url: str) -> Source:
 
 
 def with_stubs(text: str, path: str, local: Mapping[str, Path], far: Mapping[str, Path]) -> str:
-    """A requirements file that names stubs in the place of packages of the folder, of git sources and of archives.
+    """Lines of requirements that name stubs in the place of packages of the folder, of git sources and of archives.
 
-    path: the file's own. local: stubs by path in the folder. far: by address. Raises UsageError for a requirement that
-    would still lead anywhere.
+    text: a line each, without comments. path: the file's own. local: stubs by path in the folder. far: by address.
+    Raises UsageError for a requirement that would still lead anywhere.
     """
-    # Joined as uv joins them: a line is checked whole.
-    rows = [re.sub(r"(^|\s)#.*$", "", line).rstrip() for line in re.sub(r"\\\n\s*", " ", text).splitlines()]
-    return "\n".join([*(_with_stub(row, path, local, far) for row in rows), ""])
+    return "\n".join([*(_with_stub(row, path, local, far) for row in text.split("\n")), ""])
 
 
 def _with_stub(row: str, path: str, local: Mapping[str, Path], far: Mapping[str, Path]) -> str:
@@ -191,7 +190,11 @@ def _described(source: Source, content: bytes, where: str) -> Source:
         raise UsageError(f"{where}: [project] and [tool.uv.sources] are tables", "correct the file")
     source = replace(source, taken=tuple(name for name in own if not FROM_BASE.fullmatch(normal(name))))
     name, version = project.get("name"), project.get("version")
-    if not isinstance(name, str) or not isinstance(version, str) or _DYNAMIC & set(_texts(project.get("dynamic"))):
+    if (
+        not isinstance(name, str)
+        or not isinstance(version, str)
+        or _DYNAMIC & set(project_file.texts([project.get("dynamic")]))
+    ):
         return source
     if not re.fullmatch(NAME, name) or not re.fullmatch(VERSION, version):
         raise UsageError(f"{where}: {name[:100]!r} {version[:100]!r} is no name and version of a package")
@@ -205,10 +208,6 @@ def _described(source: Source, content: bytes, where: str) -> Source:
             needs.append(f"{head.strip()} ; {f'({marker.strip()}) and ' if marker else ''}extra == '{normal(extra)}'")
     extras = tuple(optional) if isinstance(optional, dict) else ()
     return replace(source, name=name, version=version, requires=tuple(needs), extras=extras)
-
-
-def _texts(value: object) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def _needs(rows: object, where: str) -> Iterable[str]:

@@ -43,7 +43,7 @@ def fetched(folder, chance):
         git_files.make(Path(place))
         commit = (folder / "commit").read_text()
         try:
-            content, _ = git._read(git_files.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
+            content = git._read(git_files.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
         except (OSError, git.subprocess.SubprocessError) as fault:  # as git.fetch
             raise DeployError(str(fault)) from fault
         sources.of_git({"git+https://h/x": content})
@@ -132,6 +132,5 @@ def resolved(folder, chance):
     (folder / "scratch").mkdir()
     resolving = resolve.Resolving(asked_for, _Index(folder), folder / "scratch")
     (folder / "scratch/overrides.txt").write_text("")
-    resolving._names = []
     lines = resolving._compiled(folder / "lock.txt")
     resolving._chosen(lines, (), ())

@@ -73,7 +73,7 @@ def test_what_rank_0_prepared_is_elsewhere_even_if_a_file_of_its_name_stayed_her
 
 
 def test_on_this_machine_the_run_s_own_folder_says_what_is_missing(folder):
-    words = "OSError: data/train.txt is no model"
+    words = "OSError: data/train.txt is not a local folder"
     assert "--include data" in hint(folder, words, ("master",), fetch="")
 
 

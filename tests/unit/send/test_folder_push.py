@@ -59,7 +59,7 @@ class Sender:
         self.folder, self.cache, self.host = folder, cache, host
 
     def look(self, choice: Choice = NO_CHOICE) -> tuple[Outgoing, HostFolders]:
-        outgoing = folder_push.outgoing_folder(FolderLook(self.folder, choice, self.cache), lambda read, total: None)
+        outgoing = folder_push.outgoing_folder(FolderLook(self.folder, choice, self.cache))
         return outgoing, folder_push.look_at_folders(self.host, [outgoing.content.digest, *outgoing.older])
 
     def push(self, choice: Choice = NO_CHOICE) -> tuple[Outgoing, int]:
@@ -309,26 +309,23 @@ def test_a_secret_that_is_new_is_searched_for_in_files_that_have_not_changed(sen
     assert set(sender.host.folders) == {outgoing.content.digest}
 
 
-def test_several_processes_find_what_one_would_find(sender, monkeypatch):
+def test_a_file_is_read_once_for_its_digest_and_what_it_holds(sender, monkeypatch):
+    monkeypatch.setattr(left_out, "_CLEAN", {})
+    monkeypatch.setattr(left_out, "DIGESTS", {})
     key = "-----BEGIN RSA PRIVATE KEY-----\n" + "A" * 64
     (sender.folder / os.fsdecode(b"key \xff\n.txt")).write_text(key)
     (sender.folder / "notes.txt").write_text("my word is sesame-4711-x\n")
     (sender.folder / "data/0/0.bin").write_bytes(os.urandom(3 << 20))
     choice = Choice(values={"TOKEN": "sesame-4711-x"})
     entries = {path: content.read_entry(sender.folder, path) for path in selection.select(sender.folder).paths}
-    alone = left_out.find(sender.folder, entries, choice)
-    monkeypatch.setattr(left_out, "_CLEAN", {})
-    monkeypatch.setattr(left_out, "_MANY", 1)
-    monkeypatch.setattr(left_out, "DIGESTS", {})
-    assert left_out.find(sender.folder, entries, choice) == alone
-    assert {file.path for file in alone} == {os.fsdecode(b"key \xff\n.txt"), "notes.txt"}
+    found = left_out.find(sender.folder, entries, choice)
+    assert {file.path for file in found} == {os.fsdecode(b"key \xff\n.txt"), "notes.txt"}
     searched = {path: digest for (path, _), digest in left_out.DIGESTS.items()}
     files = [path for path, entry in entries.items() if entry.isreg()]
     assert searched == {path: hashlib.sha256((sender.folder / path).read_bytes()).hexdigest() for path in files}
 
 
-def test_an_unreadable_file_is_named_by_several_processes_too(sender, monkeypatch):
-    monkeypatch.setattr(left_out, "_MANY", 1)
+def test_a_file_that_cannot_be_read_is_named(sender):
     entries = {path: content.read_entry(sender.folder, path) for path in ("train.py", "run.sh")}
     (sender.folder / "train.py").unlink()
     with pytest.raises(DeployError, match=r"cannot read .*train\.py"):

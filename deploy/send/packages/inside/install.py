@@ -10,13 +10,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .tools import FAILED, Stop, Work, behind, children, run
+from .tools import FAILED, Stop, Work, behind, run
 from .wheel import digest
 
 _COMPILED_S = 1800.0
@@ -50,13 +49,10 @@ class Installing(Work):
         target, lock = Path(self.order["target"]), self.scratch / "lock.txt"
         built = [self._pin(wheel) for wheel in self.order.get("built", [])]
         lock.write_text("\n".join([*self.order["lock"], *built]) + "\n")
-        python = str(target / "bin" / "python")
-        run([self.uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(target)],
-            self.scratch, shown=False)  # fmt: skip
+        python, packages = self.make_environment(target)
         options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
         where = ["--find-links", str(self.wheels), "--python", python]
         run([self.uv, "pip", "install", *options, *where, "--requirement", str(lock)], self.scratch)
-        packages = Path(next(target.glob("lib/python*/site-packages")))
         for name in ("uv_cache.json", "direct_url.json"):  # they say when and whence, so no two are the same
             for path in packages.glob(f"*.dist-info/{name}"):
                 path.unlink()
@@ -82,19 +78,8 @@ class Installing(Work):
 def _compile(packages: Path) -> None:
     """Compile bytecode without the packages' own start files (-S). Old files that do not compile are no fault."""
     words = [sys.executable, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(packages)]
-    child = subprocess.Popen(
-        words,
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    children.append(child)
-    try:
-        child.wait(_COMPILED_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, 9)
+    with suppress(Stop):
+        run(words, Path("/"), shown=False, seconds=_COMPILED_S)
 
 
 def _adopt_scripts(target: Path) -> None:

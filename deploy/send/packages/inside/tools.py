@@ -68,6 +68,7 @@ def run(
     shown: bool = True,
     owner: tuple[int, int] | None = None,
     environment: dict[str, str] | None = None,
+    seconds: float | None = None,
 ) -> None:
     """Run a tool; its lines go to the waiting side. Raises Stop with its last words.
 
@@ -82,9 +83,11 @@ def run(
     lines = deque[str](maxlen=_LAST_WORDS)
     reader = threading.Thread(target=_hear, args=(child, lines, shown), daemon=True)
     reader.start()
-    code = child.wait()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(seconds)
     with suppress(OSError):
         os.killpg(child.pid, signal.SIGKILL)
+    code = child.wait()
     if owner:
         end_all_of(owner[0])
     reader.join(_DRAINED_S)  # of a process that hides, the pipe stays open
@@ -210,12 +213,11 @@ class Work:
             part = home
         return str(part / "bin" / "uv")
 
-    def of_base(self) -> dict[str, str]:
-        """The versions of what comes from the base alone. The local part says which build it is."""
-        versions = {name: entry.version for name, entry in self.base.items() if FROM_BASE.fullmatch(name)}
-        if "torch" not in versions:
-            raise Stop(FAILED, "the base has no torch: name an image that has it")
-        return versions
+    def make_environment(self, place: Path) -> tuple[str, Path]:
+        """Make an empty environment of the base's Python; its Python, and the folder of its packages."""
+        words = ["venv", "--quiet", "--allow-existing", "--python", sys.executable, str(place)]
+        run([self.uv, *words], self.scratch, shown=False)
+        return str(place / "bin" / "python"), next(place.glob("lib/python*/site-packages"))
 
 
 def behind(packages: Path) -> None:
