@@ -103,9 +103,10 @@ def _waited() -> float:
 
 def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[str, str], console: Console) -> None:
     """Print the verdict, and write the files. Raises DeployError where one cannot be written by now."""
+    matrix = list(preflight_text.matrix(answers)) if options.nc else []
     backend = answers.request.backend
-    console.data({**verdict.json(), "backend": backend, **files})
-    for line in [*preflight_text.lines_of(verdict, backend), *preflight_text.heat(answers)]:
+    console.data({**verdict.json(), "backend": backend, **({"nc": matrix} if options.nc else {}), **files})
+    for line in [*preflight_text.lines_of(verdict, backend), *matrix, *preflight_text.heat(answers)]:
         console.text(line)
     for name, path in files.items():
         if name == "keep":

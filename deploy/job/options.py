@@ -496,6 +496,7 @@ class Options:
         "preflight",
         again=False,
     )
+    nc: bool = option("also print what `nc -vz` would say, from each host to each", "preflight", False, again=False)
     bandwidth: bool = option("measure the bandwidth of every pair, and print it", "preflight", False, again=False)
     quick: bool = option("leave out the rehearsal at the end", "preflight", False, again=False)
     strict: bool = option("end with code 1 if there are warnings", "preflight", False, again=False)
