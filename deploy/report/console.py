@@ -169,10 +169,10 @@ class Console:
             return
         live = self._live = _LiveView(self._err, state, recipe, why) if self._err.is_terminal else None
         plain = None if live else PlainView(self._say, state, recipe, why)
-        lines_of, above = ScriptLines(ranks), bool(live and self._out.is_terminal)
+        lines_of, above = ScriptLines(ranks, state), bool(live and self._out.is_terminal)
 
         def tell(events: list[Event]) -> None:
-            lines_of.add_events(events)
+            lines_of.add_events(events, time.monotonic())
             script_lines = lines_of.take_lines()
             self._last_lines.extend(script_lines)
             if script_lines and not above:
@@ -185,6 +185,7 @@ class Console:
         try:
             yield tell
         finally:
+            lines_of.close()
             tell([])
             self._live = None
             if live:

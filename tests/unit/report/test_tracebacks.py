@@ -1,0 +1,91 @@
+"""A traceback waits for the verdict: a victim's is a line then, the culprit's and one that ends nobody are shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deploy.report.script_lines import ScriptLines, ShownRanks
+from deploy.run.progress import State
+
+LOST = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 7, in <module>',
+    "    loss.backward()",
+    "RuntimeError: Connection closed by peer",
+    "",
+    "During handling of the above exception, another exception occurred:",
+    "",
+    "Traceback (most recent call last):",
+    '  File "train.py", line 9, in <module>',
+    "ValueError: gave up",
+    "[rank0]:[W1127 12:00:00.1 ProcessGroup.cpp:1] Warning: destroy_process_group() was not called",
+]
+
+
+def output(*lines: str, rank: int | None = 0, moving: bool = False) -> list[dict[str, Any]]:
+    about = {"kind": "output", "t": 1.0, "node": "a", "rank": rank, "moving": moving}
+    return [{**about, "line": line} for line in lines]
+
+
+def run_of(*ends: tuple[int, int, bool]) -> State:
+    state = State(("a", "b"), script=True)
+    for rank, node in enumerate("ab"):
+        state.apply({"kind": "began", "t": 1.0, "rank": rank, "node": node})
+    for rank, code, victim in ends:
+        state.apply({"kind": "ended", "t": 2.0, "rank": rank, "node": "ab"[rank], "code": code, "victim": victim})
+    return state
+
+
+def shown(state: State, *looks: tuple[float, list[dict[str, Any]]], ranks: ShownRanks | None = None) -> list[str]:
+    lines = ScriptLines(ranks or ShownRanks(frozenset({0})), state)
+    for now, events in looks:
+        lines.add_events(events, now)
+    return lines.take_lines()
+
+
+def test_a_victim_s_traceback_is_a_line_once_another_rank_is_known_to_have_failed() -> None:
+    told = output("step 5", *LOST)
+    assert shown(run_of(), (0.0, told)) == ["step 5"], "it waits"
+    lines = shown(run_of((0, 1, True), (1, -9, False)), (0.0, told))
+    assert lines == ["step 5", "(rank 0 lost rank 1: the 11 lines of its traceback are in the logs)"]
+
+
+def test_the_culprit_s_traceback_is_shown_whole_and_at_once() -> None:
+    assert shown(run_of((0, 1, False), (1, 1, True)), (0.0, output(*LOST))) == LOST
+
+
+def test_a_traceback_that_ends_nobody_is_shown_with_what_comes_after_it() -> None:
+    """A script may log an exception and go on."""
+    assert shown(run_of(), (0.0, output(*LOST[:4], "retrying", "step 6"))) == [*LOST[:4], "retrying", "step 6"]
+    assert shown(run_of(), (0.0, output(*LOST)), (9.0, [])) == LOST, "no verdict has come"
+
+
+def test_where_nobody_is_known_to_have_failed_first_nothing_is_folded() -> None:
+    lines = ScriptLines(ShownRanks(frozenset({0})), run_of((0, 1, True), (1, 1, True)))
+    lines.add_events(output(*LOST), 0.0)
+    lines.close()
+    assert lines.take_lines() == LOST
+
+
+def test_ranks_that_are_shown_together_are_held_apart() -> None:
+    both = [*output(LOST[0]), *output("step 7", rank=1), *output(*LOST[1:4])]
+    lines = shown(run_of((0, 1, True), (1, -9, False)), (0.0, both), ranks=ShownRanks(None))
+    assert lines == ["rank 1  step 7", "(rank 0 lost rank 1: the 4 lines of its traceback are in the logs)"]
+
+
+@pytest.mark.parametrize("line", ["Traceback (most recent call last):", "    more"])
+def test_a_rank_that_prints_tracebacks_for_ever_fills_no_memory(line: str) -> None:
+    lines = ScriptLines(ShownRanks(frozenset({0})), run_of())
+    for _ in range(50):
+        lines.add_events(output(LOST[0], *[line] * 200), 0.0)
+    assert sum(len(held.lines) for held in lines._held.values()) <= 300
+    lines.close()
+    assert len(lines.take_lines()) == 50 * 201, "and no line is lost"
+
+
+def test_without_a_state_nothing_waits() -> None:
+    lines = ScriptLines(ShownRanks(frozenset({0})))
+    lines.add_events(output(*LOST))
+    assert lines.take_lines() == LOST
