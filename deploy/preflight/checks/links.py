@@ -111,6 +111,8 @@ def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[
         ways = _routes(answers, tuple(pair for pair in pairs(known) if pair[0] in hosts))
         outside = f"on {listed(hosts)}: ip -br addr; ip route; its address lies outside of the network of the others"
         return ways or outside
+    if _outside(answers, hosts):
+        return f"on {listed(hosts)}: ip -br link; ip route; then the cable, the switch, or the cloud's security group"
     network = remedies.network_of(answers, next((host for host in known if host not in lost), hosts[0]))
     fix = remedies.on(hosts, lambda host: _opened(answers, host, network))
     return f"{fix}   (if its own firewall drops; else ip -br addr; ip route; the switch, or the cloud's security group)"
@@ -348,7 +350,7 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
     ports = "" if what == ALL else _ports(answers, blame, what)
     target_network = remedies.network_of(answers, target, address)
     network = remedies.network_of(answers, source, address)
-    if _outside(answers, [host for pair in blame.cells for host in pair]):
+    if _outside(answers, blame.hosts):
         allowed = f"all of {network}" if what == ALL else f"TCP {ports} from {network}"
         return f"in the cloud's security group of {listed(blame.hosts)}, or on the switch: allow {allowed}"
     out = remedies.let_out(remedies.interface_of(answers, source), target_network)

@@ -125,14 +125,30 @@ def firewall():
                     hits.append(int(counted[1]) if counted else 0)
                     six = "6" if program == "ip6tables" else ""
                     rules.append(re.sub(r" -c \d+ \d+", "", "%s%s: %s" % (table, six, line.strip())))
-    if not read:
-        try:
-            argv = ["nft", "list", "ruleset"]
-            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
-            read = not done.returncode
-            lines = done.stdout.decode(errors="replace").splitlines()
-            rules += [line.strip() for line in lines if re.search(r"(?i)\b(drop|reject)\b", line)]
-            hits = [0] * len(rules)
-        except (OSError, subprocess.TimeoutExpired):
-            pass
+    try:
+        argv = ["nft", "list", "ruleset"]
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
+        own = nft_rules(done.stdout.decode(errors="replace"), read)
+        rules, hits, read = (
+            rules + [rule for rule, _ in own],
+            hits + [hit for _, hit in own],
+            read or not done.returncode,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        pass
     return {"read": read, "rules": rules[:40], "hits": hits[:40]}
+
+
+def nft_rules(text, known):
+    """The rules of nft's list that drop or reject packets, with their counts; `known`: without iptables' own tables.
+
+    iptables does not show the tables of others, such as firewalld's.
+    """
+    found, skip = [], False
+    for line in text.splitlines():
+        if line.startswith("table "):
+            skip = known and bool(re.match(r"table ip6? (raw|mangle|nat|filter|security) ", line))
+        if not skip and re.search(r"(?i)\b(drop|reject)\b", line):
+            counted = re.search(r" packets (\d+) ", line)
+            found.append((re.sub(r" packets \d+ bytes \d+", "", line.strip()), int(counted[1]) if counted else 0))
+    return found

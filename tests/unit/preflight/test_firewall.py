@@ -1,0 +1,41 @@
+"""The rules of a host's firewall, whoever made them."""
+
+from deploy.preflight.probe.sockets import nft_rules
+
+# `nft list ruleset` of a host with firewalld, whose iptables is nft's.
+RULESET = """\
+# Warning: table ip filter is managed by iptables-nft, do not touch!
+table ip filter {
+	chain INPUT {
+		type filter hook input priority filter; policy accept;
+		ip saddr 10.0.0.9 counter packets 3 bytes 180 drop
+	}
+}
+table inet firewalld {
+	chain filter_INPUT {
+		type filter hook input priority filter + 10; policy accept;
+		ct state established,related accept
+		ct state invalid counter packets 12 bytes 900 drop
+		reject with icmpx admin-prohibited
+	}
+}
+table inet filter {
+	chain input {
+		type filter hook input priority filter; policy drop;
+	}
+}
+"""
+FIREWALLD = [("ct state invalid counter drop", 12), ("reject with icmpx admin-prohibited", 0)]
+POLICY = ("type filter hook input priority filter; policy drop;", 0)
+
+
+def test_rules_of_tables_that_iptables_does_not_show_are_known_with_their_counts():
+    assert nft_rules(RULESET, known=True) == [*FIREWALLD, POLICY]
+
+
+def test_where_iptables_says_nothing_its_tables_count_too():
+    assert nft_rules(RULESET, known=False) == [("ip saddr 10.0.0.9 counter drop", 3), *FIREWALLD, POLICY]
+
+
+def test_an_empty_list_has_no_rules():
+    assert nft_rules("", known=True) == []
