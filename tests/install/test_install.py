@@ -748,6 +748,7 @@ wheels = [{ url = "https://index.invalid/torch-2.9.1-py3-none-any.whl", hash = "
             "torchvision==1 of the index is not built for torch 2+cpu of the base, which must have torchvision itself",
             "pytorch/",
         ),
+        ("the package does not satisfy Python>=3.13", "on hosts: --image"),
         ("anything else", "--requirements no"),
     ],
 )

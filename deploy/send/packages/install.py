@@ -38,7 +38,7 @@ Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
 # What helps where a project asks for another torch, or another Python, than the run has.
 _OTHER_TORCH = "activate an environment that has {}; on hosts: --image pytorch/pytorch:{}, or another that has it"
-OTHER_PYTHON = "activate an environment with such a Python and torch; in containers: --image NAME, or --dockerfile FILE"
+OTHER_PYTHON = "activate an environment with such a Python and torch; on hosts: --image NAME, or --dockerfile FILE"
 _BEFORE = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 _BUILT = record(
