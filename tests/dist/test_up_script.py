@@ -116,7 +116,7 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
     assert "+print(&#39;changed&#39;)" in page
     assert "<b>Left behind</b>" in page
     assert "&lt;script&gt;alert(1)" in page
-    assert "fab up --backend processes --workers 1 --script train.py" in page
+    assert "fab up --workers 1 --backend processes --script train.py" in page
     assert not [words for words in ("Nothing was", "missing", "Incomplete") if words in page]
     packages = json.loads((project.runs / "seen/environment.json").read_text())["packages"]
     assert "torch" in packages

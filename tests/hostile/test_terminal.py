@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,9 @@ def _follow(to):
 def _push(to):
     with to.pushing([ATTACK]) as tell:
         tell(ATTACK, 1, 2)
+        until = time.monotonic() + 5 * console._PATIENCE_S  # the rows come after a while
+        while to._err.is_terminal and not to._err.file.getvalue() and time.monotonic() < until:
+            time.sleep(0.05)
         tell(ATTACK, 2, 2)
 
 
