@@ -235,11 +235,6 @@ def list_files(run: str) -> tuple[str, ...]:
     return _SCRIPT("list-files", run, str(_MANIFEST))
 
 
-def take_in(run: str, name: str) -> tuple[str, ...]:
-    """Write standard input into the run's folder, which is made if it is missing, as a file of that name."""
-    return _SCRIPT("take-in", run, name)
-
-
 def take_home(run: str) -> tuple[str, ...]:
     """A run's folder as a tar stream, not compressed: a host cannot make us write more bytes than it sends.
 

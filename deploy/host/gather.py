@@ -108,11 +108,8 @@ def gather(
             return ready, parts, _merge(parts, ready.values, run_dir, fetched, listener)
 
 
-def files(session: Session, run: RunId, check: bool = True) -> Listing:
-    """The files of a run on one host.
-
-    Raises DeployError; without `check`, a host that has nothing of the run has no files.
-    """
+def files(session: Session, run: RunId) -> Listing:
+    """The files of a run on one host. Raises DeployError."""
     answer, argv = bytearray(), commands.list_files(run)
 
     def take(data: bytes) -> None:
@@ -121,9 +118,9 @@ def files(session: Session, run: RunId, check: bool = True) -> Listing:
             raise DeployError(f"its list of files is longer than {amount(MOST_LIST)}", "pack them there, with tar say")
 
     done = session.receive(argv, take)
-    if done.code and check:
+    if done.code:
         raise CommandFailed(session.host.name, argv, done)
-    return listing.parse(answer.decode(errors="replace")) if answer or check else Listing({})
+    return listing.parse(answer.decode(errors="replace"))
 
 
 def _order(
