@@ -110,7 +110,7 @@ def gather(
 
 def files(session: Session, run: RunId) -> Listing:
     """The files of a run on one host. Raises DeployError."""
-    answer, argv = bytearray(), commands.list_files(run)
+    answer, argv = bytearray(), commands.script("list-files", run, str(commands.MANIFEST))
 
     def take(data: bytes) -> None:
         answer.extend(data)
@@ -169,7 +169,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
 
     stderr, fault = "", None
     try:
-        stderr = session.receive(commands.take_home(run), take, order.selection.input).err
+        stderr = session.receive(commands.script("take-home", run), take, order.selection.input).err
         unpacker.end()
         tell(host, total, total)
     except DeployError as failed:

@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from ..core.errors import BadAnswer
 from ..core.fields import text
 from ..core.names import NodeName, RunId, node_name
-from ..core.scripts import Scripts
-from .commands import PIECE
+from .commands import PIECE, script
 
-_SCRIPT = Scripts(__file__)
 # How much to show of a log that a command begins to follow, and of a job's output after its end.
 LINGER, LAST_WORDS = 64 << 10, 4 << 10
 _MOST_NODES = 10_000
@@ -68,63 +66,22 @@ ENDED = frozenset(
 )
 
 
-def look(shared: str, run: str) -> tuple[str, ...]:
-    """For parse_look: whether a job can be deployed there."""
-    return _SCRIPT("look-cluster", shared, run)
-
-
-def make(shared: str, run: RunId) -> tuple[str, ...]:
-    """Make the run's folder from a tar stream (send/folder/folder_stream.py) on standard input."""
-    return _SCRIPT("make-job", shared, run)
-
-
-def resume(shared: str, run: RunId, after: str, time: int) -> tuple[str, ...]:
-    """Put a tar stream as that of `make` into the folder of a run whose job `after` has ended. For parse_kept.
-
-    `time`: the modification time that the stream gives to every file.
-    """
-    return _SCRIPT("resume-job", shared, run, after, str(time))
-
-
-def submit(folder: str, run: RunId, after: str = "") -> tuple[str, ...]:
-    """Submit `job.sbatch` of the run's folder, once. For parse_submitted; it may be called again after a cut.
-
-    `after`: the run's job that has ended, if the folder had one.
-    """
-    return _SCRIPT("submit-job", folder, run, after)
-
-
-def undo(shared: str, run: RunId, after: str = "") -> tuple[str, ...]:
-    """Cancel the run's job and remove its folder, which stays `after` an earlier job. Answers `undone` or `unknown`."""
-    return _SCRIPT("undo-job", shared, run, after)
-
-
 def follow(
     run: RunId, job: str, mark: str, every_s: float, ranks: Sequence[int] | None, sizes: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Report what changes in a job and its run's folder until the reader stops. `ranks`: whose logs; None: all."""
     shown = "all" if ranks is None else f",{','.join(map(str, ranks))},"
     known = [f"{size} {path}" for path, size in sorted(sizes.items())]
-    return _SCRIPT("follow-job", run, job, mark, str(PIECE), f"{every_s:g}", shown, str(LINGER), *known)
-
-
-def stop(run: RunId, job: str, now: bool) -> tuple[str, ...]:
-    """Ask a job to stop with a checkpoint, or kill it."""
-    return _SCRIPT("stop-job", run, job, "now" if now else "checkpoint")
+    return script("follow-job", run, job, mark, str(PIECE), f"{every_s:g}", shown, str(LINGER), *known)
 
 
 def state(run: RunId, job: str = "") -> tuple[str, ...]:
     """For parse_state: what Slurm says of a job now, and its last words; without `job`, that of the run."""
-    return _SCRIPT("job-now", run, job, str(LAST_WORDS))
-
-
-def log(run: RunId, name: str, pattern: str = "") -> tuple[str, ...]:
-    """What a file of the run's folder has; with a pattern, only the lines that it finds."""
-    return _SCRIPT("job-log", run, name, pattern)
+    return script("job-now", run, job, str(LAST_WORDS))
 
 
 def parse_look(answer: str) -> ClusterLook:
-    """Read the answer of `look`. Raises BadAnswer."""
+    """Read the answer of look-cluster. Raises BadAnswer."""
     seen = ClusterLook()
     for line in answer.split("\n"):
         word, _, rest = line.partition(" ")
@@ -151,7 +108,7 @@ def job_id(value: str) -> str:
 
 
 def parse_submitted(answer: str) -> tuple[str, str]:
-    """The answer of `submit`: ("job", its id), or ("refused", "busy" or "unknown", ""). Raises BadAnswer."""
+    """The answer of submit-job: ("job", its id), or ("refused", "busy" or "unknown", ""). Raises BadAnswer."""
     word, _, rest = answer.strip().rpartition("\n")[2].partition(" ")
     if word == "job":
         return "job", job_id(rest)
@@ -161,7 +118,7 @@ def parse_submitted(answer: str) -> tuple[str, str]:
 
 
 def parse_kept(answer: str) -> tuple[str, ...]:
-    """The answer of `resume`: the files that the script has changed, and that were therefore not replaced."""
+    """The answer of resume-job: the files that the script has changed, and that were therefore not replaced."""
     return tuple(line[5:] for line in answer.split("\n") if line.startswith("kept "))
 
 

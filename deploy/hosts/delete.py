@@ -80,7 +80,7 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
 
 
 def _delete_one(session: Session, run: RunId) -> Deleted:
-    done = session.run(commands.delete(run), timeout_s=_DELETE_S, check=False)
+    done = session.run(commands.script("delete", run), timeout_s=_DELETE_S, check=False)
     if done.code:
         why = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
         raise DeployError(f"{run} was not deleted completely: {why}", f"look at it there: ls -lR ~/.muster/runs/{run}")

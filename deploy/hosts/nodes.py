@@ -36,7 +36,7 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
     """
     by_host = {container.host: container for container in containers}
     if not containers[0].fresh:
-        on_all(sessions, lambda session: session.run(commands.clear(containers[0].run))).all()
+        on_all(sessions, lambda session: session.run(commands.script("clear", containers[0].run))).all()
     first = [session for session in sessions if session.host.name == containers[0].host]
     others = [session for session in sessions if session.host.name != containers[0].host]
     for group in (first, others):
@@ -51,7 +51,9 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Re
 
     def undo_one(session: Session) -> str:
         container = by_host[session.host.name]
-        return session.run(commands.undo(container.start, container.folder, container.fresh), timeout_s=_END_S).out
+        return session.run(
+            commands.script("undo", container.start, container.folder, "fresh" * container.fresh), timeout_s=_END_S
+        ).out
 
     return on_all(sessions, undo_one)
 
@@ -72,7 +74,7 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
     """Remove our containers of a run, or of all runs, running or not."""
 
     def remove_one(session: Session) -> Removed:
-        removed = removed_of(session.run(commands.remove(run), timeout_s=_END_S).out)
+        removed = removed_of(session.run(commands.script("remove", run), timeout_s=_END_S).out)
         if removed.containers:
             audit.note(session, f"{run or 'all runs'}: removed {removed.containers}")
         return removed
@@ -85,7 +87,7 @@ def having(sessions: Sequence[Session], run: str, paths: Sequence[str]) -> dict[
 
     def look(session: Session) -> frozenset[str]:
         places = {f"{session.home}/runs/{run}/{path}": path for path in paths}
-        missing = frozenset(session.run(commands.missing([*places])).out.split("\n"))
+        missing = frozenset(session.run(commands.script("missing", *places)).out.split("\n"))
         return frozenset(path for place, path in places.items() if place not in missing)
 
     return on_all(sessions, look).values if paths else {}

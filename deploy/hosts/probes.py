@@ -116,7 +116,7 @@ def in_container(
     options = container.container_options(session.host, facts, job)
     head = (*ONCE, "--label", label, "--log-driver", "none")
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
-    return host_commands.with_variables([*head, *options, *variables, *(end or python_of(image))])
+    return host_commands.script("with-variables", *head, *options, *variables, *(end or python_of(image)))
 
 
 def without_torch(sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str) -> dict[str, str]:

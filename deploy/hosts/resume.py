@@ -341,4 +341,4 @@ def parse_checkpoints(answer: str) -> dict[RunId, Checkpoint]:
 
 
 def _checkpoints(session: Session) -> dict[RunId, Checkpoint]:
-    return parse_checkpoints(session.run(commands.checkpoints()).out)
+    return parse_checkpoints(session.run(commands.script("checkpoints")).out)

@@ -70,7 +70,8 @@ def shell(cluster: Cluster, run: str, rank: str, words: Sequence[str]) -> int:
     if not sys.stdout.isatty():
         raise UsageError("no terminal is here", f"without one: {FAB} exec --hosts a,b -- COMMAND")
     with places(cluster, run, rank or "0") as (place, *_):
-        return place.session.converse(commands.within(place.container, words))
+        program = commands.node_program("within", "--terminal", "--", *words)
+        return place.session.converse(("docker", "exec", "-i", place.container, *program))
 
 
 @contextmanager
