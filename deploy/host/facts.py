@@ -26,7 +26,7 @@ from .gpus import UUID
 
 # Interfaces that container engines, virtual machines and other runs (--overlay) add to a host: they lead to no peer.
 _INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "muster")
-_LISTEN = "0A"
+_LISTEN, _RANKS = "0A", "PET_NPROC_PER_NODE"
 _SOCKET, _INDEX = re.compile(r"[0-9A-Fa-f]{8,32}:([0-9A-Fa-f]{4})"), re.compile(r"[0-9]{1,9}")
 _KILOBYTES, _MOST_ID, _MOST_KERNEL = digits(0, 1 << 50), (1 << 32) - 1, 500
 # The used fields of `docker version`, `ip -j addr` and `ip -j route get`. Old versions of ip also write `{}`.
@@ -101,7 +101,8 @@ class Container:
 
     A container without a `node` was made by `make up`. `ours`: its run folder is in the home of the user we log in as;
     if not, `user` is its owner. `code` is the exit code, None while it runs or will restart; `last_code` is that of its
-    last end. `started`: the last start, by the host's clock. `secrets` are names. `least`: as Work has it.
+    last end. `started`: the last start, by the host's clock. `secrets` are names. `least`: as Work has it. `ranks`: how
+    many it has, where its engine was asked for its variables.
     """
 
     run: RunId
@@ -119,6 +120,7 @@ class Container:
     ours: bool = True
     user: str = ""
     least: int = 0
+    ranks: int = 1
 
     @property
     def script(self) -> bool:
@@ -369,6 +371,7 @@ def container_of(seen: Seen, home: str = "") -> Container:
     Raises BadAnswer for bad names, UsageError if a newer Muster made it for us.
     """
     labels, node, own = seen.labels, seen.labels.get("muster.node"), is_ours(seen, home)
+    variables = dict(line.partition("=")[::2] for line in seen.variables)
 
     def number(name: str, instead: int, most: int) -> int:
         return fields.default(digits(0, most), instead)(labels.get(name), f"the label {name}")
@@ -391,6 +394,7 @@ def container_of(seen: Seen, home: str = "") -> Container:
         ours=own,
         user=labels.get("muster.user", "")[:64] or "another user",
         least=number("muster.least", 0, 1 << 20),
+        ranks=fields.default(digits(1, 65536), 1)(variables.get(_RANKS), _RANKS),
     )
 
 

@@ -62,9 +62,9 @@ def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
     """Send a signal to every node of a run (SIGINT asks it to stop). Does not wait for an effect."""
 
     def signal_one(session: Session) -> None:
-        for each in observe.own_containers(session, run):
-            if each.status == "running":
-                reach.on_host(session).signal(each.id, name)
+        for each in observe.containers_of(session, run):
+            if each.ours and each.status == "running":
+                reach.on_host(session).signal(each.name, name)
         audit.note(session, f"{run} {name}")
 
     return on_all(sessions, signal_one)

@@ -13,7 +13,6 @@ from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, SshFault, on_all
 from ..engine import reach
-from ..engine.engine import Container as Seen
 from ..engine.engine import Engine
 from ..host import commands
 from ..host import facts as host_facts
@@ -138,24 +137,19 @@ def make_folders(
 
 def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Container, ...]]:
     """The containers of one run, or of all runs, on each host: ours and other users'."""
-
-    def ask(session: Session) -> tuple[Container, ...]:
-        seen = reach.on_host(session).inspected(label_of(run))
-        of_runs = host_facts.containers(seen, posixpath.dirname(session.home))
-        return tuple(container for container in of_runs if container.node)
-
-    return on_all(sessions, ask)
+    return on_all(sessions, lambda session: containers_of(session, run))
 
 
-def own_containers(session: Session, run: str = "") -> list[Seen]:
-    """The containers of one run of ours, or of all. Each is looked at: not every engine lists what they mount."""
-    home = posixpath.dirname(session.home)
-    return [each for each in reach.on_host(session).inspected(label_of(run)) if host_facts.is_ours(each, home, run)]
+def containers_of(session: Session, run: str = "") -> tuple[Container, ...]:
+    """The same on one host. Each is looked at: not every engine lists what they mount."""
+    seen = reach.on_host(session).inspected(label_of(run))
+    of_runs = host_facts.containers(seen, posixpath.dirname(session.home))
+    return tuple(container for container in of_runs if container.node)
 
 
 def logs(session: Session) -> HostLogs:
     """The consoles and the ranks' own logs of our runs on a host."""
-    return host_logs.parse(own_containers(session), session.run(commands.script("rank-logs")).out)
+    return host_logs.parse(containers_of(session), session.run(commands.script("rank-logs")).out)
 
 
 def status(session: Session) -> HostStatus:

@@ -142,11 +142,10 @@ def listed(text):
 def looked(text):
     """One container, as the engine describes it: of the logs, and of the run."""
     seen = engine.read_container(fields.document(text, "a container"))
-    facts.containers([seen], "/home/ops")
-    parsed = {"a": logs.parse([seen], samples.RANK_LOGS)}
-    run = logs.choose_run(parsed, "r1")
-    logs.ranks_of(logs.members_of(parsed, run))
-    logs.host_of_rank(parsed, run, 11)
+    of_runs = facts.containers([seen], "/home/ops")
+    for run, members in deploy_plan.runs_of({"a": of_runs}).items():
+        logs.ranks_of(members)
+        logs.host_of_rank({"a": logs.parse(of_runs, samples.RANK_LOGS)}, members, run, 11)
 
 
 @entry(samples.SPOKEN)
@@ -185,9 +184,8 @@ def runs(text):
 @entry(samples.RANK_LOGS)
 def rank_logs(text):
     """`commands.rank_logs`."""
-    seen = engine.read_container(json.loads(samples.LOOKED))
-    parsed = {"a": logs.parse([seen], text)}
-    logs.host_of_rank(parsed, logs.choose_run(parsed, "r1"), 11)
+    of_runs = facts.containers([engine.read_container(json.loads(samples.LOOKED))], "/home/ops")
+    logs.host_of_rank({"a": logs.parse(of_runs, text)}, {"a": of_runs[0]}, of_runs[0].run, 11)
 
 
 @entry(samples.CONSOLE)
