@@ -19,7 +19,7 @@ from ..core.errors import BadAnswer
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
 from ..engine.engine import Container as Seen
-from ..engine.engine import read_labels
+from ..engine.engine import read_container
 from ..job.values import SECRET_FILE
 from .commands import RUN_IN_CONTAINER
 from .gpus import UUID
@@ -46,15 +46,6 @@ _ENTRY = record(
 _FOREVER = (1 << 32) - 1
 _LINKS = array(record({}, {"ifname": interface, "addr_info": array(_ENTRY)}), 10_000)
 _ROUTES = array(record({}, {"dev": interface, "prefsrc": fields.address}), 100)
-_STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64)})
-_CONTAINER = record(
-    {
-        "name": fields.words(300),
-        "labels": read_labels,
-        "state": lambda value, what: {"ExitCode": 0, **_STATE(value, what)},
-    },
-    {"folder": array(text(4096), 1)},
-)
 
 T = TypeVar("T")
 
@@ -121,6 +112,7 @@ class Container:
     user: str = ""
     least: int = 0
     ranks: int = 1
+    id: str = ""
 
     @property
     def script(self) -> bool:
@@ -352,17 +344,7 @@ def is_ours(seen: Seen, home: str, run: str = "") -> bool:
 
 def parse_container(row: str) -> Seen:
     """Read one line of `scripts/container_line.sh`. Raises BadAnswer for text that no engine writes."""
-    value = _CONTAINER(fields.document(row, "a container"), "")
-    state = value["state"]
-    return Seen(
-        id="",
-        name=value["name"].removeprefix("/"),
-        labels=value["labels"],
-        mounts={RUN_IN_CONTAINER: "".join(value.get("folder", ()))},
-        status=state["Status"],
-        code=state["ExitCode"],
-        started=state.get("StartedAt", ""),
-    )
+    return read_container(fields.document(row, "a container"))
 
 
 def container_of(seen: Seen, home: str = "") -> Container:
@@ -370,7 +352,8 @@ def container_of(seen: Seen, home: str = "") -> Container:
 
     Raises BadAnswer for bad names, UsageError if a newer Muster made it for us.
     """
-    labels, node, own = seen.labels, seen.labels.get("muster.node"), is_ours(seen, home)
+    labels, node = seen.labels, seen.labels.get("muster.node")
+    own = is_ours(seen, home, labels.get("muster.run", ""))
     variables = dict(line.partition("=")[::2] for line in seen.variables)
 
     def number(name: str, instead: int, most: int) -> int:
@@ -394,6 +377,7 @@ def container_of(seen: Seen, home: str = "") -> Container:
         ours=own,
         user=labels.get("muster.user", "")[:64] or "another user",
         least=number("muster.least", 0, 1 << 20),
+        id=seen.id,
         ranks=fields.default(digits(1, 65536), 1)(variables.get(_RANKS), _RANKS),
     )
 

@@ -64,7 +64,7 @@ def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
     def signal_one(session: Session) -> None:
         for each in observe.containers_of(session, run):
             if each.ours and each.status == "running":
-                reach.on_host(session).signal(each.name, name)
+                reach.on_host(session).signal(each.id, name)
         audit.note(session, f"{run} {name}")
 
     return on_all(sessions, signal_one)

@@ -27,7 +27,7 @@ echo "$*" >>"$here/said"
 case "$*" in
 *--quiet*) [ ! -e "$here/ids" ] || cat "$here/ids" ;;
 *'{{.State.Running}}'*) [ "$(cat "$here/state")" = exited ] && echo false || echo true ;;
-*StartedAt*) printf '{"state":{"Status":"%s","ExitCode":0,"StartedAt":"2026"}}\\n' "$(cat "$here/state")" ;;
+*'{{json .State}}'*) printf '{"State":{"Status":"%s","ExitCode":0,"StartedAt":"2026"}}\\n' "$(cat "$here/state")" ;;
 *'{{.Id}}'*) cat "$here/folders" ;;
 ps*) [ ! -e "$here/listed" ] || cat "$here/listed" ;;
 esac
@@ -458,10 +458,10 @@ def test_a_run_with_a_container_of_ours_is_not_deleted(host):
 
 def test_what_the_client_says_beside_its_answer_is_no_part_of_the_state(host):
     noisy = DOCKER.replace("here=", 'echo "ERROR: ld.so: object gone.so cannot be preloaded" >&2; here=', 1)
-    host.set("docker", noisy.replace("""'{"state":""", """'{"name":"/c","state":"""))
+    host.set("docker", noisy.replace("""'{"State":""", """'{"Id":"0","State":"""))
     argv = commands.follow("c", str(host.run), "MARK", "", {}, 0.1)
     (state,) = re.findall(rb"^MARK state (.*)$", host.sh(argv).stdout, re.M)
-    assert json.loads(state)["state"]["Status"] == "exited"
+    assert json.loads(state)["State"]["Status"] == "exited"
 
 
 def test_a_full_disk_is_told_of_although_nothing_can_be_written_there(host):

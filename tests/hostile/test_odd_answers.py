@@ -152,7 +152,8 @@ def test_a_signal_is_for_containers_whose_folder_is_in_our_home(hostile, folder)
     rig = hostile({})
     server = rig.servers["evil"]
     own = json.loads(at_home(samples.container(), server))
-    theirs = {**own, "name": "/theirs", "folder": [folder.replace("{home}", str(server.home))] if folder else []}
+    mounts = [{"Destination": "/muster/run", "Source": folder.replace("{home}", str(server.home))}] if folder else []
+    theirs = {**own, "Name": "/theirs", "Mounts": mounts}
     server.engine = FakeEngine([theirs, own])
     with session.open_all([Host("evil", "127.0.0.1", server.port)]) as opened:
         nodes.signal(list(opened.all().values()), "r1", "SIGKILL").all()

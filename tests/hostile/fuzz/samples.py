@@ -9,7 +9,7 @@ from functools import cache
 from lab.answers import facts as probe_facts
 from lab.gpu_hosts import facts as gpu_facts_of
 from lab.gpu_hosts import sections
-from tests.hostile.engine import inspected, listed
+from tests.hostile.engine import described, inspected, listed
 from tests.unit.host.test_gpus import ANSWERS
 from tests.unit.send.test_image import BASE, IMAGE, INSPECTED
 
@@ -22,8 +22,7 @@ def container(node="a", place=0, status="running", code=0):
     labels = {"muster.run": "r1", "muster.node": node, "muster.place": str(place), "muster.nodes": "3",
               "muster.port": "29500", "muster.command": "train.py --lr 3e-4"}  # fmt: skip
     state = {"Status": status, "ExitCode": code, "StartedAt": DAY}
-    where = ["/home/ops/.muster/runs/r1"]
-    return json.dumps({"name": "/muster-r1", "labels": labels, "folder": where, "state": state})
+    return json.dumps(described("/muster-r1", labels, state, "/home/ops/.muster/runs/r1"))
 
 
 ADDRESSES = json.dumps([
