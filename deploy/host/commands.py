@@ -62,16 +62,6 @@ def look() -> tuple[str, ...]:
     return script("look", str(_ENGINE_PATIENCE_S), SILENT)
 
 
-def clean_list() -> tuple[str, ...]:
-    """For leftovers.parse: our runs, images, folders, packages and caches."""
-    return script("clean-list")
-
-
-def clean_remove(kind: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Remove these of ours. A line `removed NAME`, `used NAME` or `failed NAME` for each."""
-    return script("clean-remove", kind, *names)
-
-
 def start(
     folder: str,
     owner: str,

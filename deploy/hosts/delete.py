@@ -45,7 +45,7 @@ def delete(options: Options, console: Console) -> int:
             _refuse_running(run, sessions)
             nodes.remove(sessions, run).all()
             with console.waiting(f"deleting {run}"):
-                deleted = on_all(sessions, lambda session: _delete_one(session, run))
+                deleted = on_all(sessions, lambda session: delete_folder(session, run))
         for host, (files, size) in deleted.values.items():
             words = f"deleted {several(files, 'file')}, {amount(size)}" if files else "nothing to delete"
             console.note(f"{host}: {words}")
@@ -79,7 +79,8 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
         )
 
 
-def _delete_one(session: Session, run: RunId) -> Deleted:
+def delete_folder(session: Session, run: RunId) -> Deleted:
+    """Remove the run's folder from a host. Raises DeployError."""
     done = session.run(commands.script("delete", run), timeout_s=_DELETE_S, check=False)
     if done.code:
         why = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"

@@ -21,7 +21,7 @@ from deploy.core.text import last_line
 from deploy.door import reasons
 from deploy.door.settings import Place, Route
 from deploy.engine import engine
-from deploy.engine.wire import Excess, Wire
+from deploy.engine.wire import Answer, Excess, Wire
 from deploy.host import commands as host_commands
 from deploy.host import facts, folder_copy, jobs, leftovers, logs, networks
 from deploy.host import gpus as gpu_facts
@@ -207,12 +207,22 @@ def gpus(text):
 
 @entry(samples.KEPT)
 def kept(text):
-    """`commands.clean_list`, and what would be removed of it."""
-    there = leftovers.parse(text)
+    """clean-list, and what would be removed of it."""
+    there = leftovers.parse(text, leftovers.Had(frozenset({"r1"})))
     wanted = leftovers.Selection(("all",), frozenset(leftovers.KINDS), 60)
     goes, stays = leftovers.chosen(there, wanted)
     assert not any(thing.used for thing in goes)
     assert not any(".." in thing.name or thing.name.startswith(("/", "-")) for thing in (*goes, *stays))
+
+
+@entry(samples.STORED)
+def stored(text):
+    """What an engine stores, and what would be removed of it."""
+    asked = Answer(200, text.encode())
+    known = engine.Engine(None)
+    known._ask = lambda *_: asked
+    for thing in leftovers.parse(samples.KEPT, leftovers.Had(), *known.stored(1.0)):
+        assert leftovers._is_name(thing.name)
 
 
 @entry(samples.NETWORKS)

@@ -109,11 +109,17 @@ LOCK = '12\ntoken0123\n{"user": "alice", "control": "laptop", "pid": 42, "run": 
 CHECKPOINTS = "1795238476 r1 step-00000100\n1795238477 r1 step-00000200\n1795238470 r0 step-00000900\n"
 CONFIG = '{"recipe": "digits", "steps": 600, "lr": 0.1, "compile": true, "resume": null, "batch_size": 32}'
 KEPT = """now 1795238476
-runs r1 1795230000 2048 free
-images muster-code:latest 1795230000 4096 used
-packages muster-packages-1 0 0 free
-caches 1000/huggingface 1795230000 100 free
+user ops
+runs r1 1795230000 2048
+caches 1000/huggingface 1795230000 100
+folders coming.0123456789 1795230000 4
+pushed muster-code:latest 2026-11-21T05:21:16+0000
 """
+STORED = json.dumps({
+    "Images": [{"RepoTags": ["muster-code:latest"], "Size": 4096, "Containers": 1, "Labels": {"muster.image": "m"}}],
+    "Volumes": [{"Name": "muster-packages-1", "Labels": {"muster.packages": "x", "muster.user": "ops"},
+                 "CreatedAt": "2026-11-21T05:21:16Z", "UsageData": {"RefCount": 0, "Size": 9}}],
+})  # fmt: skip
 INSPECT = json.dumps([INSPECTED])
 HELD = json.dumps({"id": "sha256:" + "1" * 64, "tags": ["run:1"], "labels": {}, "layers": list(IMAGE.layers)})
 STORE = "\n".join([
