@@ -551,12 +551,6 @@ class Options:
         "fetch",
         again=False,
     )
-    watch: bool = option(
-        "show it again every 2 s until Ctrl-C; if the output is no terminal, a line for each change",
-        "gpus",
-        False,
-        again=False,
-    )
     follow: bool = option("continue until the run ends, or Ctrl-C", "logs", False, again=False)
     grep: str = option(
         "only lines that this extended regular expression (grep -E) finds, on the hosts (default: all lines)",
