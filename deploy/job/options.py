@@ -588,8 +588,8 @@ class Options:
         key=Key("pids", values.whole(64, 4194304), "a number from 64 to 4194304", FREE),
     )
     user: str = option(
-        "the user id of the run's processes where you log in as root (default: one that no user of these hosts has, "
-        "which Muster keeps there in ~/.muster/uid)",
+        "the user id of the run's processes where you log in as root (default: the first from 60600 on that no user of "
+        "these hosts has)",
         key=Key(
             "user",
             values.whole(1, (1 << 31) - 2),
