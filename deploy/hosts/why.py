@@ -30,7 +30,7 @@ from ..run.inquest import hang, lasting
 from ..run.inquest.hang import RankDoing
 from ..run.state.evidence import Evidence
 from ..run.state.ranks import Ranks
-from . import ended, observe, plan, recorded
+from . import ended, observe
 from .container import container_name
 
 _LOOK_S = 30.0
@@ -44,13 +44,9 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
     with open_all(cluster.hosts) as opened:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
-        runs = plan.runs_of(containers.values)
-        if wanted not in runs:
-            plan.refuse_foreign(wanted, containers.values)
-            ended.refuse(wanted, sessions)
-        chosen = plan.choose_run(runs, wanted, recorded.without_end())
-        _refuse_over(chosen, runs[chosen])
-        members = [session for session in sessions if session.host.name in runs[chosen]]
+        chosen, nodes = ended.choose(wanted, containers.values, sessions)
+        _refuse_over(chosen, nodes)
+        members = [session for session in sessions if session.host.name in nodes]
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
         _show(ranks, stacks, console, _slow(record.path_of(chosen), ranks))

@@ -22,7 +22,7 @@ from ..host import logs as host_logs
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report.console import Console
-from . import ended, observe, plan, recorded
+from . import ended, observe
 
 # The engine's own words for these codes name no host.
 _NOT_STARTED = (NOT_EXECUTABLE, NOT_FOUND)
@@ -82,11 +82,8 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     wanted = read_run(run)
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = opened.all()
-        runs = plan.runs_of(observe.containers(sessions.values()).all())
-        if wanted not in runs:
-            ended.refuse(wanted, list(sessions.values()))
-        chosen = plan.choose_run(runs, wanted, recorded.without_end())
-        members = runs[chosen]
+        containers = observe.containers(sessions.values()).all()
+        chosen, members = ended.choose(wanted, containers, list(sessions.values()))
         of_host = host_logs.ranks_of(members)
         living = {
             host: member
