@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..core import fields
 from ..core.errors import BadAnswer
 from ..core.fields import text
 from ..core.names import NodeName, RunId, node_name
@@ -82,19 +83,18 @@ def state(run: RunId, job: str = "") -> tuple[str, ...]:
 
 def parse_look(answer: str) -> ClusterLook:
     """Read the answer of look-cluster. Raises BadAnswer."""
-    seen = ClusterLook()
-    for line in answer.split("\n"):
-        word, _, rest = line.partition(" ")
-        if word == "version":
-            seen = replace(seen, version=text(200)(rest[:200], "Slurm's version"))
-        elif word == "shared":
-            seen = replace(seen, shared=_PATH(rest, "the shared folder"))
-        elif word == "wrong":
-            seen = replace(seen, wrong=rest[:200])
-        elif word == "lacks":
-            seen = replace(seen, lacks=tuple(rest.split())[:20])
-        elif word == "taken":
-            seen = replace(seen, taken=True)
+    rows = fields.rows(answer)
+
+    def first(word: str) -> str:
+        return rows.get(word, [""])[0]
+
+    seen = ClusterLook(
+        text(200)(first("version")[:200], "Slurm's version"),
+        _PATH(first("shared"), "the shared folder") if "shared" in rows else "",
+        first("wrong")[:200],
+        tuple(first("lacks").split())[:20],
+        "taken" in rows,
+    )
     if not (seen.shared or seen.wrong or seen.lacks):
         raise BadAnswer("the login node", "`shared PATH`", answer[:200])
     return seen
@@ -149,23 +149,27 @@ def parse_state(answer: str) -> tuple[str, Job | None, str]:
 
 
 def _of_scontrol(line: str) -> Job:
-    code = _CODE.fullmatch(_field(line, "ExitCode"))
     reason = re.search(r" Reason=(.{0,200}?) Dependency=", line)
+    restarts = _field(line, "Restarts")
     return Job(
         _state(_field(line, "JobState")),
         reason[1] if reason and reason[1] != "None" else "",
         (),
-        int(code[1]) if code else 0,
-        int(code[2]) if code else 0,
-        int(restarts) if re.fullmatch(r"[0-9]{1,6}", restarts := _field(line, "Restarts")) else 0,
+        *_codes(_field(line, "ExitCode")),
+        int(restarts) if re.fullmatch(r"[0-9]{1,6}", restarts) else 0,
         _field(line, "TimeLimit"),
     )
 
 
 def _of_accounting(line: str) -> Job:
     state, _, code = line.partition("|")
-    match = _CODE.fullmatch(code.strip())
-    return Job(_state(state), "", (), int(match[1]) if match else 0, int(match[2]) if match else 0)
+    return Job(_state(state), "", (), *_codes(code.strip()))
+
+
+def _codes(text: str) -> tuple[int, int]:
+    """The exit code and the signal of a batch script, as Slurm writes them."""
+    match = _CODE.fullmatch(text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _field(line: str, name: str) -> str:

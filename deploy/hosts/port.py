@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,7 +23,6 @@ from ..core.fields import array, document, flag, record, text
 from ..core.program import FAB
 from ..door.session import Session
 from ..engine import reach
-from ..engine.engine import Inside
 from ..engine.wire import read_lines
 from ..host import commands
 from ..job.cluster import Cluster
@@ -101,31 +101,25 @@ def _numbers(asked: str) -> tuple[int, int]:
 @contextmanager
 def _running(place: Place, folder: str, console: Console) -> Iterator[tuple[int, str]]:
     """TensorBoard beside the ranks; yields its port and path there. It ends with us."""
-    began = threading.Event()
-    seen: list[re.Match[str]] = []
-    last: list[str] = []
-
-    def take(line: str) -> None:
-        last[:] = [line]
-        if match := _URL.search(line):
-            seen.append(match)
-            began.set()
-
-    def work(inside: Inside) -> None:
-        with suppress(DeployError, OSError, ValueError):
-            for line in read_lines(inside.frames):
-                take(line)
-        began.set()
-
     words = ("-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0")
     command = commands.node_program("within", "--", *commands.image_python(*words))
     with reach.on_host(place.session).run_inside(place.container, command, reads=True) as inside:
-        threading.Thread(target=work, args=(inside,), daemon=True, name="muster-tensorboard").start()
+        inside.set_wait(_BEGIN_S)
+        lines, last, seen = read_lines(inside.frames), "", None
         with console.waiting("starting TensorBoard"):
-            began.wait(_BEGIN_S)
+            while not seen and (line := next(lines, None)) is not None:
+                last, seen = line, _URL.search(line)
         if not seen:
-            raise DeployError(f"TensorBoard did not start: {' '.join(last) or 'it said nothing'}", f"{FAB} logs")
-        yield int(seen[0][1]), seen[0][2] or "/"
+            raise DeployError(f"TensorBoard did not start: {last or 'it said nothing'}", f"{FAB} logs")
+        inside.set_wait(None)
+        threading.Thread(target=_drain, args=(lines,), daemon=True, name="muster-tensorboard").start()
+        yield int(seen[1]), seen[2] or "/"
+
+
+def _drain(lines: Iterator[str]) -> None:
+    """Take what it says from now on, so that it can go on speaking."""
+    with suppress(DeployError, OSError, ValueError):
+        deque(lines, maxlen=0)
 
 
 def _serve(place: Place, here: int, remote: int, path: str, console: Console) -> int:
