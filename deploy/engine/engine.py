@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,13 +90,15 @@ _USAGE = record(
     }
 )
 _RUNS = ("created", "running", "paused")
+# Of a container in a list, the engine tells the code in words alone.
+_EXITED = re.compile(r"Exited \(([0-9]{1,9})\)")
 
 
 class Container(NamedTuple):
     """A container as its engine describes it. `code` is that of its last end, None while it runs.
 
     `mounts`: by the path in the container, the one on the host. `words`: the engine's ("Up 3 minutes"); a look at one
-    container has none, and a list has no code, variables or times of start.
+    container has none, and a list has no variables or times of start.
     """
 
     id: str
@@ -412,6 +415,7 @@ def read_containers(value: object) -> list[Container]:
             each["State"],
             each.get("Status", ""),
             each.get("Created", 0),
+            int(exited[1]) if (exited := _EXITED.match(each.get("Status", ""))) else None,
         )
         for each in _LISTED(value, "the containers")
     ]

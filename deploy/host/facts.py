@@ -47,6 +47,19 @@ _FOREVER = (1 << 32) - 1
 _LINKS = array(record({}, {"ifname": interface, "addr_info": array(_ENTRY)}), 10_000)
 _ROUTES = array(record({}, {"dev": interface, "prefsrc": fields.address}), 100)
 
+# Fields of words: what begins their line, and the most letters.
+_WORDS = {
+    "user": ("user", 64),
+    "no_timer": ("no-timer", 500),
+    "network": ("network", 100),
+    "claims_closed": ("claims-closed", 4096),
+    "closed": ("home-readonly", 4096),
+    "engine_at": ("engine-at", 500),
+    "iproute_words": ("no-iproute2", 500),
+    "iproute_at": ("ip", 4096),
+    "machine": ("machine", 400),
+}
+
 T = TypeVar("T")
 
 
@@ -193,7 +206,6 @@ def parse(answer: str, now: float) -> HostFacts:
     ids = [*rows.get("ids", [""])[0].split(), "0", "0"]
     time_there = field("time", _time, None)
     return HostFacts(
-        user=field("user", fields.words(64), ""),
         home=field("home", fields.text(4096, r"/[^\x00-\x1f\x7f]*"), ""),
         uid=digits(0, _MOST_ID)(ids[0], "ids"),
         gid=digits(0, _MOST_ID)(ids[1], "ids"),
@@ -214,21 +226,14 @@ def parse(answer: str, now: float) -> HostFacts:
         runs=run_ids(rows.get("run", ())),
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
-        claims_closed=field("claims-closed", fields.text(4096), ""),
         claims_full="claims-full" in rows,
-        no_timer=field("no-timer", fields.words(500), ""),
-        network=field("network", fields.text(100), ""),
-        engine_at=field("engine-at", fields.words(500), ""),
-        closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
-        iproute_words=field("no-iproute2", fields.words(500), ""),
-        iproute_at=field("ip", fields.words(4096), ""),
         lacks=tuple(field("lacks", fields.text(200, "[a-z0-9 ]*"), "").split()),
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
         inodes=None if (inodes := field("inodes", digits(0, 1 << 62), -1)) < 0 else inodes,
         closed_why=field("home-words", fields.words(500), "").rpartition(": ")[2],
-        machine=field("machine", fields.words(400), ""),
         kernel=tuple(row[:_MOST_KERNEL] for row in rows.get("kernel", ())[:100]),
+        **{name: field(word, fields.words(most), "") for name, (word, most) in _WORDS.items()},
     )
 
 

@@ -75,10 +75,7 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
 def _refuse_over(run: RunId, nodes: Mapping[str, Container]) -> None:
     """Raise DeployError if every node of the run has ended: nothing there can say what a rank does."""
     if all(node.code is not None for node in nodes.values()):
-        known = record.read_json(record.path_of(run) / "outcome.json") if record.own(record.path_of(run)) else {}
-        ends = str(known.get("message") or known.get("verdict") or "") or ", ".join(
-            f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items()
-        )
+        ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
         raise DeployError(
             f"{run} has ended: {ends}", f"how it ended: {FAB} attach --hosts {','.join(nodes)} --run {run}"
         )
