@@ -59,7 +59,7 @@ NO_CLAIM = OwnClaim()
 
 def look() -> tuple[str, ...]:
     """The host's facts, for facts.parse. Changes nothing."""
-    return script("look", str(_ENGINE_PATIENCE_S), SILENT)
+    return script("look", str(_ENGINE_PATIENCE_S), SILENT, GPU_COLUMNS)
 
 
 def start(

@@ -22,12 +22,12 @@ from ..engine.engine import Container as Seen
 from ..engine.engine import read_container
 from ..job.values import SECRET_FILE
 from .commands import RUN_IN_CONTAINER
-from .gpus import UUID
+from .gpus import parse_gpu
 
 # Interfaces that container engines, virtual machines and other runs (--overlay) add to a host: they lead to no peer.
 _INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "muster")
 _LISTEN, _RANKS = "0A", "PET_NPROC_PER_NODE"
-_SOCKET, _INDEX = re.compile(r"[0-9A-Fa-f]{8,32}:([0-9A-Fa-f]{4})"), re.compile(r"[0-9]{1,9}")
+_SOCKET = re.compile(r"[0-9A-Fa-f]{8,32}:([0-9A-Fa-f]{4})")
 _KILOBYTES, _MOST_ID, _MOST_KERNEL = digits(0, 1 << 50), (1 << 32) - 1, 500
 # The used fields of `docker version`, `ip -j addr` and `ip -j route get`. Old versions of ip also write `{}`.
 _VERSION = record({}, {"Server": fields.either(fields.nothing, record({"Version": text(100)}))})
@@ -218,7 +218,7 @@ def parse(answer: str, now: float) -> HostFacts:
         rdma="rdma" in rows,
         driver=min((numbers for row in rows.get("driver_version", ()) if (numbers := _version(row))), default=()),
         capabilities=tuple(sorted({(n[0], n[1]) for row in rows.get("compute_cap", ()) if (n := _version(row))})),
-        gpus=tuple(gpu for row in rows.get("gpu", ()) if (gpu := parse_gpu(row))),
+        gpus=tuple(Gpu(g.index, g.name, g.total_mib or 0, g.uuid) for g in map(parse_gpu, rows.get("gpu", ())) if g),
         addresses=parse_addresses(field("addresses", fields.text(fields.MOST_DOCUMENT), "") or "[]"),
         reached_at=[*field("ssh", fields.text(300), "").split(), "", "", ""][2],
         listening=parse_listening(rows.get("socket", ())),
@@ -267,15 +267,6 @@ def _open_files(limit: str) -> int | None:
 
 def _kilobytes(kilobytes: int) -> int | None:
     return None if kilobytes < 0 else kilobytes * 1024
-
-
-def parse_gpu(row: str) -> Gpu | None:
-    """Read `0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5b...`, as nvidia-smi lists index, name, memory and UUID."""
-    cells = [cell.strip() for cell in row.split(",")]
-    if len(cells) != 4 or not _INDEX.fullmatch(cells[0]) or not UUID.fullmatch(cells[3]):
-        return None
-    memory = cells[2].partition(" ")[0]
-    return Gpu(int(cells[0]), cells[1][:100], int(memory) if _INDEX.fullmatch(memory) else 0, cells[3])
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:

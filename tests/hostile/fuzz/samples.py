@@ -48,7 +48,7 @@ memory 131072000
 rdma
 room 52428800
 kernel [402.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=8123, name=python
-gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5ba0d6
+gpu 0, GPU-5d5ba0d6, 412, 81920, 97, NVIDIA A100-SXM4-80GB
 addresses {ADDRESSES}
 socket   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0
 engine {{"Client":{{"Version":"26.1.5"}},"Server":{{"Version":"26.1.5","Components":[]}}}}

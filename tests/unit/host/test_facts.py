@@ -104,7 +104,7 @@ def test_a_docker_that_crashes_or_chatters_is_told_by_its_own_words(tmp_path, sc
 
 def test_gpus_are_those_nvidia_smi_lists():
     facts = host_facts.parse(
-        answer("gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5b", "gpu No devices were found"), 0
+        answer("gpu 0, GPU-5d5b, 412, 81920, 97, NVIDIA A100-SXM4-80GB", "gpu No devices were found"), 0
     )
     assert facts.gpus == (Gpu(0, "NVIDIA A100-SXM4-80GB", 81920, "GPU-5d5b"),)
 
