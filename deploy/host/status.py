@@ -1,6 +1,6 @@
 """The runs of a host and their progress, as frozen values, and the readers of the host's answers. Pure.
 
-hosts/status.py asks the engine, and the host (`commands.status`, `commands.runs`); report/tables.py makes the tables.
+hosts/status.py asks the engine, and the host (scripts status and runs); report/tables.py makes the tables.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class HostRun:
 
 
 def parse_runs(answer: str, containers: Iterable[Seen] = (), home: str = "") -> tuple[HostRun, ...]:
-    """Read the answer to `commands.runs`; `containers`: of runs, as the engine lists them. Of others' runs: nothing.
+    """Read the answer of runs; `containers`: of runs, as the engine lists them. Of others' runs: nothing.
 
     Folders that are not runs are skipped. Raises BadAnswer for a line that no engine or tool writes.
     """

@@ -54,19 +54,6 @@ def delete(options: Options, console: Console) -> int:
     return DONE
 
 
-def deleted_of(answer: str) -> Deleted:
-    """Read the answer to `commands.delete`. Raises BadAnswer, and DeployError if the run still has a container."""
-    word, *numbers = answer.split()[:3] or [""]
-    if word == "running":
-        raise DeployError(
-            "a container of the run exists again, so nothing was deleted", command_of("down", hosts="...", run="ID")
-        )
-    if word != "deleted" or len(numbers) != 2:
-        raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
-    files, kilobytes = (digits(most=_MOST)(number, "what was deleted") for number in numbers)
-    return Deleted(files, kilobytes << 10)
-
-
 def _refuse_running(run: RunId, sessions: list[Session]) -> None:
     """Raise UsageError if the run still runs. A run of another user with that name is not ours."""
     containers = observe.containers(sessions, run).all()
@@ -80,7 +67,11 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
 
 
 def delete_folder(session: Session, run: RunId) -> Deleted:
-    """Remove the run's folder from a host. Raises DeployError."""
+    """Remove the run's folder from a host. Raises DeployError if a container of ours has it again, BadAnswer."""
+    if any(each.ours for each in observe.containers_of(session, run)):
+        raise DeployError(
+            "a container of the run exists again, so nothing was deleted", command_of("down", hosts="...", run="ID")
+        )
     done = session.run(commands.script("delete", run), timeout_s=_DELETE_S, check=False)
     if done.code:
         why = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
@@ -89,3 +80,12 @@ def delete_folder(session: Session, run: RunId) -> Deleted:
     if deleted.files:
         audit.note(session, f"{run}: deleted {deleted.files} files, {deleted.bytes} bytes")
     return deleted
+
+
+def deleted_of(answer: str) -> Deleted:
+    """Read the answer of the script delete. Raises BadAnswer."""
+    word, files, kilobytes = [*answer.split()[:3], "", "", ""][:3]
+    if word != "deleted":
+        raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
+    count = digits(most=_MOST)
+    return Deleted(count(files, "what was deleted"), count(kilobytes, "what was deleted") << 10)

@@ -111,7 +111,7 @@ def in_container(
     """A command that runs the image's Python as training will run it, in a container that is removed at its end.
 
     `end`: of the `docker run`, from the image on, where it is to be another program.
-    Its standard input: the variables as host_commands.with_variables takes them, then the input of Python.
+    Its standard input: the variables as with-variables takes them, then the input of Python.
     """
     options = container.container_options(session.host, facts, job)
     head = (*ONCE, "--label", label, "--log-driver", "none")

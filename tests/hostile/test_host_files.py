@@ -283,7 +283,7 @@ def test_a_runs_name_is_one_word_and_its_start_is_all_that_is_cancelled(host, ru
     marks = [host.run.parent / f"{name}=t-0.starting" for name in ("r2", "r2.1")]
     for mark in marks:
         mark.touch()
-    host.sh(commands.script("remove", run))
+    host.sh(commands.script("forget", run, run))
     assert host.untouched()
     assert [mark.exists() for mark in marks] == [run != "r2", True]
     assert not list(host.home.rglob("pwned"))
@@ -363,26 +363,6 @@ def test_an_undo_goes_by_the_label_of_its_start_and_leaves_a_folder_it_did_not_m
     assert host.untouched()
 
 
-@pytest.mark.holds("ours-only")
-@pytest.mark.parametrize(
-    ("folder", "ours"),
-    [
-        ("{home}/.muster/runs/r1", True),
-        ("{home}/.muster/runs/r2", False),
-        ("/home/bob/.muster/runs/r1", False),
-        ('/x\\n0123456789ab \\"{home}/.muster/runs/r1', False),
-        ("", False),
-    ],
-)
-def test_a_run_is_ours_where_its_folder_is_in_our_home(host, folder, ours):
-    host.set("ids", "0123456789ab\n")
-    quoted = f'"{folder.format(home=host.home)}"' if folder else ""
-    host.set("folders", f"0123456789ab {quoted}\n")
-    host.sh(commands.script("remove", RUN))
-    output = (host.tools / "said").read_text()
-    assert ("rm --force --volumes 0123456789ab" in output) is ours
-
-
 @pytest.mark.holds("no-links-followed")
 def test_a_checkpoint_is_told_of_plain_folders_only(host):
     for name in ("step-00000010", "step-x\n9 r9 step-00000099"):
@@ -444,16 +424,6 @@ def test_a_run_folder_that_is_a_link_is_not_followed_by_a_delete(host):
     (host.run.with_name("r3")).symlink_to(host.home / "elsewhere")
     assert delete(host, "r3") == ["deleted", "0", "0"]
     assert (host.home / "elsewhere/file").exists()
-
-
-@pytest.mark.holds("deletes-own-run")
-def test_a_run_with_a_container_of_ours_is_not_deleted(host):
-    host.set("ids", "0123456789ab\n")
-    host.set("folders", f'0123456789ab "{host.run}"\n')
-    assert delete(host) == ["running"]
-    assert (host.run / "nodes").is_dir()
-    host.set("folders", f'0123456789ab "/home/other/.muster/runs/{RUN}"\n')  # another user's run of that name
-    assert delete(host)[0] == "deleted"
 
 
 def test_what_the_client_says_beside_its_answer_is_no_part_of_the_state(host):

@@ -34,7 +34,6 @@ from deploy.hosts import (
     leave,
     mirror,
     newcomer_plan,
-    nodes,
     overlay,
     overlay_plan,
     resume,
@@ -175,7 +174,7 @@ def status(text):
 
 @entry(samples.RUNS)
 def runs(text):
-    """`commands.runs`."""
+    """runs."""
     parsed = {"a": host_status.parse_runs(text), "b": host_status.parse_runs(samples.RUNS)}
     tables.run_rows(parsed)
     _json(tables.run_values(parsed))
@@ -183,7 +182,7 @@ def runs(text):
 
 @entry(samples.RANK_LOGS)
 def rank_logs(text):
-    """`commands.rank_logs`."""
+    """rank-logs."""
     of_runs = facts.containers([engine.read_container(json.loads(samples.LOOKED))], "/home/ops")
     logs.host_of_rank({"a": logs.parse(of_runs, text)}, {"a": of_runs[0]}, of_runs[0].run, 11)
 
@@ -227,7 +226,7 @@ def stored(text):
 
 @entry(samples.NETWORKS)
 def overlay_look(text):
-    """`commands.look_overlay`, and the network made of it."""
+    """look-overlay, and the network made of it."""
     seen = dataclasses.replace(FACTS, addresses=(facts.Address("eth0", "192.0.2.1", 24),))
     made = overlay_plan.planned("0123456789abcdef", {"a": networks.parse(text)}, {"a": seen})
     assert made.mtu > 500
@@ -348,12 +347,6 @@ def mirrored(text):
     assert here == {"r1"}, here
 
 
-@entry(samples.REMOVED)
-def removed(text):
-    """`host_commands.remove`."""
-    _words([word for pair in nodes.removed_of(text).left for word in pair])
-
-
 @entry(samples.LOCK)
 def lock(text):
     """Who holds a host's lock."""
@@ -364,7 +357,7 @@ def lock(text):
 
 @entry(samples.CHECKPOINTS)
 def checkpoints(text):
-    """`host_commands.checkpoints`."""
+    """checkpoints."""
     parsed = {"a": resume.parse_checkpoints(text)}
     resume.pick("latest", parsed, frozenset())
 
