@@ -203,6 +203,7 @@ def parse(answer: str, now: float) -> HostFacts:
         return fields.default(reader, instead, *blank)(rows.get(word, [""])[0], word)
 
     engine = _engine(rows)
+    words: dict[str, Any] = {name: field(word, fields.words(most), "") for name, (word, most) in _WORDS.items()}
     ids = [*rows.get("ids", [""])[0].split(), "0", "0"]
     time_there = field("time", _time, None)
     return HostFacts(
@@ -233,7 +234,7 @@ def parse(answer: str, now: float) -> HostFacts:
         inodes=None if (inodes := field("inodes", digits(0, 1 << 62), -1)) < 0 else inodes,
         closed_why=field("home-words", fields.words(500), "").rpartition(": ")[2],
         kernel=tuple(row[:_MOST_KERNEL] for row in rows.get("kernel", ())[:100]),
-        **{name: field(word, fields.words(most), "") for name, (word, most) in _WORDS.items()},
+        **words,
     )
 
 
