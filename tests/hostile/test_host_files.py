@@ -27,7 +27,7 @@ echo "$*" >>"$here/said"
 case "$*" in
 *--quiet*) [ ! -e "$here/ids" ] || cat "$here/ids" ;;
 *'{{.State.Running}}'*) [ "$(cat "$here/state")" = exited ] && echo false || echo true ;;
-*'{{json .State}}'*) printf '{"State":{"Status":"%s","ExitCode":0,"StartedAt":"2026"}}\\n' "$(cat "$here/state")" ;;
+*StartedAt*) printf '{"State":{"Status":"%s","ExitCode":0,"StartedAt":"2026"}}\\n' "$(cat "$here/state")" ;;
 *'{{.Id}}'*) cat "$here/folders" ;;
 ps*) [ ! -e "$here/listed" ] || cat "$here/listed" ;;
 esac
