@@ -228,7 +228,8 @@ def test_an_ip_of_somebodys_own_is_named_with_its_path(tmp_path, prints, words):
             "no-iproute2",
             f"b: its `ip` command ({tmp_path}/ip) lists no addresses: {words}",
         )
-        assert told.fix.startswith(f"on b: type -a ip; mv {tmp_path}/ip ")
+        assert told.fix.startswith("on b: ")
+        assert "type -a ip" in told.fix
 
 
 def test_a_client_that_hangs_in_a_plugin_is_a_silent_engine(tmp_path):
