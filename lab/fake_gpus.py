@@ -13,7 +13,6 @@ SMI, HOOK = "/usr/local/bin/nvidia-smi", "/usr/local/bin/nvidia-container-runtim
 _SMI = """#!/bin/sh
 case "$*" in
 *query-compute-apps*) cat /tmp/computing 2>/dev/null ;;
-*index,name,memory.total,uuid*) %s ;;
 *query-gpu*) %s ;;
 --list-gpus) %s ;;
 esac
@@ -28,10 +27,9 @@ until docker version >/dev/null 2>&1; do sleep 0.2; done
 
 def smi(count: int = 4) -> str:
     """A stand-in for nvidia-smi with so many GPUs."""
-    known = [f"echo '{index}, Fake GPU, 81920 MiB, {uuid}'" for index, uuid in enumerate(UUIDS[:count])]
     used = [f"echo '{index}, {uuid}, 4, 81920, 0, Fake GPU'" for index, uuid in enumerate(UUIDS[:count])]
     listed = [f"echo 'GPU {index}: Fake GPU (UUID: {uuid})'" for index, uuid in enumerate(UUIDS[:count])]
-    return _SMI % ("; ".join(known), "; ".join(used), "; ".join(listed))
+    return _SMI % ("; ".join(used), "; ".join(listed))
 
 
 @contextmanager

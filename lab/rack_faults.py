@@ -217,7 +217,7 @@ _by_commands(
 )  # fmt: skip
 _by_commands(
     "gpus_without_their_container_toolkit", "gpu-runtime",
-    f"printf '%s\\n' '#!/bin/sh' 'echo 0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5ba0d6' >{_SMI}; chmod 755 {_SMI}",
+    f"printf '%s\\n' '#!/bin/sh' 'echo 0, GPU-5d5ba0d6, 412, 81920, 97, NVIDIA A100' >{_SMI}; chmod 755 {_SMI}",
     f"rm {_SMI}",
 )  # fmt: skip
 

@@ -33,17 +33,16 @@ def status(options: Options, console: Console) -> int:
 @command(
     example=command_of("gpus", hosts="gpu-a,gpu-b"),
     codes={
-        DONE: f"every host answered; with {FLAG.watch}, you ended the command by Ctrl-C",
+        DONE: "every host answered",
         FAILED: "a host did not answer, or its driver did not; the others are shown",
-        STOPPED: f"Ctrl-C before the hosts had answered, without {FLAG.watch}",
+        STOPPED: "Ctrl-C before the hosts had answered",
     },
 )
 def gpus(options: Options, console: Console) -> int:
     """Show who holds which GPU on each host: memory, process, user, container."""
     from ..hosts import status as hosts_status
 
-    show = hosts_status.watch_gpus if options.watch else hosts_status.gpus
-    return show(load_cluster(options), console)
+    return hosts_status.gpus(load_cluster(options), console)
 
 
 @command(

@@ -84,7 +84,7 @@ def port(options: Options, console: Console, number: str) -> int:
     example=(command_of("tensorboard", hosts=_HOSTS), command_of("tensorboard", run="ID")),
     codes={
         DONE: "you ended the command by Ctrl-C, or the run's container has ended",
-        FAILED: "there are no event files, or no TensorBoard",
+        FAILED: "there is no TensorBoard, or no such rank",
         STOPPED: "Ctrl-C before TensorBoard was open",
     },
 )

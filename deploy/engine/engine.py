@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,14 +64,41 @@ _INSPECTED = record(
 _MADE = record({"Id": text(64, "[0-9a-f]+")})
 _ENDED = record({"Running": flag}, {"ExitCode": fields.default(whole(-(1 << 32), 1 << 32), -1)})
 _REFUSAL = record({"message": fields.words(2000)})
+_COUNT, _USED, _USES = whole(-1, 1 << 60), 409, {"RefCount": whole(-1, 1 << 32), "Size": whole(-1, 1 << 60)}
+_USAGE = record(
+    {
+        "Images": fields.default(
+            array(
+                record(
+                    {"RepoTags": fields.default(array(fields.words(300), 1000), []), "Size": _COUNT},
+                    {"Labels": read_labels, "Containers": _COUNT},
+                ),
+                _MOST_CONTAINERS,
+            ),
+            [],
+        ),
+        "Volumes": fields.default(
+            array(
+                record(
+                    {"Name": fields.words(300)},
+                    {"Labels": read_labels, "CreatedAt": text(64), "UsageData": fields.default(record({}, _USES), {})},
+                ),
+                _MOST_CONTAINERS,
+            ),
+            [],
+        ),
+    }
+)
 _RUNS = ("created", "running", "paused")
+# Of a container in a list, the engine tells the code in words alone.
+_EXITED = re.compile(r"Exited \(([0-9]{1,9})\)")
 
 
 class Container(NamedTuple):
     """A container as its engine describes it. `code` is that of its last end, None while it runs.
 
     `mounts`: by the path in the container, the one on the host. `words`: the engine's ("Up 3 minutes"); a look at one
-    container has none, and a list has no code, variables or times of start.
+    container has none, and a list has no variables or times of start.
     """
 
     id: str
@@ -91,6 +119,19 @@ class Container(NamedTuple):
     def runs(self) -> bool:
         """Whether its process runs, or its engine is about to start it again."""
         return self.status in ("running", "paused", "restarting")
+
+
+class Stored(NamedTuple):
+    """An image by one of its tags, or a volume: its labels, bytes, and whether a container has it.
+
+    `made`: when, in the engine's words; of an image nothing.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    size: int | None
+    used: bool
+    made: str = ""
 
 
 class Reach(Protocol):
@@ -177,6 +218,29 @@ class Engine:
             self._act("DELETE", f"/networks/{network['Id']}")
         return len(networks)
 
+    def stored(self, seconds: float) -> tuple[list[Stored], list[Stored]]:
+        """Its images and its volumes. It counts each file of a volume, which may take minutes."""
+        seen = _USAGE(self._json("GET", "/system/df?type=image&type=volume", seconds=seconds), "what is stored")
+        images = [
+            Stored(tag, each.get("Labels", {}), each["Size"], each.get("Containers", 0) != 0)
+            for each in seen["Images"]
+            for tag in each["RepoTags"]
+        ]
+        volumes = []
+        for each in seen["Volumes"]:
+            usage = each.get("UsageData", {})
+            size = usage.get("Size", -1)
+            used, made = usage.get("RefCount", -1) != 0, each.get("CreatedAt", "")
+            volumes.append(Stored(each["Name"], each.get("Labels", {}), None if size < 0 else size, used, made))
+        return images, volumes
+
+    def remove_stored(self, kind: str, name: str) -> bool:
+        """Remove an image or a volume (`images`, `volumes`), unless a container has it; whether it is gone."""
+        answer = self._ask("DELETE", f"/{kind}/{quote(name, safe='/:@')}", None, 90.0)
+        if answer.status >= 300 and answer.status not in (_GONE, _USED):
+            raise self._refusal(answer)
+        return answer.status != _USED
+
     @contextmanager
     def run_inside(self, name: str, words: Sequence[str], reads: bool = False) -> Iterator[Inside]:
         """Run a command in a container that runs. `reads`: it has an input; else it is at its end."""
@@ -219,9 +283,9 @@ class Engine:
         if answer.status >= 300 and answer.status not in _DONE_ALREADY:
             raise self._refusal(answer)
 
-    def _json(self, method: str, path: str, body: Any = None, none: bool = False) -> Any:
+    def _json(self, method: str, path: str, body: Any = None, none: bool = False, seconds: float = CALL_S) -> Any:
         """The value that the engine answers; None, if `none`, for a thing that it does not have."""
-        answer = self._ask(method, path, None if body is None else json.dumps(body).encode(), CALL_S)
+        answer = self._ask(method, path, None if body is None else json.dumps(body).encode(), seconds)
         if answer.status == _GONE and none:
             return None
         if not 200 <= answer.status < 300:
@@ -351,6 +415,7 @@ def read_containers(value: object) -> list[Container]:
             each["State"],
             each.get("Status", ""),
             each.get("Created", 0),
+            int(exited[1]) if (exited := _EXITED.match(each.get("Status", ""))) else None,
         )
         for each in _LISTED(value, "the containers")
     ]

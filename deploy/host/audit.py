@@ -10,10 +10,8 @@ from contextlib import suppress
 
 from ..core.errors import DeployError
 from ..core.printable import one_line
-from ..core.scripts import Scripts
 from ..door.session import Session
-
-_SCRIPT = Scripts(__file__)
+from .commands import script
 
 
 def note(session: Session, text: str) -> None:
@@ -25,7 +23,7 @@ def note(session: Session, text: str) -> None:
     user, control = who()
     line = " ".join(one_line(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text} ({user}@{control})").split())
     with suppress(DeployError):
-        session.run(_SCRIPT("audit"), input=f"{line}\n".encode())
+        session.run(script("audit"), input=f"{line}\n".encode())
 
 
 def who() -> tuple[str, str]:

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..core.errors import DeployError
 from ..core.printable import one_line
-from ..core.scripts import Scripts
 from ..door.session import Session
+from ..door.stream import LineStream
 from . import audit, gpu_choice, gpus
-from .commands import GPU_COLUMNS, GPU_PATIENCE_S
+from .commands import GPU_COLUMNS, GPU_PATIENCE_S, script
 from .gpu_choice import Choice
 from .gpus import Gpus
 
 BEAT_S, STALE_AFTER_S = 5.0, 60.0
 _ANSWER_S, _MOST_LINES = 60.0, 100_000
-_SCRIPT = Scripts(__file__)
 _NAME = re.compile(r"noted (claim-[0-9]{1,20}-[0-9a-f]{1,64})")
 
 
@@ -35,7 +35,7 @@ class Claim:
         self._about: dict[str, Any] = {"token": token, "run": run, "user": user, "control": control}
         words = (token, f"{STALE_AFTER_S:g}", str(GPU_PATIENCE_S), GPU_COLUMNS)
         self.host, self.name, self.choice, self.lost = session.host.name, "", Choice(taken="nobody has looked"), False
-        self._stream = session.stream(_SCRIPT("claim", *words))
+        self._stream = session.stream(script("claim", *words))
 
     def attempt(self, decide: Callable[[Gpus], Choice], alone: bool = False) -> Choice:
         """Lock the machine, look, decide, and claim what was chosen, if nobody has claimed it at this moment.
@@ -54,7 +54,9 @@ class Claim:
             own = {"gpus": [gpu.uuid for gpu in choice.gpus], "waits": False, "whole": choice.whole}
             self._say(json.dumps({**self._about, **own}).encode() + b"\n")
             *others, noted = self._until("noted ")
-            self.name, claims = self._named(noted), gpus.parse(others).claims
+            if not (match := _NAME.fullmatch(noted)):
+                raise DeployError(f"{self.host}: the claim on its GPUs was not noted: {one_line(noted[:200])}")
+            self.name, claims = match[1], gpus.parse(others).claims
             choice = gpu_choice.lost_to(choice, claims, str(self._about["token"]), alone)
         self.choice = choice
         return choice
@@ -70,33 +72,25 @@ class Claim:
         """Give the claim back. A second call does nothing."""
         self._stream.close()
 
-    def _say(self, data: bytes) -> None:
+    @contextmanager
+    def _talking(self) -> Iterator[LineStream]:
         try:
-            self._stream.write(data)
+            yield self._stream
         except DeployError as fault:
-            raise self._lost(fault) from fault
+            why = f"{self.host}: the claim on its GPUs was lost: {fault.message}"
+            raise DeployError(why, "try again") from fault
 
-    def _lost(self, fault: DeployError) -> DeployError:
-        return DeployError(f"{self.host}: the claim on its GPUs was lost: {fault.message}", "try again")
+    def _say(self, data: bytes) -> None:
+        with self._talking() as stream:
+            stream.write(data)
 
     def _until(self, last: str) -> list[str]:
         lines: list[str] = []
         while not lines or not lines[-1].startswith(last):
-            lines.append(self._line())
+            with self._talking() as stream:
+                lines.append(stream.read_line(_ANSWER_S).decode(errors="replace"))
+            if lines[-1].startswith("error "):
+                raise DeployError(f"{self.host}: {one_line(lines[-1][6:500])}")
             if len(lines) > _MOST_LINES:
                 raise DeployError(f"{self.host}: its answer about its GPUs does not end")
         return lines
-
-    def _line(self) -> str:
-        try:
-            line = self._stream.read_line(_ANSWER_S).decode(errors="replace")
-        except DeployError as fault:
-            raise self._lost(fault) from fault
-        if line.startswith("error "):
-            raise DeployError(f"{self.host}: {one_line(line[6:500])}")
-        return line
-
-    def _named(self, line: str) -> str:
-        if match := _NAME.fullmatch(line):
-            return match[1]
-        raise DeployError(f"{self.host}: the claim on its GPUs was not noted: {one_line(line[:200])}")

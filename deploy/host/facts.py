@@ -19,15 +19,15 @@ from ..core.errors import BadAnswer
 from ..core.fields import Reader, array, decimal, digits, flag, interface, record, text, whole
 from ..core.names import ContainerName, NodeName, RunId, container_name, node_name, run_id, run_ids
 from ..engine.engine import Container as Seen
-from ..engine.engine import read_labels
+from ..engine.engine import read_container
 from ..job.values import SECRET_FILE
 from .commands import RUN_IN_CONTAINER
-from .gpus import UUID
+from .gpus import parse_gpu
 
 # Interfaces that container engines, virtual machines and other runs (--overlay) add to a host: they lead to no peer.
 _INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "muster")
-_LISTEN = "0A"
-_SOCKET, _INDEX = re.compile(r"[0-9A-Fa-f]{8,32}:([0-9A-Fa-f]{4})"), re.compile(r"[0-9]{1,9}")
+_LISTEN, _RANKS = "0A", "PET_NPROC_PER_NODE"
+_SOCKET = re.compile(r"[0-9A-Fa-f]{8,32}:([0-9A-Fa-f]{4})")
 _KILOBYTES, _MOST_ID, _MOST_KERNEL = digits(0, 1 << 50), (1 << 32) - 1, 500
 # The used fields of `docker version`, `ip -j addr` and `ip -j route get`. Old versions of ip also write `{}`.
 _VERSION = record({}, {"Server": fields.either(fields.nothing, record({"Version": text(100)}))})
@@ -43,15 +43,18 @@ _ENTRY = record(
 )
 _LINKS = array(record({}, {"ifname": interface, "addr_info": array(_ENTRY)}), 10_000)
 _ROUTES = array(record({}, {"dev": interface, "prefsrc": fields.address}), 100)
-_STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64)})
-_CONTAINER = record(
-    {
-        "name": fields.words(300),
-        "labels": read_labels,
-        "state": lambda value, what: {"ExitCode": 0, **_STATE(value, what)},
-    },
-    {"folder": array(text(4096), 1)},
-)
+
+# Fields of words: what begins their line, and the most letters.
+_WORDS = {
+    "user": ("user", 64),
+    "network": ("network", 100),
+    "claims_closed": ("claims-closed", 4096),
+    "closed": ("home-readonly", 4096),
+    "engine_at": ("engine-at", 500),
+    "iproute_words": ("no-iproute2", 500),
+    "iproute_at": ("ip", 4096),
+    "machine": ("machine", 400),
+}
 
 T = TypeVar("T")
 
@@ -94,7 +97,8 @@ class Container:
 
     A container without a `node` was made by `make up`. `ours`: its run folder is in the home of the user we log in as;
     if not, `user` is its owner. `code` is the exit code, None while it runs or will restart; `last_code` is that of its
-    last end. `started`: the last start, by the host's clock. `secrets` are names. `least`: as Work has it.
+    last end. `started`: the last start, by the host's clock. `secrets` are names. `least`: as Work has it. `ranks`: how
+    many it has, where its engine was asked for its variables.
     """
 
     run: RunId
@@ -112,6 +116,8 @@ class Container:
     ours: bool = True
     user: str = ""
     least: int = 0
+    ranks: int = 1
+    id: str = ""
 
     @property
     def script(self) -> bool:
@@ -188,10 +194,10 @@ def parse(answer: str, now: float) -> HostFacts:
         return fields.default(reader, instead, *blank)(rows.get(word, [""])[0], word)
 
     engine = _engine(rows)
+    words: dict[str, Any] = {name: field(word, fields.words(most), "") for name, (word, most) in _WORDS.items()}
     ids = [*rows.get("ids", [""])[0].split(), "0", "0"]
     time_there = field("time", _time, None)
     return HostFacts(
-        user=field("user", fields.words(64), ""),
         home=field("home", fields.text(4096, r"/[^\x00-\x1f\x7f]*"), ""),
         uid=digits(0, _MOST_ID)(ids[0], "ids"),
         gid=digits(0, _MOST_ID)(ids[1], "ids"),
@@ -204,7 +210,7 @@ def parse(answer: str, now: float) -> HostFacts:
         rdma="rdma" in rows,
         driver=min((numbers for row in rows.get("driver_version", ()) if (numbers := _version(row))), default=()),
         capabilities=tuple(sorted({(n[0], n[1]) for row in rows.get("compute_cap", ()) if (n := _version(row))})),
-        gpus=tuple(gpu for row in rows.get("gpu", ()) if (gpu := parse_gpu(row))),
+        gpus=tuple(Gpu(g.index, g.name, g.total_mib or 0, g.uuid) for g in map(parse_gpu, rows.get("gpu", ())) if g),
         addresses=parse_addresses(field("addresses", fields.text(fields.MOST_DOCUMENT), "") or "[]"),
         reached_at=[*field("ssh", fields.text(300), "").split(), "", "", ""][2],
         listening=parse_listening(rows.get("socket", ())),
@@ -212,20 +218,14 @@ def parse(answer: str, now: float) -> HostFacts:
         runs=run_ids(rows.get("run", ())),
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
-        claims_closed=field("claims-closed", fields.text(4096), ""),
         claims_full="claims-full" in rows,
-        network=field("network", fields.text(100), ""),
-        engine_at=field("engine-at", fields.words(500), ""),
-        closed=field("home-readonly", fields.text(4096), ""),
         iproute="no-iproute2" not in rows,
-        iproute_words=field("no-iproute2", fields.words(500), ""),
-        iproute_at=field("ip", fields.words(4096), ""),
         lacks=tuple(field("lacks", fields.text(200, "[a-z0-9 ]*"), "").split()),
         room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
         inodes=None if (inodes := field("inodes", digits(0, 1 << 62), -1)) < 0 else inodes,
         closed_why=field("home-words", fields.words(500), "").rpartition(": ")[2],
-        machine=field("machine", fields.words(400), ""),
         kernel=tuple(row[:_MOST_KERNEL] for row in rows.get("kernel", ())[:100]),
+        **words,
     )
 
 
@@ -259,15 +259,6 @@ def _open_files(limit: str) -> int | None:
 
 def _kilobytes(kilobytes: int) -> int | None:
     return None if kilobytes < 0 else kilobytes * 1024
-
-
-def parse_gpu(row: str) -> Gpu | None:
-    """Read `0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5b...`, as nvidia-smi lists index, name, memory and UUID."""
-    cells = [cell.strip() for cell in row.split(",")]
-    if len(cells) != 4 or not _INDEX.fullmatch(cells[0]) or not UUID.fullmatch(cells[3]):
-        return None
-    memory = cells[2].partition(" ")[0]
-    return Gpu(int(cells[0]), cells[1][:100], int(memory) if _INDEX.fullmatch(memory) else 0, cells[3])
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
@@ -340,17 +331,7 @@ def is_ours(seen: Seen, home: str, run: str = "") -> bool:
 
 def parse_container(row: str) -> Seen:
     """Read one line of `scripts/container_line.sh`. Raises BadAnswer for text that no engine writes."""
-    value = _CONTAINER(fields.document(row, "a container"), "")
-    state = value["state"]
-    return Seen(
-        id="",
-        name=value["name"].removeprefix("/"),
-        labels=value["labels"],
-        mounts={RUN_IN_CONTAINER: "".join(value.get("folder", ()))},
-        status=state["Status"],
-        code=state["ExitCode"],
-        started=state.get("StartedAt", ""),
-    )
+    return read_container(fields.document(row, "a container"))
 
 
 def container_of(seen: Seen, home: str = "") -> Container:
@@ -358,7 +339,9 @@ def container_of(seen: Seen, home: str = "") -> Container:
 
     Raises BadAnswer for bad names, UsageError if a newer Muster made it for us.
     """
-    labels, node, own = seen.labels, seen.labels.get("muster.node"), is_ours(seen, home)
+    labels, node = seen.labels, seen.labels.get("muster.node")
+    own = is_ours(seen, home, labels.get("muster.run", ""))
+    variables = dict(line.partition("=")[::2] for line in seen.variables)
 
     def number(name: str, instead: int, most: int) -> int:
         return fields.default(digits(0, most), instead)(labels.get(name), f"the label {name}")
@@ -381,6 +364,8 @@ def container_of(seen: Seen, home: str = "") -> Container:
         ours=own,
         user=labels.get("muster.user", "")[:64] or "another user",
         least=number("muster.least", 0, 1 << 20),
+        id=seen.id,
+        ranks=fields.default(digits(1, 65536), 1)(variables.get(_RANKS), _RANKS),
     )
 
 

@@ -108,12 +108,9 @@ def gather(
             return ready, parts, _merge(parts, ready.values, run_dir, fetched, listener)
 
 
-def files(session: Session, run: RunId, check: bool = True) -> Listing:
-    """The files of a run on one host.
-
-    Raises DeployError; without `check`, a host that has nothing of the run has no files.
-    """
-    answer, argv = bytearray(), commands.list_files(run)
+def files(session: Session, run: RunId) -> Listing:
+    """The files of a run on one host. Raises DeployError."""
+    answer, argv = bytearray(), commands.script("list-files", run, str(commands.MANIFEST))
 
     def take(data: bytes) -> None:
         answer.extend(data)
@@ -121,9 +118,9 @@ def files(session: Session, run: RunId, check: bool = True) -> Listing:
             raise DeployError(f"its list of files is longer than {amount(MOST_LIST)}", "pack them there, with tar say")
 
     done = session.receive(argv, take)
-    if done.code and check:
+    if done.code:
         raise CommandFailed(session.host.name, argv, done)
-    return listing.parse(answer.decode(errors="replace")) if answer or check else Listing({})
+    return listing.parse(answer.decode(errors="replace"))
 
 
 def _order(
@@ -172,7 +169,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
 
     stderr, fault = "", None
     try:
-        stderr = session.receive(commands.take_home(run), take, order.selection.input).err
+        stderr = session.receive(commands.script("take-home", run), take, order.selection.input).err
         unpacker.end()
         tell(host, total, total)
     except DeployError as failed:

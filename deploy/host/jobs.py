@@ -10,13 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..core import fields
 from ..core.errors import BadAnswer
 from ..core.fields import text
 from ..core.names import NodeName, RunId, node_name
-from ..core.scripts import Scripts
-from .commands import PIECE
+from .commands import PIECE, script
 
-_SCRIPT = Scripts(__file__)
 # How much to show of a log that a command begins to follow, and of a job's output after its end.
 LINGER, LAST_WORDS = 64 << 10, 4 << 10
 _MOST_NODES = 10_000
@@ -68,76 +67,34 @@ ENDED = frozenset(
 )
 
 
-def look(shared: str, run: str) -> tuple[str, ...]:
-    """For parse_look: whether a job can be deployed there."""
-    return _SCRIPT("look-cluster", shared, run)
-
-
-def make(shared: str, run: RunId) -> tuple[str, ...]:
-    """Make the run's folder from a tar stream (send/folder/folder_stream.py) on standard input."""
-    return _SCRIPT("make-job", shared, run)
-
-
-def resume(shared: str, run: RunId, after: str, time: int) -> tuple[str, ...]:
-    """Put a tar stream as that of `make` into the folder of a run whose job `after` has ended. For parse_kept.
-
-    `time`: the modification time that the stream gives to every file.
-    """
-    return _SCRIPT("resume-job", shared, run, after, str(time))
-
-
-def submit(folder: str, run: RunId, after: str = "") -> tuple[str, ...]:
-    """Submit `job.sbatch` of the run's folder, once. For parse_submitted; it may be called again after a cut.
-
-    `after`: the run's job that has ended, if the folder had one.
-    """
-    return _SCRIPT("submit-job", folder, run, after)
-
-
-def undo(shared: str, run: RunId, after: str = "") -> tuple[str, ...]:
-    """Cancel the run's job and remove its folder, which stays `after` an earlier job. Answers `undone` or `unknown`."""
-    return _SCRIPT("undo-job", shared, run, after)
-
-
 def follow(
     run: RunId, job: str, mark: str, every_s: float, ranks: Sequence[int] | None, sizes: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Report what changes in a job and its run's folder until the reader stops. `ranks`: whose logs; None: all."""
     shown = "all" if ranks is None else f",{','.join(map(str, ranks))},"
     known = [f"{size} {path}" for path, size in sorted(sizes.items())]
-    return _SCRIPT("follow-job", run, job, mark, str(PIECE), f"{every_s:g}", shown, str(LINGER), *known)
-
-
-def stop(run: RunId, job: str, now: bool) -> tuple[str, ...]:
-    """Ask a job to stop with a checkpoint, or kill it."""
-    return _SCRIPT("stop-job", run, job, "now" if now else "checkpoint")
+    return script("follow-job", run, job, mark, str(PIECE), f"{every_s:g}", shown, str(LINGER), *known)
 
 
 def state(run: RunId, job: str = "") -> tuple[str, ...]:
     """For parse_state: what Slurm says of a job now, and its last words; without `job`, that of the run."""
-    return _SCRIPT("job-now", run, job, str(LAST_WORDS))
-
-
-def log(run: RunId, name: str, pattern: str = "") -> tuple[str, ...]:
-    """What a file of the run's folder has; with a pattern, only the lines that it finds."""
-    return _SCRIPT("job-log", run, name, pattern)
+    return script("job-now", run, job, str(LAST_WORDS))
 
 
 def parse_look(answer: str) -> ClusterLook:
-    """Read the answer of `look`. Raises BadAnswer."""
-    seen = ClusterLook()
-    for line in answer.split("\n"):
-        word, _, rest = line.partition(" ")
-        if word == "version":
-            seen = replace(seen, version=text(200)(rest[:200], "Slurm's version"))
-        elif word == "shared":
-            seen = replace(seen, shared=_PATH(rest, "the shared folder"))
-        elif word == "wrong":
-            seen = replace(seen, wrong=rest[:200])
-        elif word == "lacks":
-            seen = replace(seen, lacks=tuple(rest.split())[:20])
-        elif word == "taken":
-            seen = replace(seen, taken=True)
+    """Read the answer of look-cluster. Raises BadAnswer."""
+    rows = fields.rows(answer)
+
+    def first(word: str) -> str:
+        return rows.get(word, [""])[0]
+
+    seen = ClusterLook(
+        text(200)(first("version")[:200], "Slurm's version"),
+        _PATH(first("shared"), "the shared folder") if "shared" in rows else "",
+        first("wrong")[:200],
+        tuple(first("lacks").split())[:20],
+        "taken" in rows,
+    )
     if not (seen.shared or seen.wrong or seen.lacks):
         raise BadAnswer("the login node", "`shared PATH`", answer[:200])
     return seen
@@ -151,7 +108,7 @@ def job_id(value: str) -> str:
 
 
 def parse_submitted(answer: str) -> tuple[str, str]:
-    """The answer of `submit`: ("job", its id), or ("refused", "busy" or "unknown", ""). Raises BadAnswer."""
+    """The answer of submit-job: ("job", its id), or ("refused", "busy" or "unknown", ""). Raises BadAnswer."""
     word, _, rest = answer.strip().rpartition("\n")[2].partition(" ")
     if word == "job":
         return "job", job_id(rest)
@@ -161,7 +118,7 @@ def parse_submitted(answer: str) -> tuple[str, str]:
 
 
 def parse_kept(answer: str) -> tuple[str, ...]:
-    """The answer of `resume`: the files that the script has changed, and that were therefore not replaced."""
+    """The answer of resume-job: the files that the script has changed, and that were therefore not replaced."""
     return tuple(line[5:] for line in answer.split("\n") if line.startswith("kept "))
 
 
@@ -192,23 +149,27 @@ def parse_state(answer: str) -> tuple[str, Job | None, str]:
 
 
 def _of_scontrol(line: str) -> Job:
-    code = _CODE.fullmatch(_field(line, "ExitCode"))
     reason = re.search(r" Reason=(.{0,200}?) Dependency=", line)
+    restarts = _field(line, "Restarts")
     return Job(
         _state(_field(line, "JobState")),
         reason[1] if reason and reason[1] != "None" else "",
         (),
-        int(code[1]) if code else 0,
-        int(code[2]) if code else 0,
-        int(restarts) if re.fullmatch(r"[0-9]{1,6}", restarts := _field(line, "Restarts")) else 0,
+        *_codes(_field(line, "ExitCode")),
+        int(restarts) if re.fullmatch(r"[0-9]{1,6}", restarts) else 0,
         _field(line, "TimeLimit"),
     )
 
 
 def _of_accounting(line: str) -> Job:
     state, _, code = line.partition("|")
-    match = _CODE.fullmatch(code.strip())
-    return Job(_state(state), "", (), int(match[1]) if match else 0, int(match[2]) if match else 0)
+    return Job(_state(state), "", (), *_codes(code.strip()))
+
+
+def _codes(text: str) -> tuple[int, int]:
+    """The exit code and the signal of a batch script, as Slurm writes them."""
+    match = _CODE.fullmatch(text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _field(line: str, name: str) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from ..core import fields
 from ..core.errors import BadAnswer, UsageError
 from ..core.fields import digits
+from ..engine.engine import Stored
 from ..job.options import FLAG
+from .status import parse_time
 
 KINDS = ("runs", "images", "folders", "packages", "caches")
 _SECONDS, _KILOBYTES = digits(0, 1 << 40), digits(0, 1 << 50)
@@ -42,14 +46,39 @@ class Selection:
         return bool(self.runs or self.kinds)
 
 
-def parse(output: str) -> list[Leftover]:
-    """Read the answer to `commands.clean_list`. Raises BadAnswer."""
-    first, *lines = [line for line in output.split("\n") if line] or [""]
-    word, _, number = first.partition(" ")
-    if word != "now":
-        raise BadAnswer("what is kept", "`now SECONDS`", first[:200])
-    now = _SECONDS(number, "the time there")
-    return [_leftover(line, now) for line in lines]
+class Had(NamedTuple):
+    """What containers have: the runs that go on, and the words of each that name a folder of a push."""
+
+    runs: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether one has this run, cache or folder: a run that goes on may have any cache."""
+        if kind == "folders":
+            return any(name.removeprefix("coming.") in words for words in self.folders)
+        return name in self.runs if kind == "runs" else bool(self.runs)
+
+
+def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterable[Stored] = ()) -> list[Leftover]:
+    """Read the answer of clean-list, and choose ours of what the engine stores. Raises BadAnswer."""
+    rows = fields.rows(output)
+    now, user = _SECONDS(rows.get("now", [""])[0], "the time there"), rows.get("user", [""])[0]
+    things = [_leftover(kind, line, now, had) for kind in ("runs", "caches", "folders") for line in rows.get(kind, ())]
+
+    def add(kind: str, seen: Stored, made: str) -> None:
+        changed = parse_time(made)
+        age_s = None if changed is None else max(0, now - int(changed))
+        if _is_name(seen.name):
+            things.append(Leftover(kind, seen.name, age_s, seen.size, seen.used))
+
+    for seen in volumes:
+        if seen.labels.get("muster.user") == user and seen.labels.keys() & {"muster.packages", "muster.cache"}:
+            add("caches" if seen.name.startswith("muster-cache-") else "packages", seen, seen.made)
+    pushed = dict(line.partition(" ")[::2] for line in rows.get("pushed", ()))
+    for seen in images:
+        if seen.name in pushed and "muster.image" in seen.labels:
+            add("images", seen, pushed[seen.name])
+    return things
 
 
 def age(text: str) -> int:
@@ -80,10 +109,15 @@ def unknown_runs(by_host: Mapping[str, Iterable[Leftover]], wanted: Selection) -
     return [run for run in wanted.runs if run != "all" and run not in runs]
 
 
-def _leftover(line: str, now: int) -> Leftover:
-    cells = line.split(" ")
-    if len(cells) != 5 or cells[0] not in KINDS or not _NAME.fullmatch(cells[1]) or ".." in cells[1]:
-        raise BadAnswer("what is kept", "`KIND NAME SECONDS KILOBYTES USED`", line[:200])
-    kind, name, changed, size, used = cells
+def _leftover(kind: str, line: str, now: int, had: Had) -> Leftover:
+    name, _, rest = line.partition(" ")
+    changed, _, size = rest.partition(" ")
+    if not _is_name(name):
+        raise BadAnswer("what is kept", "a name", line[:200])
     seconds, kilobytes = _SECONDS(changed, "a time"), _KILOBYTES(size or "0", "a size")
-    return Leftover(kind, name, max(0, now - seconds) if seconds else None, kilobytes << 10 or None, used != "free")
+    age_s = max(0, now - seconds) if seconds else None
+    return Leftover(kind, name, age_s, kilobytes << 10 or None, had.has(kind, name))
+
+
+def _is_name(name: str) -> bool:
+    return bool(_NAME.fullmatch(name)) and ".." not in name

@@ -21,7 +21,7 @@ from .unpack import parts_of
 
 # The agent's record of what was sent and copied; it is not a result of the run.
 _HOUSEKEEPING = re.compile(
-    r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|\.others-.*|nodes/\..*|\.(?:submit\.lock|submitting|sbatch\.words|stop)"
+    r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|nodes/\..*|\.(?:submit\.lock|submitting|sbatch\.words|stop)"
 )
 # Of the list of what was sent, a row a file: a folder of 150,000 files has so many.
 _MOST_ROWS, _MOST_PARTS = 17 << 20, 800_000

@@ -14,21 +14,21 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import decimal, document, real, record, text, whole
 from ..core.results import Results
-from ..core.scripts import Scripts
-from ..core.text import binary, in_seconds
+from ..core.text import in_seconds
 from ..door.session import Session, on_all
 from ..job.again import command_of
 from . import audit
+from .commands import script
 
 BEAT_S, STALE_AFTER_S = 5.0, 60.0
-_POLL_S, _RELEASE_S, _ANSWER_S, _MOST_ANSWER = 0.5, 5.0, 60.0, 64 << 10
-_SCRIPT = Scripts(__file__)
+_POLL_S, _RELEASE_S, _ANSWER_S, _MOST_LINES = 0.5, 5.0, 60.0, 100
 
 
 @dataclass(frozen=True)
@@ -153,57 +153,48 @@ class Standing:
 
 
 class _Hold:
-    """One host's lock: a thread that keeps the script there alive, and the script's answer."""
+    """One host's lock: the script that keeps it as long as we beat. `taken`: it is ours."""
 
     def __init__(self, session: Session, run_id: str) -> None:
         user, control = audit.who()
-        self.host, self.taken = session.host.name, False
-        self._holder = json.dumps(asdict(Holder(user, control, os.getpid(), run_id, time.time())))
-        self._session, self._token = session, secrets.token_hex(16)
-        self._answered, self.over = threading.Event(), threading.Event()
-        self._reply, self._length = "", 0
-        self._fault: DeployError | None = None
-        self.thread = threading.Thread(target=self._keep, daemon=True, name=f"muster-lock-{self.host}")
-        self.thread.start()
+        self.host, self.taken, self.over = session.host.name, False, threading.Event()
+        holder = json.dumps(asdict(Holder(user, control, os.getpid(), run_id, time.time())))
+        self.stream = session.stream(script("lock", "take", secrets.token_hex(16), f"{STALE_AFTER_S:g}"))
+        self.stream.write(f"{holder}\n".encode())
 
     def answer(self) -> Standing | None:
-        """None if the lock is ours now, or its state if not. Raises DeployError if the host does not answer."""
-        if not self._answered.wait(_ANSWER_S):
-            self.over.set()
-            raise DeployError(
-                f"{self.host}: no answer about its lock within {in_seconds(_ANSWER_S)}",
-                f"look there: ls -ld ~/.muster/lock-*; then: {command_of('unlock', hosts=self.host)}",
-            )
-        if self._fault:
-            raise self._fault
-        return None if self.taken else _standing(self._reply)
+        """The state of the lock; None if it is ours now, or free. Raises DeployError if the host does not say."""
+        lines = list[str]()
+        while not lines or lines[-1] not in ("taken", "."):
+            lines.append(self.stream.read_line(_ANSWER_S).decode(errors="replace"))
+            if len(lines) > _MOST_LINES:
+                raise DeployError(f"{self.host}: its answer about the lock has more than {_MOST_LINES} lines")
+        self.taken = lines.pop() == "taken"
+        if self.taken:
+            threading.Thread(target=self._beat, daemon=True, name=f"muster-lock-{self.host}").start()
+        return None if self.taken else _standing("\n".join(lines))
 
     @property
     def lost(self) -> bool:
         """Whether we had the lock, and lost it without releasing it."""
-        return self.taken and not self.thread.is_alive() and not self.over.is_set()
+        return self.taken and not self.over.is_set() and not self._lives()
 
-    def _keep(self) -> None:
-        argv = _SCRIPT("lock", "take", self._token, f"{STALE_AFTER_S:g}")
+    def end(self, wait_s: float) -> None:
+        """Wait until the script has released the lock, which the end of its input tells it."""
+        with suppress(DeployError):
+            self.stream.read_line(wait_s)
+        self.stream.close()
+
+    def _beat(self) -> None:
+        while not self.over.wait(BEAT_S) and self._lives():
+            pass
+
+    def _lives(self) -> bool:
         try:
-            self._reply = self._session.run(argv, input=self._beats(), timeout_s=None, on_line=self._on_line).out
-        except DeployError as fault:
-            self._fault = fault
-        finally:
-            self._answered.set()
-
-    def _beats(self) -> Iterator[bytes]:
-        yield f"{self._holder}\n".encode()
-        while not self.over.wait(BEAT_S):
-            yield b"\n"
-
-    def _on_line(self, line: str) -> None:
-        self._length += len(line) + 1
-        if self._length > _MOST_ANSWER:
-            raise DeployError(f"{self.host}: its answer about the lock is longer than {binary(_MOST_ANSWER)}")
-        if line == "taken":
-            self.taken = True
-            self._answered.set()
+            self.stream.write(b"\n")
+        except DeployError:
+            return False
+        return True
 
 
 def _take_one(session: Session, run_id: str, deadline: float, holds: list[_Hold]) -> None:
@@ -213,7 +204,7 @@ def _take_one(session: Session, run_id: str, deadline: float, holds: list[_Hold]
         standing = holds[-1].answer()
         if holds[-1].taken:
             return
-        holds.pop()
+        holds.pop().stream.close()
         left = deadline - time.monotonic()
         if left <= 0 and standing:
             raise _refusal(session.host.name, standing)
@@ -225,8 +216,9 @@ def _release(holds: Iterable[_Hold]) -> None:
     until = time.monotonic() + _RELEASE_S
     for hold in holds:
         hold.over.set()
+        hold.stream.end_input()
     for hold in holds:
-        hold.thread.join(max(0.0, until - time.monotonic()))
+        hold.end(max(0.01, until - time.monotonic()))
 
 
 def _refusal(host: str, standing: Standing) -> DeployError:
@@ -254,4 +246,4 @@ def _standing(answer: str) -> Standing | None:
 
 
 def _step(session: Session, what: str, token: str = "") -> str:
-    return session.run(_SCRIPT("lock", what, token, f"{STALE_AFTER_S:g}")).out
+    return session.run(script("lock", what, token, f"{STALE_AFTER_S:g}")).out

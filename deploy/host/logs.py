@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..core.errors import BadAnswer, DeployError, UsageError
-from ..core.fields import default, digits
-from ..core.names import ContainerName, RunId, container_name, run_id
-from ..engine.engine import Container
+from ..core.errors import BadAnswer, DeployError
+from ..core.names import RunId, run_id
+from .facts import Container
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
 # A node's agent sometimes says how many bytes its console has had so far (docs/contract.md).
@@ -28,27 +27,10 @@ _PIECE = 16 * 1024
 
 
 @dataclass(frozen=True)
-class Member:
-    """A run's container on a host: its place among the nodes, how many ranks it has, and whether they run a script."""
-
-    run: RunId
-    container: ContainerName
-    state: str
-    place: int
-    ranks: int
-    script: bool = False
-
-    @property
-    def runs(self) -> bool:
-        """Whether its console may get more lines."""
-        return self.state in ("running", "paused", "restarting", "created")
-
-
-@dataclass(frozen=True)
 class HostLogs:
     """The logs on one host: the runs' containers, and the ranks' own logs as (run, rank)."""
 
-    members: tuple[Member, ...]
+    members: tuple[Container, ...]
     rank_logs: frozenset[tuple[RunId, int]]
 
 
@@ -85,72 +67,37 @@ def missed_lines(host: str) -> str:
 
 
 def parse(containers: Iterable[Container], answer: str) -> HostLogs:
-    """The logs on a host: `containers` of our runs, and the answer to `commands.rank_logs`.
-
-    Raises BadAnswer for a container of ours with an invalid name or label.
-    """
+    """The logs on a host: `containers` of our runs, and the answer to rank-logs."""
     logs = set()
     for line in answer.split("\n"):
         match = re.fullmatch(r"([^/]+)/logs/rank-([0-9]{1,9})\.log", line)
         with suppress(BadAnswer):  # a folder that is not a run's
             if match:
                 logs.add((run_id(match[1]), int(match[2])))
-    return HostLogs(tuple(map(_member, containers)), frozenset(logs))
+    return HostLogs(tuple(containers), frozenset(logs))
 
 
-def _member(seen: Container) -> Member:
-    variables = dict(line.partition("=")[::2] for line in seen.variables)
-    place = default(digits(0, 1 << 20), 0)(seen.labels.get("muster.place"), "the label muster.place")
-    ranks = default(digits(1, 65536), 1)(variables.get("PET_NPROC_PER_NODE"), "PET_NPROC_PER_NODE")
-    run = run_id(seen.labels.get("muster.run"), "the label muster.run")
-    script = "MUSTER_SENT" in variables or "MUSTER_SAVE_CHANGES" in variables
-    return Member(run, container_name(seen.name), seen.status, place, ranks, script)
-
-
-def choose_run(hosts: Mapping[str, HostLogs], wanted: str, here: Collection[str] = frozenset()) -> RunId:
-    """The run that was named, or the only one that is running, or the only one. Raises UsageError with these runs.
-
-    Of several that run, the only one of `here` is meant: the runs of this folder.
-    """
-    members = [member for host in hosts.values() for member in host.members]
-    available = {member.run for member in members} | {run for host in hosts.values() for run, _ in host.rank_logs}
-    running = {member.run for member in members if member.runs}
-    if wanted in available:
-        return RunId(wanted)
-    for choice in (running, running & set(here), {member.run for member in members}, available):
-        if not wanted and len(choice) == 1:
-            return next(iter(choice))
-    what = f"{wanted} is not on these hosts" if wanted else "which run?"
-    runs = sorted(available if wanted else running or available)
-    example = runs[-1] if runs and not wanted else "ID"
-    raise UsageError(f"{what}: they have {', '.join(runs) or 'no runs'}", f"name the run: --run {example}")
-
-
-def members_of(hosts: Mapping[str, HostLogs], run: str) -> dict[str, Member]:
-    """The run's container by host, in the order of the nodes."""
-    members = {host: member for host, logs in hosts.items() for member in logs.members if member.run == run}
-    return dict(sorted(members.items(), key=lambda pair: pair[1].place))
-
-
-def ranks_of(members: Mapping[str, Member]) -> dict[str, range]:
+def ranks_of(members: Mapping[str, Container]) -> dict[str, range]:
     """The ranks on each host, as torchrun numbers them, node by node. A missing node counts as many as the next one."""
     ranks, first, place = {}, 0, 0
-    for host, member in members.items():
+    for host, member in sorted(members.items(), key=lambda pair: pair[1].place):
         first += (member.place - place) * member.ranks
         ranks[host] = range(first, first + member.ranks)
         first, place = first + member.ranks, member.place + 1
     return ranks
 
 
-def host_of_rank(hosts: Mapping[str, HostLogs], run: str, rank: int) -> tuple[str, bool]:
-    """The host that has a rank's lines, and whether they are in the rank's own log or in the host's console.
+def host_of_rank(
+    hosts: Mapping[str, HostLogs], members: Mapping[str, Container], run: str, rank: int
+) -> tuple[str, bool]:
+    """The host that has a rank's lines, and whether they are in the rank's own log or in the console of a `members`.
 
     Raises DeployError if no host has the rank, or if it shares its console with other ranks.
     """
     for host, logs in hosts.items():
         if (run, rank) in logs.rank_logs:
             return host, True
-    ranks = ranks_of(members_of(hosts, run))
+    ranks = ranks_of(members)
     host = next((host for host, of_host in ranks.items() if rank in of_host), "")
     if not host:
         raise DeployError(

@@ -1,4 +1,4 @@
-"""What a network of a run's own keeps clear of on a host, read from the answer to `commands.look_overlay`. Pure."""
+"""What a network of a run's own keeps clear of on a host, read from the answer to look-overlay. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The runs of a host and their progress, as frozen values, and the readers of the host's answers. Pure.
 
-hosts/status.py asks the engine, and the host (`commands.status`, `commands.runs`); report/tables.py makes the tables.
+hosts/status.py asks the engine, and the host (scripts status and runs); report/tables.py makes the tables.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from datetime import datetime
 
 from ..core import fields
 from ..core.errors import FAILED, BadAnswer
-from ..core.fields import decimal, default, digits, optional, text
-from ..core.names import NodeName, RunId, node_name, run_id, run_ids
-from ..engine.engine import Container
+from ..core.fields import decimal, digits, optional, text
+from ..core.names import NodeName, RunId, run_ids
+from ..engine.engine import Container as Seen
 from ..run import events
 from ..run.events import Event
 from . import facts
@@ -23,7 +23,6 @@ from .gpus import Gpus
 
 # Of the end of a console.
 _MOST_LINES = 4000
-_EXITED = re.compile(r"Exited \(([0-9]{1,9})\)")
 _FOLDER = re.compile(r"(.+?) ([0-9]*) ([0-9]*) ?(\S*)")
 # After so long, and after so many times the usual time, a report of a step is overdue.
 _STANDS_S, _STANDS_TIMES = 10.0, 3.0
@@ -93,8 +92,8 @@ class HostRun:
     node: NodeStatus | None = None
 
 
-def parse_runs(answer: str, containers: Iterable[Container] = (), home: str = "") -> tuple[HostRun, ...]:
-    """Read the answer to `commands.runs`; `containers`: of runs, as the engine lists them. Of others' runs: nothing.
+def parse_runs(answer: str, containers: Iterable[Seen] = (), home: str = "") -> tuple[HostRun, ...]:
+    """Read the answer of runs; `containers`: of runs, as the engine lists them. Of others' runs: nothing.
 
     Folders that are not runs are skipped. Raises BadAnswer for a line that no engine or tool writes.
     """
@@ -116,7 +115,7 @@ def parse_runs(answer: str, containers: Iterable[Container] = (), home: str = ""
 
 
 def parse(
-    answer: str, containers: Iterable[Container] = (), home: str = "", consoles: Mapping[str, bytes] | None = None
+    answer: str, containers: Iterable[Seen] = (), home: str = "", consoles: Mapping[str, bytes] | None = None
 ) -> HostStatus:
     """Read the answer to `commands.status`; `consoles`: the ends of the consoles of `containers`, by their names.
 
@@ -140,32 +139,23 @@ def rate(node: NodeStatus, batch: int | None) -> float | None:
     return batch * 1000 / node.step_ms if batch and node.step_ms and not node.stands else None
 
 
-def _nodes(containers: Iterable[Container], home: str) -> Iterator[NodeStatus]:
+def _nodes(containers: Iterable[Seen], home: str) -> Iterator[NodeStatus]:
     """The nodes of runs. Other users may label theirs as they like: what cannot be read of those is skipped."""
     for seen in containers:
-        user = "" if facts.is_ours(seen, home) else seen.labels.get("muster.user", "")[:64] or "another user"
-        try:
-            yield replace(_node(seen), user=user)
-        except BadAnswer:
-            if not user:
-                raise
-
-
-def _node(seen: Container) -> NodeStatus:
-    labels, exited = seen.labels, _EXITED.match(seen.words)
-    name = labels.get("muster.node")
-    return NodeStatus(
-        run=run_id(labels.get("muster.run"), "the label muster.run"),
-        node=node_name(name, "the label muster.node") if name else NodeName(""),
-        place=default(digits(0, 1 << 20), 0)(labels.get("muster.place"), "the label muster.place"),
-        command=labels.get("muster.command", "")[:1000],
-        state=seen.status,
-        uptime=seen.words,
-        code=int(exited[1]) if exited else FAILED if seen.status == "dead" else None,
-        created=seen.created or None,
-        gpus=tuple(filter(gpu_facts.UUID.fullmatch, labels.get("muster.gpus", "").split(","))),
-        container=seen.name,
-    )
+        for known in facts.containers([seen], home):
+            yield NodeStatus(
+                run=known.run,
+                node=known.node,
+                place=known.place,
+                command=seen.labels.get("muster.command", "")[:1000],
+                state=known.status,
+                uptime=seen.words,
+                code=FAILED if known.status == "dead" else known.code,
+                created=seen.created or None,
+                gpus=tuple(filter(gpu_facts.UUID.fullmatch, seen.labels.get("muster.gpus", "").split(","))),
+                container=known.name,
+                user="" if known.ours else known.user,
+            )
 
 
 def _with_steps(node: NodeStatus, rows: Sequence[str], now: float) -> NodeStatus:

@@ -25,7 +25,9 @@ MOST_MEMBERS, DEEPEST, LONGEST_PATH = 200_000, 32, 4096
 # A long name has a header of its own, of at most this size.
 _MOST_EXTRA = 64 << 10
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
-_EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+# We ask for the format of GNU, which has none of these.
+_UNASKED = (tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _KINDS = {tarfile.LNKTYPE: "a link", tarfile.SYMTYPE: "a link", tarfile.FIFOTYPE: "a pipe"}
 _MOST_NAMED = 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -64,8 +66,7 @@ class Unpacker:
         self._folder, self._name = -1, ""
         self._time = 0.0
         self._extra: bytearray | None = None
-        self._extra_type = b""
-        self._next: dict[str, str] = {}
+        self._extra_type, self._long_name = b"", ""
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the stream."""
@@ -125,8 +126,8 @@ class Unpacker:
             if not 0 <= size <= _MOST_EXTRA:
                 raise DeployError(f"a name in it is {size} bytes long")
             self._extra, self._extra_type = bytearray(), member.type
-        elif member.type == tarfile.GNUTYPE_SPARSE:
-            raise DeployError("it has a sparse file, which we did not ask for")
+        elif member.type in _UNASKED:
+            raise DeployError("it has holes or headers that we did not ask for")
         else:
             size = self._begin(member)
         self._left, self._padding = size, -size % BLOCK
@@ -135,9 +136,7 @@ class Unpacker:
 
     def _begin(self, member: tarfile.TarInfo) -> int:
         """Open the member's file, if we take it. Returns how many bytes follow."""
-        header, self._next = self._next, {}
-        size = int(header["size"]) if header.get("size", "").isdecimal() else member.size
-        name = header.get("path", member.name)
+        name, self._long_name, size = self._long_name or member.name, "", member.size
         if member.type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE):
             size = 0
         if not 0 <= size <= self._room:
@@ -145,14 +144,14 @@ class Unpacker:
         # Headers count too, so that a stream of empty files ends.
         self._room -= min(self._room, size + BLOCK)
         try:
-            self._open(member, name, sparse=any(key.startswith("GNU.sparse") for key in header))
+            self._open(member, name)
         except BadAnswer as fault:
             self.left_out.add(name, f"({fault.message})")
         except OSError as fault:
             self.left_out.add(name, f"cannot be written here: {fault.strerror}")
         return size
 
-    def _open(self, member: tarfile.TarInfo, name: str, sparse: bool) -> None:
+    def _open(self, member: tarfile.TarInfo, name: str) -> None:
         is_folder = member.type == tarfile.DIRTYPE or (member.type == tarfile.AREGTYPE and name.endswith("/"))
         parts = parts_of(name)
         if not parts:
@@ -161,7 +160,7 @@ class Unpacker:
             self.left_out.add(name, why)
         elif is_folder:
             os.close(open_folder(self._root, parts, 0o700))
-        elif member.type not in _FILES or sparse:
+        elif member.type not in _FILES:
             self.left_out.add(name, f"is {_KINDS.get(member.type, 'not a regular file')}")
         else:
             folder = open_folder(self._root, parts[:-1], 0o700)
@@ -192,9 +191,7 @@ class Unpacker:
         if self._extra is not None:
             data, self._extra = bytes(self._extra), None
             if self._extra_type == tarfile.GNUTYPE_LONGNAME:
-                self._next["path"] = data.rstrip(b"\0").decode("utf-8", "surrogateescape")
-            elif self._extra_type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE):
-                self._next.update(_records(data))
+                self._long_name = data.rstrip(b"\0").decode("utf-8", "surrogateescape")
 
 
 def parts_of(name: str) -> Path:
@@ -205,17 +202,3 @@ def parts_of(name: str) -> Path:
     if len(parts) > DEEPEST:
         raise BadAnswer("a file's name", f"at most {DEEPEST} folders deep", name)
     return parts
-
-
-def _records(data: bytes) -> dict[str, str]:
-    """Read the records of a pax header: `LENGTH KEY=VALUE\\n`. Raises DeployError for other text."""
-    records: dict[str, str] = {}
-    while data:
-        length, _, _ = data.partition(b" ")
-        size = int(length) if length.isdigit() and len(length) < 6 else 0
-        key, equals, value = data[len(length) + 1 : size - 1].partition(b"=")
-        if not equals or size > len(data):
-            raise DeployError("a header in it cannot be read")
-        records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
-        data = data[size:]
-    return records

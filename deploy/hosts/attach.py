@@ -38,7 +38,7 @@ from ..run.state import times
 from ..run.state.story import CatchingUp, Happening
 from ..send.folder import named_paths
 from ..send.folder.credentials import Choice
-from . import ended, observe, plan, recorded, resume
+from . import ended, observe, plan, resume
 from . import nodes as host_nodes
 from .backend import HostsBackend, RunHandle
 
@@ -194,7 +194,7 @@ def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str
     return record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time(), fields)
 
 
-def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, dict[str, Container], list[str]]:
+def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, Mapping[str, Container], list[str]]:
     """The chosen run, its containers by host, and the hosts that do not answer where its nodes go on without some."""
     wanted, sessions = read_run(run), list(opened.values.values())
     answers = observe.containers(sessions)
@@ -205,11 +205,8 @@ def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, dict[str, 
     if away and not any(node.least for node in runs.get(RunId(meant), {}).values()):
         opened.all()
         answers.all()
-    if wanted not in runs:
-        plan.refuse_foreign(wanted, containers)
-        ended.refuse(wanted, sessions)
-    chosen = plan.choose_run(runs, wanted, recorded.without_end())
-    return chosen, runs[chosen], away
+    chosen, nodes = ended.choose(wanted, containers, sessions)
+    return chosen, nodes, away
 
 
 def _with_host_paths(result: Result, run: RunHandle) -> Result:

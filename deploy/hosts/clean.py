@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..core.errors import DONE, STOPPED, BadAnswer, DeployError, UsageError
+from ..core.errors import DONE, STOPPED, DeployError, UsageError
+from ..core.names import run_id
 from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import amount, duration, several
-from ..door.session import Session, on_all, open_all
+from ..door.session import Session, SshFault, on_all, open_all
+from ..engine import reach
 from ..host import audit, commands, leftovers
 from ..host import lock as host_lock
-from ..host.leftovers import KINDS, Leftover, Selection
+from ..host.leftovers import KINDS, Had, Leftover, Selection
 from ..job.load import load_cluster
 from ..job.options import FLAG, Options
 from ..report.console import Console
+from . import nodes, observe
+from .delete import delete_folder
+from .sent_folders import LABELS
 
 _LOOK_S, _REMOVE_S = 600.0, 3600.0
-_AT_ONCE = 500
 
 
 def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], bool] | None, console: Console) -> int:
@@ -56,7 +60,15 @@ def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], b
 
 def look(session: Session) -> list[Leftover]:
     """What is kept on a host. Raises DeployError."""
-    return leftovers.parse(session.run(commands.clean_list(), timeout_s=_LOOK_S).out)
+    answer = session.run(commands.script("clean-list"), timeout_s=_LOOK_S).out
+    return leftovers.parse(answer, _had(session), *reach.on_host(session).stored(_LOOK_S))
+
+
+def _had(session: Session) -> Had:
+    """What containers there have at this moment: those of our runs, and, of folders, anybody's."""
+    runs = frozenset(each.run for each in observe.containers_of(session) if each.ours and each.code is None)
+    labels = [(each.labels, name) for each in reach.on_host(session).containers() for name in LABELS.values()]
+    return Had(runs, frozenset(own[name] for own, name in labels if name in own))
 
 
 def _agreed(goes: Mapping[str, Sequence[Leftover]], ask: Callable[[str], bool] | None, console: Console) -> bool:
@@ -72,21 +84,31 @@ def _agreed(goes: Mapping[str, Sequence[Leftover]], ask: Callable[[str], bool] |
 
 def _remove(session: Session, things: Sequence[Leftover]) -> dict[str, str]:
     """Remove; returns by kind and name what became of each."""
-    ends = {}
-    for kind in KINDS:
-        names = [thing.name for thing in things if thing.kind == kind]
-        for first in range(0, len(names), _AT_ONCE):
-            some = names[first : first + _AT_ONCE]
-            done = session.run(commands.clean_remove(kind, some), timeout_s=_REMOVE_S)
-            for line in filter(None, done.out.split("\n")):
-                word, _, name = line.partition(" ")
-                if word not in ("removed", "used", "failed") or name not in some:
-                    raise BadAnswer("what was removed", "`removed NAME`", line[:200])
-                ends[f"{kind} {name}"] = word
+    ends = {f"{thing.kind} {thing.name}": _remove_one(session, thing) for thing in things}
     gone = [what for what, end in ends.items() if end == "removed"]
     if gone:
         audit.note(session, f"cleaned {', '.join(gone)[:500]}")
     return ends
+
+
+def _remove_one(session: Session, thing: Leftover) -> str:
+    """What became of it: `removed`, `used` or `failed`. Something may have started since it was listed."""
+    try:
+        if thing.kind in ("images", "packages") or ("/" not in thing.name and thing.kind == "caches"):
+            gone = reach.on_host(session).remove_stored("images" if thing.kind == "images" else "volumes", thing.name)
+            return "removed" if gone else "used"
+        if _had(session).has(thing.kind, thing.name):
+            return "used"
+        if thing.kind == "runs":
+            nodes.remove([session], thing.name).all()
+            delete_folder(session, run_id(thing.name))
+        else:
+            session.run(commands.script("clean-remove", thing.kind, thing.name), timeout_s=_REMOVE_S)
+    except SshFault:
+        raise
+    except DeployError:
+        return "failed"
+    return "removed"
 
 
 def _tell(removed: Results[dict[str, str]], goes: Mapping[str, Sequence[Leftover]], console: Console) -> int:

@@ -362,7 +362,8 @@ def _node_container(
         variables["PYTHONPATH"] = f"{TRAINER_HOME}:{variables['PYTHONPATH']}".rstrip(":")
     restart_count = restarts(work, variables) + WAIT_RESTARTS * work.waits
     variables |= {environment.RESTARTED_BY_HOST: "1"} if restart_count else {}
-    shares = work.script and work.sent and restart_count > WAIT_RESTARTS * work.waits and len(names) > 1
+    again = work.start > 1 or restart_count > WAIT_RESTARTS * work.waits
+    shares = again and work.script and work.sent and len(names) > 1
     variables |= {environment.SHARE_KEY: work.share_key} if shares else {}
     variables |= {environment.SECRETS: secret_names} if secret_names else {}
     secret_files = ",".join(sorted(secret.name for secret in job.secrets if secret.as_file))

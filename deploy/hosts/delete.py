@@ -45,26 +45,13 @@ def delete(options: Options, console: Console) -> int:
             _refuse_running(run, sessions)
             nodes.remove(sessions, run).all()
             with console.waiting(f"deleting {run}"):
-                deleted = on_all(sessions, lambda session: _delete_one(session, run))
+                deleted = on_all(sessions, lambda session: delete_folder(session, run))
         for host, (files, size) in deleted.values.items():
             words = f"deleted {several(files, 'file')}, {amount(size)}" if files else "nothing to delete"
             console.note(f"{host}: {words}")
             console.data({"kind": "deleted", "host": host, "run": run, "files": files, "bytes": size})
         deleted.all()
     return DONE
-
-
-def deleted_of(answer: str) -> Deleted:
-    """Read the answer to `commands.delete`. Raises BadAnswer, and DeployError if the run still has a container."""
-    word, *numbers = answer.split()[:3] or [""]
-    if word == "running":
-        raise DeployError(
-            "a container of the run exists again, so nothing was deleted", command_of("down", hosts="...", run="ID")
-        )
-    if word != "deleted" or len(numbers) != 2:
-        raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
-    files, kilobytes = (digits(most=_MOST)(number, "what was deleted") for number in numbers)
-    return Deleted(files, kilobytes << 10)
 
 
 def _refuse_running(run: RunId, sessions: list[Session]) -> None:
@@ -79,8 +66,13 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
         )
 
 
-def _delete_one(session: Session, run: RunId) -> Deleted:
-    done = session.run(commands.delete(run), timeout_s=_DELETE_S, check=False)
+def delete_folder(session: Session, run: RunId) -> Deleted:
+    """Remove the run's folder from a host. Raises DeployError if a container of ours has it again, BadAnswer."""
+    if any(each.ours for each in observe.containers_of(session, run)):
+        raise DeployError(
+            "a container of the run exists again, so nothing was deleted", command_of("down", hosts="...", run="ID")
+        )
+    done = session.run(commands.script("delete", run), timeout_s=_DELETE_S, check=False)
     if done.code:
         why = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
         raise DeployError(f"{run} was not deleted completely: {why}", f"look at it there: ls -lR ~/.muster/runs/{run}")
@@ -88,3 +80,12 @@ def _delete_one(session: Session, run: RunId) -> Deleted:
     if deleted.files:
         audit.note(session, f"{run}: deleted {deleted.files} files, {deleted.bytes} bytes")
     return deleted
+
+
+def deleted_of(answer: str) -> Deleted:
+    """Read the answer of the script delete. Raises BadAnswer."""
+    word, files, kilobytes = [*answer.split()[:3], "", "", ""][:3]
+    if word != "deleted":
+        raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
+    count = digits(most=_MOST)
+    return Deleted(count(files, "what was deleted"), count(kilobytes, "what was deleted") << 10)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core.errors import DeployError
 from ..core.names import RunId
 from ..core.results import all_faults
 from ..door.session import open_all
@@ -16,7 +15,7 @@ from ..job.options import FLAG
 from ..report.console import Console
 from ..report.page import run as page
 from ..run import folders, record
-from . import observe, recorded
+from . import observe, plan, recorded
 
 # The folder of a run that a script works in (docs/contract.md).
 _WORK = "work"
@@ -47,14 +46,8 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
 
 
 def _choose(run: str, runs: Sequence[RunId], console: Console) -> RunId:
-    """The run that was named, the only one, or the newest that was deployed from this folder. Raises DeployError."""
-    if run in runs:
-        return RunId(run)
-    if not run and len(runs) == 1:
-        return runs[0]
-    if not run and (newest := recorded.newest_of(runs)):
+    """The run that was named, the only one, or the newest that was deployed from this folder. Raises UsageError."""
+    if not run and len(runs) != 1 and (newest := recorded.newest_of(runs)):
         console.note(f"{newest}: the newest run of this folder; {FLAG.run} ID fetches another")
         return newest
-    what = f"{run} is not on these hosts" if run else "which run?"
-    example = runs[-1] if runs and not run else "ID"
-    raise DeployError(f"{what}: they have {', '.join(runs) or 'no runs'}", f"name the run: {FLAG.run} {example}")
+    return plan.choose_run({each: {} for each in runs}, run)

@@ -53,10 +53,10 @@ def join(options: Options, console: Console) -> int:
                 continue
             node = refuse(run, host, containers[host])
             if options.dry_run:
-                _show(host, commands.join(container_name(run)), console)
+                _show(host, commands.script("join", container_name(run)), console)
                 continue
             known = _epoch(session, run, node.node)
-            refuse_answer(run, host, session.run(commands.join(container_name(run))).out)
+            refuse_answer(run, host, session.run(commands.script("join", container_name(run))).out)
             audit.note(session, f"{run} joined by {host}")
             if node.secrets:
                 hint = f"if no command follows the run: {command_of('attach', run=run)}, with the secrets in this shell"

@@ -26,7 +26,7 @@ from ..host.facts import Container
 from ..job.load import load_cluster, read_run
 from ..job.options import Options
 from ..report.console import Console
-from . import ended, observe, plan, recorded
+from . import ended, observe, plan
 from .container import container_name
 
 # A node that cannot agree with the others gives up after 15 s; then its ranks end within moments.
@@ -77,13 +77,7 @@ def refuse_unnamed(options: Options, task: str) -> None:
 
 def chosen(run: str, sessions: Sequence[Session]) -> tuple[RunId, Mapping[str, Container]]:
     """The run that is meant, and its containers by host. Raises DeployError if these hosts do not have it."""
-    wanted, containers = read_run(run), observe.containers(sessions).all()
-    runs = plan.runs_of(containers)
-    if wanted not in runs:
-        plan.refuse_foreign(wanted, containers)
-        ended.refuse(wanted, sessions)
-    name = plan.choose_run(runs, wanted, recorded.without_end())
-    return name, runs[name]
+    return ended.choose(read_run(run), observe.containers(sessions).all(), sessions)
 
 
 def refuse(run: str, host: str, node: Container | None) -> None:

@@ -24,12 +24,13 @@ from ..door.session import Session, SshFault, on_all, open_all
 from ..engine import reach
 from ..host import commands
 from ..host import logs as host_logs
+from ..host.facts import Container
 from ..host.logs import ConsoleCount, HostLogs
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..job.values import is_text
 from ..report.console import Console
-from . import observe, recorded
+from . import observe, plan, recorded
 from .merge import Line, Merge
 
 # With --follow, a line waits this long for an earlier line of another host.
@@ -64,8 +65,11 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
         hosts = on_all(sessions.values(), observe.logs).all()
-        run = host_logs.choose_run(hosts, wanted, recorded.without_end())
-        readers, ranks = _readers(sessions, hosts, run, choice)
+        runs = plan.runs_of({host: of_host.members for host, of_host in hosts.items()})
+        if wanted or not runs:  # one that has ended may have left its ranks' logs alone
+            runs |= {run: {} for of_host in hosts.values() for run, _ in of_host.rank_logs if run not in runs}
+        run = plan.choose_run(runs, wanted, recorded.without_end())
+        readers, ranks = _readers(sessions, hosts, run, runs[run], choice)
         merge = Merge([reader.source for reader in readers], _PATIENCE_S if choice.follow else None)
         matched = False
         with _reading(readers, merge, console):
@@ -86,25 +90,28 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
 
 
 def _readers(
-    sessions: Mapping[str, Session], hosts: Mapping[str, HostLogs], run: RunId, choice: Choice
+    sessions: Mapping[str, Session],
+    hosts: Mapping[str, HostLogs],
+    run: RunId,
+    members: Mapping[str, Container],
+    choice: Choice,
 ) -> tuple[list[Reader], dict[str, str]]:
     """The readers, and by host the ranks whose lines it has."""
-    members = host_logs.members_of(hosts, run)
     if not (choice.rank or members):
         return _files(sessions, hosts, run, choice)
     if not choice.rank:
         readers = [
-            Reader(sessions[host], member.container, choice.since, choice.follow, pattern=choice.grep)
+            Reader(sessions[host], member.name, choice.since, choice.follow, pattern=choice.grep)
             for host, member in members.items()
         ]
         return readers, {host: host_logs.rank_text([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
-    host, own_log = host_logs.host_of_rank(hosts, run, int(choice.rank))
+    host, own_log = host_logs.host_of_rank(hosts, members, run, int(choice.rank))
     if host in members and members[host].script and members[host].ranks == 1:
         # The log has every line, the console has them with their times.
         own_log = not choice.since
     if own_log:
         _refuse_since(choice)
-    container = members[host].container if host in members else ""
+    container = members[host].name if host in members else ""
     log = (run, int(choice.rank)) if own_log else None
     return [Reader(sessions[host], container, choice.since, choice.follow, log, choice.grep)], {host: choice.rank}
 

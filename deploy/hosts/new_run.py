@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.names import RunId
 from ..core.program import FAB
 from ..core.results import HostsFailed
 from ..door.session import Session
@@ -37,7 +36,6 @@ from . import (
     packages,
     preflight,
     sent_folders,
-    share,
     waits,
     witness,
 )
@@ -175,9 +173,6 @@ class NewRun(HostsBackend):
         self._places.refuse_lost()
         if self.run.resumed:
             nodes.remove(request.sessions, self._id).all()
-            if request.work.script and request.work.sent:
-                self._interrupts.at("bringing each host what only others have", image_push.LEFT_BY_A_PUSH)
-                share.share(request.sessions, RunId(self._id), self._console)
 
     def _push(self) -> Mapping[str, Pushed]:
         request = self._request

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+import posixpath
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..causes import docker_faults
-from ..core import fields
-from ..core.errors import BadAnswer, DeployError
-from ..core.fields import default, digits, text
+from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, on_all
 from ..engine import reach
-from ..host import audit, commands
+from ..engine.engine import Container as Seen
+from ..host import audit, commands, facts
 from . import observe
 from .container import NodeContainer
 
 _START_S = 180.0
 _END_S = 90.0
-_LEFT = fields.row(text(1000), text(1000))
 
 
 class Removed(NamedTuple):
@@ -36,7 +34,7 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
     """
     by_host = {container.host: container for container in containers}
     if not containers[0].fresh:
-        on_all(sessions, lambda session: session.run(commands.clear(containers[0].run))).all()
+        on_all(sessions, lambda session: session.run(commands.script("clear", containers[0].run))).all()
     first = [session for session in sessions if session.host.name == containers[0].host]
     others = [session for session in sessions if session.host.name != containers[0].host]
     for group in (first, others):
@@ -51,7 +49,9 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Re
 
     def undo_one(session: Session) -> str:
         container = by_host[session.host.name]
-        return session.run(commands.undo(container.start, container.folder, container.fresh), timeout_s=_END_S).out
+        return session.run(
+            commands.script("undo", container.start, container.folder, "fresh" * container.fresh), timeout_s=_END_S
+        ).out
 
     return on_all(sessions, undo_one)
 
@@ -60,8 +60,8 @@ def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
     """Send a signal to every node of a run (SIGINT asks it to stop). Does not wait for an effect."""
 
     def signal_one(session: Session) -> None:
-        for each in observe.own_containers(session, run):
-            if each.status == "running":
+        for each in observe.containers_of(session, run):
+            if each.ours and each.status == "running":
                 reach.on_host(session).signal(each.id, name)
         audit.note(session, f"{run} {name}")
 
@@ -72,12 +72,29 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
     """Remove our containers of a run, or of all runs, running or not."""
 
     def remove_one(session: Session) -> Removed:
-        removed = removed_of(session.run(commands.remove(run), timeout_s=_END_S).out)
-        if removed.containers:
-            audit.note(session, f"{run or 'all runs'}: removed {removed.containers}")
-        return removed
+        engine, home = reach.on_host(session), posixpath.dirname(session.home)
+        # First the marks of starts: one that still goes on undoes itself.
+        session.run(commands.script("forget", run), timeout_s=_END_S)
+        seen = engine.inspected(observe.label_of(run))
+        own = [each for each in seen if facts.is_ours(each, home, run)]
+        tokens = sorted({each.labels.get("muster.claim", "") for each in own} - {""})
+        # The end of a run's own network would go by itself, some seconds later.
+        ends = [end for token in tokens for end in engine.containers(f"muster.overlay={token}")]
+        for each in (*own, *ends):
+            engine.remove(each.id)
+        if tokens:
+            session.run(commands.script("forget", run, *tokens), timeout_s=_END_S)
+        if own:
+            audit.note(session, f"{run or 'all runs'}: removed {len(own)}")
+        return Removed(len(own), _others(each for each in seen if each not in own))
 
     return on_all(sessions, remove_one)
+
+
+def _others(seen: Iterable[Seen]) -> tuple[tuple[str, str], ...]:
+    """Other users' runs, each with its user, as their labels have them."""
+    labels = [each.labels for each in seen if "muster.node" in each.labels]
+    return tuple(sorted({(own.get("muster.run", ""), own.get("muster.user", "") or "another user") for own in labels}))
 
 
 def having(sessions: Sequence[Session], run: str, paths: Sequence[str]) -> dict[str, frozenset[str]]:
@@ -85,7 +102,7 @@ def having(sessions: Sequence[Session], run: str, paths: Sequence[str]) -> dict[
 
     def look(session: Session) -> frozenset[str]:
         places = {f"{session.home}/runs/{run}/{path}": path for path in paths}
-        missing = frozenset(session.run(commands.missing([*places])).out.split("\n"))
+        missing = frozenset(session.run(commands.script("missing", *places)).out.split("\n"))
         return frozenset(path for place, path in places.items() if place not in missing)
 
     return on_all(sessions, look).values if paths else {}
@@ -114,14 +131,3 @@ def _start_one(session: Session, container: NodeContainer | None) -> None:
         text = f"{session.host.name}: {container.node} was not started: {cause}"
         raise DeployError(text, docker_faults.hint(done.err, session.host.name))
     audit.note(session, f"{container.run} started {container.name}")
-
-
-def removed_of(answer: str) -> Removed:
-    """Read the answer to `host_commands.remove`. Raises BadAnswer, but not for odd labels of other users' ones."""
-    rows, left = fields.rows(answer), set[tuple[str, str]]()
-    count = default(digits(0, 1 << 20), 0)(rows.get("removed", [""])[0], "how many containers were removed")
-    for value in rows.get("left", ()):
-        with suppress(BadAnswer):
-            run, user = _LEFT(fields.document(value, "a container"), "a container")
-            left.add((run, user or "another user"))
-    return Removed(count, tuple(sorted(left)))

@@ -13,7 +13,6 @@ from ..core.errors import DeployError
 from ..core.results import Results
 from ..door.session import Session, SshFault, on_all
 from ..engine import reach
-from ..engine.engine import Container as Seen
 from ..engine.engine import Engine
 from ..host import commands
 from ..host import facts as host_facts
@@ -60,7 +59,7 @@ def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]
 
     def ask(session: Session) -> Route:
         peer = peers[session.host.name]
-        answer = session.run(commands.routes([peer])).out.strip()
+        answer = session.run(commands.script("routes", peer)).out.strip()
         route = host_facts.parse_route(answer)
         if route is None:
             words = answer[:_MOST_TEXT] if answer and not answer.startswith("[") else "no route"
@@ -78,7 +77,10 @@ def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[s
 
     def ask(session: Session) -> None:
         addresses = peers[session.host.name]
-        rows = [line.partition(" ") for line in session.run(commands.unreached(addresses, port)).out.split("\n")]
+        rows = [
+            line.partition(" ")
+            for line in session.run(commands.script("unreached", str(port), *addresses)).out.split("\n")
+        ]
         if unreached := [(peer, why[:_MOST_TEXT]) for peer, _, why in rows if peer in addresses]:
             first, why = unreached[0]
             more = f", nor {len(unreached) - 1} others" if len(unreached) > 1 else ""
@@ -96,7 +98,7 @@ def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
     def ask(session: Session) -> None:
         targets = {mount.source: mount.target for mount in container.mounts(session.host, job) if not mount.create}
         sources = sorted(targets)
-        missing = session.run(commands.missing(sources)).out.split("\n")
+        missing = session.run(commands.script("missing", *sources)).out.split("\n")
         if absent := [path for path in sources if path in missing]:
             empty = f"--mount {absent[0]}:{targets[absent[0]]}:create"
             hint = f"copy it there; or, for a folder to write into, {empty} makes an empty one"
@@ -121,7 +123,7 @@ def make_folders(
         if not paths:
             return []
         owner = "" if fact.uid else container.user_of(fact, job)
-        done = session.run(commands.make_folders(owner, paths), check=False)
+        done = session.run(commands.script("make-folders", owner, *paths), check=False)
         if done.code:
             why = (done.err.strip() or "no message").splitlines()[-1][:_MOST_TEXT]
             first = next((path for path in paths if f"{path}'" in why or f"{path}\u2019" in why), paths[0])
@@ -135,24 +137,19 @@ def make_folders(
 
 def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Container, ...]]:
     """The containers of one run, or of all runs, on each host: ours and other users'."""
-
-    def ask(session: Session) -> tuple[Container, ...]:
-        seen = reach.on_host(session).inspected(label_of(run))
-        of_runs = host_facts.containers(seen, posixpath.dirname(session.home))
-        return tuple(container for container in of_runs if container.node)
-
-    return on_all(sessions, ask)
+    return on_all(sessions, lambda session: containers_of(session, run))
 
 
-def own_containers(session: Session, run: str = "") -> list[Seen]:
-    """The containers of one run of ours, or of all. Each is looked at: not every engine lists what they mount."""
-    home = posixpath.dirname(session.home)
-    return [each for each in reach.on_host(session).inspected(label_of(run)) if host_facts.is_ours(each, home, run)]
+def containers_of(session: Session, run: str = "") -> tuple[Container, ...]:
+    """The same on one host. Each is looked at: not every engine lists what they mount."""
+    seen = reach.on_host(session).inspected(label_of(run))
+    of_runs = host_facts.containers(seen, posixpath.dirname(session.home))
+    return tuple(container for container in of_runs if container.node)
 
 
 def logs(session: Session) -> HostLogs:
     """The consoles and the ranks' own logs of our runs on a host."""
-    return host_logs.parse(own_containers(session), session.run(commands.rank_logs()).out)
+    return host_logs.parse(containers_of(session), session.run(commands.script("rank-logs")).out)
 
 
 def status(session: Session) -> HostStatus:
@@ -168,7 +165,7 @@ def status(session: Session) -> HostStatus:
 def runs(session: Session) -> tuple[HostRun, ...]:
     """The runs that have a folder or a container on a host."""
     seen = reach.on_host(session).containers(label_of())
-    answer = session.run(commands.runs(), timeout_s=_PATIENCE_S).out
+    answer = session.run(commands.script("runs"), timeout_s=_PATIENCE_S).out
     return host_status.parse_runs(answer, seen, posixpath.dirname(session.home))
 
 

@@ -47,7 +47,7 @@ _FIX = "a Dockerfile of yours: RUN apt-get update && apt-get install -y wireguar
 
 def look(sessions: Sequence[Session]) -> dict[str, Networks]:
     """What a network has to keep clear of on each host. Raises DeployError with every host that failed."""
-    return on_all(sessions, lambda session: networks.parse(session.run(commands.look_overlay()).out)).all()
+    return on_all(sessions, lambda session: networks.parse(session.run(commands.script("look-overlay")).out)).all()
 
 
 class Ends:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.errors import DeployError
+from ..core.errors import DeployError, UsageError
 from ..core.names import RunId
 from ..core.program import FAB
 from ..host.facts import Container, HostFacts
@@ -153,7 +153,7 @@ def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> N
 def choose_run(
     runs: Mapping[RunId, Mapping[str, Container]], wanted: str, here: Collection[str] = frozenset()
 ) -> RunId:
-    """The run that was named, or the only one that is running, or the only one. Raises DeployError with these runs.
+    """The run that was named, or the only one that is running, or the only one. Raises UsageError with these runs.
 
     Of several that run, the only one of `here` is meant: the runs of this folder.
     """
@@ -168,4 +168,4 @@ def choose_run(
     what = f"{wanted} is not on these hosts" if wanted else "which run?"
     example = shown[-1] if runs and not wanted else "ID"
     hint = f"name the run: --run {example}" if runs else f"{FAB} runs lists the runs on this machine"
-    raise DeployError(f"{what}: {available}", hint)
+    raise UsageError(f"{what}: {available}", hint)

@@ -13,36 +13,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..core.errors import DONE, DeployError, UsageError
-from ..core.fields import array, document, flag, record, text
 from ..core.program import FAB
 from ..door.session import Session
 from ..engine import reach
-from ..engine.engine import Inside
 from ..engine.wire import read_lines
 from ..host import commands
 from ..job.cluster import Cluster
 from ..report.console import Console
-from .within import Place, places, run_beside
+from .within import Place, places
 
 _PIECE, _MOST_AT_ONCE = 1 << 16, 64
 _LOOK_EVERY_S, _BEGIN_S = 5.0, 60.0
 _URL = re.compile(r"https?://\S{1,300}?:([0-9]{1,5})(/\S*)?")
-# In the container: whether it has TensorBoard, and the folders that hold event files.
-_LOOK = """
-import importlib.util, json, os
-found = set()
-for top in ("/muster/run/work", "/muster/run/home", "/muster/run/keep", "/muster/run/tensorboard"):
-    for folder, inner, files in os.walk(top):
-        if any(".tfevents." in name for name in files): found.add(folder)
-        if len(found) > 1000: break
-print(json.dumps({"has": bool(importlib.util.find_spec("tensorboard")), "folders": sorted(found)[:1000]}))
-"""
-_LOOKED = record({"has": flag, "folders": array(text(4096), 1000)})
 
 
 def port(cluster: Cluster, run: str, rank: str, asked: str, console: Console) -> int:
@@ -58,34 +46,8 @@ def port(cluster: Cluster, run: str, rank: str, asked: str, console: Console) ->
 def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Console) -> int:
     """Start TensorBoard in the container of a rank (default: rank 0's), and make it a port here, until Ctrl-C."""
     here, _ = _numbers(asked or "6006")
-    with places(cluster, run, rank or "0") as (place, *_):
-        answer: list[str] = []
-        run_beside(place, commands.image_python("-c", _LOOK), answer.append)
-        seen = _LOOKED(document("".join(answer), "the event files"), "the event files")
-        host = place.session.host.name
-        if not seen["folders"]:
-            raise DeployError(
-                f"{host}: the run has written no TensorBoard files there yet",
-                "of another rank, if one writes them: --rank N",
-            )
-        if not seen["has"]:
-            raise DeployError(
-                f"{host}: the image has no TensorBoard",
-                f"put tensorboard among the run's packages; or here: {FAB} fetch, then tensorboard --logdir runs/ID",
-            )
-        folder = common(seen["folders"])
-        with _running(place, folder, console) as (remote, path):
-            console.note(f"event files: {folder}")
-            return _serve(place, here, remote, path, console)
-
-
-def common(folders: Sequence[str]) -> str:
-    """The folder that holds all of these."""
-    first, *rest = (folder.split("/") for folder in folders)
-    for other in rest:
-        same = [left == right for left, right in zip(first, other, strict=False)]
-        first = first[: same.index(False) if False in same else len(same)]
-    return "/".join(first) or "/"
+    with places(cluster, run, rank or "0") as (place, *_), _running(place, console) as (remote, path):
+        return _serve(place, here, remote, path, console)
 
 
 def _numbers(asked: str) -> tuple[int, int]:
@@ -99,33 +61,31 @@ def _numbers(asked: str) -> tuple[int, int]:
 
 
 @contextmanager
-def _running(place: Place, folder: str, console: Console) -> Iterator[tuple[int, str]]:
-    """TensorBoard beside the ranks; yields its port and path there. It ends with us."""
-    began = threading.Event()
-    seen: list[re.Match[str]] = []
-    last: list[str] = []
-
-    def take(line: str) -> None:
-        last[:] = [line]
-        if match := _URL.search(line):
-            seen.append(match)
-            began.set()
-
-    def work(inside: Inside) -> None:
-        with suppress(DeployError, OSError, ValueError):
-            for line in read_lines(inside.frames):
-                take(line)
-        began.set()
-
-    words = ("-m", "tensorboard.main", "--logdir", folder, "--host", "127.0.0.1", "--port", "0")
+def _running(place: Place, console: Console) -> Iterator[tuple[int, str]]:
+    """TensorBoard beside the ranks, on the whole run folder; yields its port and path there. It ends with us."""
+    words = ("-m", "tensorboard.main", "--logdir", commands.RUN_IN_CONTAINER, "--host", "127.0.0.1", "--port", "0")
     command = commands.node_program("within", "--", *commands.image_python(*words))
     with reach.on_host(place.session).run_inside(place.container, command, reads=True) as inside:
-        threading.Thread(target=work, args=(inside,), daemon=True, name="muster-tensorboard").start()
+        inside.set_wait(_BEGIN_S)
+        lines, last, seen = read_lines(inside.frames), "", None
         with console.waiting("starting TensorBoard"):
-            began.wait(_BEGIN_S)
+            while not seen and (line := next(lines, None)) is not None:
+                last, seen = line, _URL.search(line)
         if not seen:
-            raise DeployError(f"TensorBoard did not start: {' '.join(last) or 'it said nothing'}", f"{FAB} logs")
-        yield int(seen[0][1]), seen[0][2] or "/"
+            raise DeployError(
+                f"{place.session.host.name}: TensorBoard did not start: {last or 'it said nothing'}",
+                "is it among the run's packages? without it there, here: "
+                f"{FAB} fetch, then tensorboard --logdir runs/ID",
+            )
+        inside.set_wait(None)
+        threading.Thread(target=_drain, args=(lines,), daemon=True, name="muster-tensorboard").start()
+        yield int(seen[1]), seen[2] or "/"
+
+
+def _drain(lines: Iterator[str]) -> None:
+    """Take what it says from now on, so that it can go on speaking."""
+    with suppress(DeployError, OSError, ValueError):
+        deque(lines, maxlen=0)
 
 
 def _serve(place: Place, here: int, remote: int, path: str, console: Console) -> int:

@@ -188,7 +188,7 @@ def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:
         failed = listens.get(session.host.name, {}).get("failed", {})
         for port, why in failed.items():
             with suppress(SshFault):  # the finding is as true without the holder's name
-                done = session.run(host_commands.holder(int(port)), check=False)
+                done = session.run(host_commands.script("holder", str(int(port))), check=False)
                 words = printable.one_line(fields.rows(done.out).get("holder", [""])[0][:200])
                 failed = {**failed, port: {**why, "holder": words or why["holder"]}}
         if failed:

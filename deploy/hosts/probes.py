@@ -108,12 +108,12 @@ def in_container(
     """A command that runs the image's Python as training will run it, in a container that is removed at its end.
 
     `end`: of the `docker run`, from the image on, where it is to be another program.
-    Its standard input: the variables as host_commands.with_variables takes them, then the input of Python.
+    Its standard input: the variables as with-variables takes them, then the input of Python.
     """
     options = container.container_options(session.host, facts, job)
     head = (*ONCE, "--label", label, "--log-driver", "none")
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
-    return host_commands.with_variables([*head, *options, *variables, *(end or python_of(image))])
+    return host_commands.script("with-variables", *head, *options, *variables, *(end or python_of(image)))
 
 
 def unstarted(session: Session) -> bool:

@@ -324,7 +324,7 @@ def parse_config(answer: str) -> dict[str, Any]:
 
 
 def parse_checkpoints(answer: str) -> dict[RunId, Checkpoint]:
-    """The newest checkpoint of each run, from the lines of `host_commands.checkpoints`.
+    """The newest checkpoint of each run, from the lines of checkpoints.
 
     Other folders are skipped. Raises BadAnswer for a line of another form.
     """
@@ -341,4 +341,4 @@ def parse_checkpoints(answer: str) -> dict[RunId, Checkpoint]:
 
 
 def _checkpoints(session: Session) -> dict[RunId, Checkpoint]:
-    return parse_checkpoints(session.run(commands.checkpoints()).out)
+    return parse_checkpoints(session.run(commands.script("checkpoints")).out)

@@ -14,7 +14,7 @@ from .container import NodeContainer
 
 # By their places in a container: the label with the digest of what lies there, and the variable that the agent reads.
 # The labels keep a later push and `clean` from changing or removing it (image/scripts/folders_function.sh).
-_LABELS = {WORKSPACE: "muster.folder", CODE: "muster.code"}
+LABELS = {WORKSPACE: "muster.folder", CODE: "muster.code"}
 _DIGESTS = {WORKSPACE: environment.SENT_DIGEST, CODE: environment.CODE_DIGEST}
 
 
@@ -47,7 +47,7 @@ def _with(node: NodeContainer, folders: Sequence[HostFolder]) -> NodeContainer:
     """A node, its witness and its network's end with these folders."""
     targets = {folder.target for folder in folders}
     options = mounts(folders)
-    options += tuple(w for each in folders for w in ("--label", f"{_LABELS[each.target]}={each.digest}"))
+    options += tuple(w for each in folders for w in ("--label", f"{LABELS[each.target]}={each.digest}"))
     options += ("--workdir", WORKSPACE) if WORKSPACE in targets else ()
     variables = {**node.environment, **{_DIGESTS[folder.target]: folder.digest for folder in folders}}
     if CODE in targets and "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent

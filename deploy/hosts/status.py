@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from ..core.errors import DONE, FAILED, DeployError, UsageError
@@ -25,7 +24,7 @@ from ..report.console import Console
 from . import ended, observe
 
 T = TypeVar("T")
-_PATIENCE_S, _WATCH_S, _AGAIN_S = 30.0, 2.0, 10.0
+_PATIENCE_S = 30.0
 
 
 def status(cluster: Cluster, run: str, console: Console) -> int:
@@ -55,52 +54,6 @@ def gpus(cluster: Cluster, console: Console) -> int:
         console.table(tables.GPUS_HEAD, tables.gpu_rows(answers.values))
     incomplete = any(value.fault for value in answers.values.values())
     return max(_show_faults(answers, console), FAILED if incomplete else DONE)
-
-
-def watch_gpus(cluster: Cluster, console: Console) -> int:
-    """Show the same every two seconds until Ctrl-C; without a terminal, what has changed since the last look.
-
-    A host that does not answer, or no longer, is named and tried again. Returns 1 if none answers at first.
-    """
-    before = dict[str, list[tuple[str, ...]]]()
-    with suppress(KeyboardInterrupt):
-        while not console.gone:
-            with open_all(cluster.hosts, ask_home=False) as opened:
-                until = time.monotonic() + _AGAIN_S
-                while not console.gone:
-                    replies = on_all(list(opened.values.values()), _gpus_of)
-                    by_host: dict[str, Gpus | DeployError] = {**opened.faults, **replies.values, **replies.faults}
-                    answers = Results({host: by_host[host] for host in opened})
-                    if not (answers.values or before):
-                        return _show_faults(answers, console)
-                    before = _show_changes(answers, before, console)
-                    if answers.faults and time.monotonic() > until:
-                        break
-                    time.sleep(_WATCH_S)
-    return DONE
-
-
-def _show_changes(
-    answers: Results[Gpus], before: dict[str, list[tuple[str, ...]]], console: Console
-) -> dict[str, list[tuple[str, ...]]]:
-    """Show who holds which GPU, and which host does not answer; returns it for the next look."""
-    faults: dict[str, list[tuple[str, ...]]] = {host: [("no answer",)] for host in answers.faults}
-    rows = {host: tables.gpu_rows({host: gpus}) for host, gpus in answers.values.items()}
-    changed = {host for host, shown in {**faults, **rows}.items() if shown != before.get(host)}
-    if console.as_json:
-        values = {host: answers.values[host] for host in sorted(changed & rows.keys())}
-        console.values([{"t": time.time(), "host": host, **tables.gpu_value(values[host])} for host in values])
-        console.values(tables.fault_values({host: answers.faults[host] for host in sorted(changed & faults.keys())}))
-    elif console.clear():
-        console.table(tables.GPUS_HEAD, [row for host in rows for row in rows[host]])
-        _show_faults(answers, console)
-    else:
-        now = (time.strftime("%H:%M:%S"),)
-        if changed & rows.keys():
-            console.table((), [now + row for host in rows if host in changed for row in rows[host]])
-        for host in sorted(changed & faults.keys()):
-            console.warn(answers.faults[host].message)
-    return {**faults, **rows}
 
 
 def _gpus_of(session: Session) -> Gpus:

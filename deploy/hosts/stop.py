@@ -9,14 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from ..core.errors import DONE, DeployError
 from ..core.facts import ended_how
 from ..core.names import RunId
 from ..core.program import FAB
-from ..core.results import Results
 from ..core.text import in_seconds
 from ..door.session import Session, on_all, open_all
 from ..host import commands
@@ -28,13 +25,12 @@ from ..report.interrupts import Detached, Interrupts
 from ..report.page import run as page
 from ..run import events, folders, outcome, record
 from ..run.events import Event
-from ..run.follow import Follower
 from ..run.outcome import Result
 from ..run.progress import State
 from ..run.state import times
 from . import ended as known_end
 from . import nodes as host_nodes
-from . import observe, plan, recorded, resume
+from . import observe, plan, resume
 
 # Writing a checkpoint may take a while. After this time we report the nodes that still run, and do not kill them.
 PATIENCE_S = 120.0
@@ -60,13 +56,9 @@ def stop(options: Options, now: bool, console: Console) -> int:
         if not containers.values:
             opened.all()
             containers.all()
-        if wanted not in plan.runs_of(containers.values):
-            plan.refuse_foreign(wanted, containers.values)
-            known_end.refuse(wanted, sessions)
-        run = plan.choose_run(plan.runs_of(containers.values), wanted, recorded.without_end())
+        run, nodes = known_end.choose(wanted, containers.values, sessions)
         for host, fault in faults.items():
             console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")
-        nodes = plan.runs_of(containers.values)[run]
         members = [session for session in sessions if session.host.name in nodes]
         interrupts.hold()
         if now:
@@ -108,7 +100,7 @@ def _end(
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
     deadline = time.monotonic() + PATIENCE_S
     try:
-        while running := _running(run, members):
+        while running := [host for host, node in _containers(run, members).items() if node.code is None]:
             if interrupts.requests() > 1 and not killed:
                 killed = True
                 host_nodes.signal(members, run, "SIGKILL").all()
@@ -165,25 +157,14 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
     saved = bool(state.training.checkpoint) or state.script
     result = resume.with_resume_hint(result, run_dir, saved, lost if least else (), bool(least))
     if not (run_dir / "outcome.json").exists():
-        record.close(run_dir, result, state, _seconds(run_dir, facts, state))
+        began, last = float(facts.get("starts", [{}])[-1].get("t", 0.0)), state.ranks.span.last or time.time()
+        record.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
         page.write(run_dir)
     return result
 
 
-def _seconds(run_dir: Path, facts: Mapping[str, Any], state: State) -> float:
-    """How long the run lasted, by the words of its ranks that are known here; else from the start of the deploy."""
-    here = times.span_of(Follower(run_dir, from_start=True).read(), times.started(facts))
-    seconds = max(here.last, state.ranks.span.last) - here.first
-    return seconds if here.began else time.time() - float(facts.get("starts", [{}])[-1].get("t", time.time()))
-
-
 def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:
-    answers: Results[Any] = observe.containers(members)
-    return plan.runs_of(answers.all()).get(run, {})
-
-
-def _running(run: RunId, members: Sequence[Session]) -> list[str]:
-    return [host for host, node in _containers(run, members).items() if node.code is None]
+    return plan.runs_of(observe.containers(members, run).all()).get(run, {})
 
 
 def _last_words(session: Session, run: str) -> list[Event]:

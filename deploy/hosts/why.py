@@ -30,7 +30,7 @@ from ..run.inquest import hang, lasting
 from ..run.inquest.hang import RankDoing
 from ..run.state.evidence import Evidence
 from ..run.state.ranks import Ranks
-from . import ended, observe, plan, recorded
+from . import ended, observe
 from .container import container_name
 
 _LOOK_S = 30.0
@@ -44,13 +44,9 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
     with open_all(cluster.hosts) as opened:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
-        runs = plan.runs_of(containers.values)
-        if wanted not in runs:
-            plan.refuse_foreign(wanted, containers.values)
-            ended.refuse(wanted, sessions)
-        chosen = plan.choose_run(runs, wanted, recorded.without_end())
-        _refuse_over(chosen, runs[chosen])
-        members = [session for session in sessions if session.host.name in runs[chosen]]
+        chosen, nodes = ended.choose(wanted, containers.values, sessions)
+        _refuse_over(chosen, nodes)
+        members = [session for session in sessions if session.host.name in nodes]
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
         _show(ranks, stacks, console, _slow(record.path_of(chosen), ranks))
@@ -79,10 +75,7 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
 def _refuse_over(run: RunId, nodes: Mapping[str, Container]) -> None:
     """Raise DeployError if every node of the run has ended: nothing there can say what a rank does."""
     if all(node.code is not None for node in nodes.values()):
-        known = record.read_json(record.path_of(run) / "outcome.json") if record.own(record.path_of(run)) else {}
-        ends = str(known.get("message") or known.get("verdict") or "") or ", ".join(
-            f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items()
-        )
+        ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
         raise DeployError(
             f"{run} has ended: {ends}", f"how it ended: {FAB} attach --hosts {','.join(nodes)} --run {run}"
         )

@@ -22,7 +22,7 @@ from ..host import logs as host_logs
 from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report.console import Console
-from . import ended, observe, recorded
+from . import ended, observe
 
 # The engine's own words for these codes name no host.
 _NOT_STARTED = (NOT_EXECUTABLE, NOT_FOUND)
@@ -70,7 +70,8 @@ def shell(cluster: Cluster, run: str, rank: str, words: Sequence[str]) -> int:
     if not sys.stdout.isatty():
         raise UsageError("no terminal is here", f"without one: {FAB} exec --hosts a,b -- COMMAND")
     with places(cluster, run, rank or "0") as (place, *_):
-        return place.session.converse(commands.within(place.container, words))
+        program = commands.node_program("within", "--terminal", "--", *words)
+        return place.session.converse(("docker", "exec", "-i", place.container, *program))
 
 
 @contextmanager
@@ -81,21 +82,18 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     wanted = read_run(run)
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = opened.all()
-        hosts = on_all(sessions.values(), observe.logs).all()
-        if wanted and not any(member.run == wanted for on_host in hosts.values() for member in on_host.members):
-            ended.refuse(wanted, list(sessions.values()))
-        chosen = host_logs.choose_run(hosts, wanted, recorded.without_end())
-        members = host_logs.members_of(hosts, chosen)
+        containers = observe.containers(sessions.values()).all()
+        chosen, members = ended.choose(wanted, containers, list(sessions.values()))
         of_host = host_logs.ranks_of(members)
         living = {
             host: member
             for host, member in members.items()
-            if member.state == "running" and (not rank or int(rank) in of_host[host])
+            if member.status == "running" and (not rank or int(rank) in of_host[host])
         }
         if not living:
             what = f"rank {rank} of {chosen}" if rank else chosen
             raise DeployError(f"{what}: no container of it runs on these hosts", f"{FAB} status")
-        yield [Place(sessions[host], member.container) for host, member in living.items()]
+        yield [Place(sessions[host], member.name) for host, member in living.items()]
 
 
 def run_beside(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:

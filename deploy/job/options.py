@@ -542,12 +542,6 @@ class Options:
         "fetch",
         again=False,
     )
-    watch: bool = option(
-        "show it again every 2 s until Ctrl-C; if the output is no terminal, a line for each change",
-        "gpus",
-        False,
-        again=False,
-    )
     follow: bool = option("continue until the run ends, or Ctrl-C", "logs", False, again=False)
     grep: str = option(
         "only lines that this extended regular expression (grep -E) finds, on the hosts (default: all lines)",
@@ -585,8 +579,8 @@ class Options:
         key=Key("pids", values.whole(64, 4194304), "a number from 64 to 4194304", FREE),
     )
     user: str = option(
-        "the user id of the run's processes where you log in as root (default: one that no user of these hosts has, "
-        "which Muster keeps there in ~/.muster/uid)",
+        "the user id of the run's processes where you log in as root (default: the first from 60600 on that no user of "
+        "these hosts has)",
         key=Key(
             "user",
             values.whole(1, (1 << 31) - 2),

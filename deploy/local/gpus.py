@@ -100,7 +100,7 @@ def _claim(choice: Choice, run: str) -> OwnGpus:
     os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in choice.gpus]}).encode() + b"\n")
     os.fchmod(descriptor, 0o644)
     own = OwnGpus(choice.gpus, path, descriptor)
-    if taken := gpu_choice.lost_to(choice, _asked(commands.claims()).claims, token, alone=False).taken:
+    if taken := gpu_choice.lost_to(choice, _asked(commands.script("claims")).claims, token, alone=False).taken:
         own.release()
         raise DeployError(f"this machine: {taken}", "try again")
     return own

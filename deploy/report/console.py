@@ -245,12 +245,6 @@ class Console:
             table.add_row(Text(first, "node"), *map(Text, rest))
         self._safely(lambda: self._out.print(table))
 
-    def clear(self) -> bool:
-        """Clear the screen for the next table. False where there is none."""
-        if self._out.is_terminal:
-            self._safely(self._out.clear)
-        return self._out.is_terminal
-
     def block(self, rows: Sequence[str]) -> None:
         """Print many lines of data at once, unchanged: there may be millions."""
         self._safely(lambda: print(visible("\n".join(rows)), file=self._out.file, flush=True))

@@ -18,6 +18,7 @@ from ..core.printable import console_line
 from ..core.program import FAB
 from ..core.text import several
 from ..host import jobs
+from ..host.commands import script
 from ..host.jobs import Job
 from ..run.backend import Backend
 from ..run.events import Event
@@ -94,7 +95,7 @@ class SlurmBackend(Backend):
         try:
             if not self.login.session.is_open:
                 self.login.connect()
-            undo = jobs.undo(self.login.shared, self.run, self._after)
+            undo = script("undo-job", self.login.shared, self.run, self._after)
             answer = self.login.session.run(undo, timeout_s=ASK_S, check=False).out
         except DeployError as fault:
             raise DeployError(f"{fault.message}; the job may have been submitted", comes_back) from fault
@@ -154,9 +155,9 @@ class SlurmBackend(Backend):
         entries = folder_look.look_at(self._order.folder, self._order.choice).entries if self._order.folder else []
         stream = FolderStream(self._order.folder or Path(), entries)
         total = stream.size
-        take_in = jobs.make(login.shared, self.run)
+        take_in = script("make-job", login.shared, self.run)
         if self._after:
-            take_in = jobs.resume(login.shared, self.run, self._after, TIME)
+            take_in = script("resume-job", login.shared, self.run, self._after, str(TIME))
         answer = login.session.run(take_in, input=stream.read(lambda sent: self._tell(sent, total)), moving=True).out
         if paths := jobs.parse_kept(answer):
             names = ", ".join(console_line(name) for name in paths[:_MOST_KEPT])

@@ -11,6 +11,7 @@ from ..core.errors import DeployError
 from ..core.names import RunId
 from ..door.session import Session, SshFault, open_all
 from ..host import jobs
+from ..host.commands import script
 from ..host.jobs import ClusterLook, Job
 from ..job.inventory import Host
 
@@ -55,7 +56,7 @@ class Login:
 
     def look(self, shared: str, run: str) -> ClusterLook:
         """Look before a deploy. Raises DeployError."""
-        return jobs.parse_look(self.session.run(jobs.look(shared, run), timeout_s=ASK_S).out)
+        return jobs.parse_look(self.session.run(script("look-cluster", shared, run), timeout_s=ASK_S).out)
 
     def submit(self, folder: str, run: RunId, say: Callable[[str], None], after: str = "") -> str:
         """Submit the run's batch script and return the job's id, once, however often the connection is cut.
@@ -67,7 +68,7 @@ class Login:
         until = time.monotonic() + _TRIES_S
         while True:
             try:
-                done = self.session.run(jobs.submit(folder, run, after), timeout_s=SUBMIT_S, check=False)
+                done = self.session.run(script("submit-job", folder, run, after), timeout_s=SUBMIT_S, check=False)
                 word, number = jobs.parse_submitted(done.out)
                 break
             except SshFault as fault:
@@ -96,7 +97,7 @@ class Login:
 
     def stop(self, run: RunId, number: str, now: bool) -> None:
         """Ask a job to stop with a checkpoint, or kill it `now`. Raises DeployError."""
-        self.reading.run(jobs.stop(run, number, now), timeout_s=ASK_S)
+        self.reading.run(script("stop-job", run, number, "now" if now else "checkpoint"), timeout_s=ASK_S)
 
 
 class Unknown(DeployError):

@@ -123,7 +123,7 @@ def logs(known: Known, rank: str, follows: bool, since: str, grep: str, console:
             if lines:
                 console.block([line.decode(errors="replace") for line in lines])
 
-        done = login.reading.receive(jobs.log(known.run, name, grep), take)
+        done = login.reading.receive(commands.script("job-log", known.run, name, grep), take)
         if rest:
             console.block([rest.decode(errors="replace")])
         if done.code:

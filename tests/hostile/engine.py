@@ -89,7 +89,7 @@ class FakeEngine:
         if path.startswith("/containers/") and path.endswith("/json"):
             name = path.split("/")[2]
             for number, each in enumerate(documents):
-                if name in (number_as_id(number), each["name"].removeprefix("/")):
+                if name in (number_as_id(number), each["Name"].removeprefix("/")):
                     return answered(inspected(each, number))
             return answered({"message": f"No such container: {name}"}, "404 Not Found")
         if "/logs?" in path:
@@ -111,32 +111,29 @@ def number_as_id(number: int) -> str:
 
 def listed(document: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A container as the engine lists it."""
-    state = document["state"]
+    state = document["State"]
     words = f"Exited ({state['ExitCode']}) 5 minutes ago" if state["Status"] == "exited" else "Up 3 minutes"
     return {
         "Id": number_as_id(number),
-        "Names": [document["name"]],
-        "Labels": document["labels"],
+        "Names": [document["Name"]],
+        "Labels": document["Config"]["Labels"],
         "State": state["Status"],
         "Status": words,
         "Created": 1795238000,
-        "Mounts": _mounts(document),
+        "Mounts": document["Mounts"],
     }
 
 
 def inspected(document: Mapping[str, Any], number: int) -> dict[str, Any]:
     """A container as the engine describes it alone."""
-    return {
-        "Id": number_as_id(number),
-        "Name": document["name"],
-        "State": document["state"],
-        "Config": {"Labels": document["labels"], "Env": document.get("variables", []), "Hostname": "h"},
-        "Mounts": _mounts(document),
-    }
+    config = {"Env": document.get("variables", []), "Hostname": "h", **document["Config"]}
+    return {**document, "Id": number_as_id(number), "Config": config}
 
 
-def _mounts(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    return [{"Source": folder, "Destination": "/muster/run"} for folder in document.get("folder", ())]
+def described(name: str, labels: Mapping[str, str], state: Mapping[str, object], folder: str = "") -> dict[str, Any]:
+    """What a host is asked of one container (container_line.sh), with that run folder."""
+    mounts = [{"Destination": "/muster/run", "Source": folder}] if folder else []
+    return {"Id": number_as_id(0), "Name": name, "State": state, "Config": {"Labels": labels}, "Mounts": mounts}
 
 
 def of_home(home: Path) -> Documents:

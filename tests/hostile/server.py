@@ -23,7 +23,7 @@ from pathlib import Path
 
 import paramiko
 
-from tests.hostile.engine import FakeEngine, of_home
+from tests.hostile.engine import FakeEngine, described, of_home
 
 NO_ENGINE = "#!/bin/sh\necho 'Cannot connect to the Docker daemon. Is the docker daemon running?' >&2; exit 1\n"
 # An engine with one container at most, in the home of a host: `engine/line` is its line, `engine/console` its console.
@@ -300,13 +300,9 @@ def container(
     `home`: of the user on that host, below which its run folder lies.
     """
     own = {"run": run, "node": node, "place": "0", "nodes": "1", "port": "29500", "command": "train.py", **labels}
-    value = {
-        "name": f"/muster-{run}",
-        "labels": {f"muster.{name}": text for name, text in own.items()},
-        "folder": [f"{home}/.muster/runs/{run}"],
-        "state": {"Status": status, "ExitCode": code, "StartedAt": "2026-11-21T00:00:00.0Z"},
-    }
-    return f"container {json.dumps(value)}"
+    state = {"Status": status, "ExitCode": code, "StartedAt": "2026-11-21T00:00:00.0Z"}
+    names = {f"muster.{name}": text for name, text in own.items()}
+    return f"container {json.dumps(described(f'/muster-{run}', names, state, f'{home}/.muster/runs/{run}'))}"
 
 
 def drip(piece: bytes, every_s: float, over: threading.Event) -> Iterator[bytes]:

@@ -131,7 +131,7 @@ def test_a_follower_that_is_flooded_says_so_and_ends_with_the_run(hostile, monke
     rig = hostile({})
     server = rig.servers["evil"]
     server.runs(container("R", home=server.home, command="--recipe digits"))
-    server.answers = {"follow": follow, "remove": b"1\n", "look": look()}
+    server.answers = {"follow": follow, "forget": b"", "look": look()}
     done = rig.task("attach", "--hosts", "evil", "--run", "R", within_s=60)
     assert done.code == 75, done.output
     assert "evil: not everything that it sends is kept" in done.output

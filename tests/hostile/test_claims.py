@@ -61,7 +61,7 @@ def answer(setup, *lines, argv=ARGV):
 
 def living(setup):
     """The claims that a command sees after `setup`."""
-    return gpus.parse(answer(setup, argv=commands.claims())).claims
+    return gpus.parse(answer(setup, argv=commands.script("claims"))).claims
 
 
 def as_user(number, line):
@@ -164,7 +164,7 @@ def test_a_claim_lives_by_its_owner_alone():
 def test_a_dead_claim_goes_with_the_next_command_of_its_user_and_no_other():
     dead = f"{MADE}; {as_user(1001, written('claim-5-bb', old=True))}"
     for user, left in ((1234, ["claim-5-bb", "claim-5-bb.lock"]), (1001, [])):
-        look = ("setpriv", "--reuid", str(user), "--clear-groups", *commands.claims())
+        look = ("setpriv", "--reuid", str(user), "--clear-groups", *commands.script("claims"))
         assert answer(dead, argv=("sh", "-c", f'"$@"; ls {OURS}', "sh", *look)) == left
 
 

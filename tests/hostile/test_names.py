@@ -18,6 +18,7 @@ from deploy.host.folder_copy import allowed_path
 from deploy.hosts import resume
 from deploy.hosts.mirror import Mirror
 from deploy.run import record
+from tests.hostile.engine import described
 
 HOME = Path(__file__).resolve().parents[2]
 EVIL = (
@@ -50,7 +51,7 @@ EVIL = (
 
 def container(run="r1", node="a", name="/muster-r1"):
     labels = {"muster.run": run, "muster.node": node, "muster.place": "0", "muster.nodes": "1"}
-    return json.dumps({"name": name, "labels": labels, "state": {"Status": "running", "ExitCode": 0, "StartedAt": ""}})
+    return json.dumps(described(name, labels, {"Status": "running", "ExitCode": 0, "StartedAt": ""}))
 
 
 def files(folder):
@@ -92,7 +93,7 @@ def test_every_parser_refuses_a_label_that_is_no_name() -> None:
     own = {"/muster/run": "/home/u/.muster/runs/r1"}
     for labels, name in (({"muster.run": "/home/x/.ssh"}, "muster-r1"), ({"muster.run": "r1"}, "--help")):
         with pytest.raises(BadAnswer):
-            logs.parse([Seen("0", name, labels, own, "running")], "")
+            facts.containers([Seen("0", name, labels, own, "running")], "/home/u")
     for labels in ({"muster.run": "/home/x/.ssh"}, {"muster.run": "r1", "muster.node": "/etc/x"}):
         for read in (status.parse, status.parse_runs):
             with pytest.raises(BadAnswer):

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from deploy.core.errors import DeployError
+from deploy.core.names import RunId
 from deploy.door import session
-from deploy.hosts import nodes
+from deploy.hosts import delete, nodes
 from deploy.job.inventory import Host
 from tests.hostile.engine import FakeEngine, answered, number_as_id
 from tests.hostile.fuzz import samples
@@ -121,7 +123,7 @@ def test_an_engine_that_answers_oddly_is_that_hosts_fault(hostile, task, answer)
 
 
 def test_a_stop_goes_on_with_the_hosts_that_answer(hostile) -> None:
-    rig = hostile({}, good={"last-words": b"", "remove": b"removed 1\n"})
+    rig = hostile({}, good={"last-words": b"", "forget": b""})
     has(rig.servers["evil"], WRONG[0])
     has(rig.servers["good"], status="exited", code=0)
     done = rig.task("stop", "--hosts", "evil,good", "--run", "r1")
@@ -143,18 +145,56 @@ def test_preflight_names_the_host_whose_probe_answers_oddly(hostile, answer) -> 
     assert "expected" in first["text"]
 
 
+# What is no folder of our run r1.
+THEIRS = ("/home/bob/.muster/runs/r1", "{home}/.muster/runs/r2", "{home}/.muster/runs/r1/x", "")
+
+
+def theirs_of(own, folder, server):
+    """A container with the labels of ours, and another run folder."""
+    mounts = [{"Destination": "/muster/run", "Source": folder.replace("{home}", str(server.home))}] if folder else []
+    return {**own, "Name": "/theirs", "Mounts": mounts}
+
+
 @pytest.mark.holds("own-start-only")
-@pytest.mark.parametrize(
-    "folder", ["/home/bob/.muster/runs/r1", "{home}/.muster/runs/r2", "{home}/.muster/runs/r1/x", ""]
-)
+@pytest.mark.parametrize("folder", THEIRS)
 def test_a_signal_is_for_containers_whose_folder_is_in_our_home(hostile, folder) -> None:
     """Another user's run may have the same id, and an image any label."""
     rig = hostile({})
     server = rig.servers["evil"]
     own = json.loads(at_home(samples.container(), server))
-    theirs = {**own, "name": "/theirs", "folder": [folder.replace("{home}", str(server.home))] if folder else []}
-    server.engine = FakeEngine([theirs, own])
+    server.engine = FakeEngine([theirs_of(own, folder, server), own])
     with session.open_all([Host("evil", "127.0.0.1", server.port)]) as opened:
         nodes.signal(list(opened.all().values()), "r1", "SIGKILL").all()
     killed = [asked for asked in server.engine.asked if asked.startswith("POST")]
     assert killed == [f"POST /containers/{number_as_id(1)}/kill?signal=SIGKILL"]
+
+
+@pytest.mark.holds("ours-only")
+@pytest.mark.parametrize("folder", THEIRS)
+def test_a_run_is_ours_where_its_folder_is_in_our_home(hostile, folder) -> None:
+    """What is another's is neither removed nor in the way of a removal of ours."""
+    server = hostile({"forget": b"", "audit": b""}).servers["evil"]
+    own = json.loads(at_home(samples.container(), server))
+    server.engine = FakeEngine([theirs_of(own, folder, server), own])
+    with session.open_all([Host("evil", "127.0.0.1", server.port)]) as opened:
+        (removed,) = nodes.remove(list(opened.all().values()), "r1").all().values()
+    gone = [asked for asked in server.engine.asked if asked.startswith("DELETE")]
+    assert gone == [f"DELETE /containers/{number_as_id(1)}?force=1&v=1"]
+    assert removed == nodes.Removed(1, (("r1", "another user"),))
+
+
+@pytest.mark.holds("deletes-own-run")
+@pytest.mark.parametrize(
+    ("folder", "deleted"), [*((folder, True) for folder in THEIRS), ("{home}/.muster/runs/r1", False)]
+)
+def test_a_run_with_a_container_of_ours_is_not_deleted(hostile, folder, deleted) -> None:
+    server = hostile({"delete": b"deleted 3 4\n", "audit": b""}).servers["evil"]
+    own = json.loads(at_home(samples.container(), server))
+    server.engine = FakeEngine([theirs_of(own, folder, server)])
+    with session.open_all([Host("evil", "127.0.0.1", server.port)]) as opened:
+        (evil,) = opened.all().values()
+        if deleted:
+            assert delete.delete_folder(evil, RunId("r1")) == delete.Deleted(3, 4096)
+        else:
+            with pytest.raises(DeployError, match="nothing was deleted"):
+                delete.delete_folder(evil, RunId("r1"))

@@ -13,7 +13,7 @@ import pytest
 
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import commands, run_user
-from deploy.host.run_user import RANGES, Known
+from deploy.host.run_user import NUMBERS
 from deploy.job.cluster import Cluster, from_file
 from deploy.job.inventory import hosts_of_flag
 from deploy.job.options import Job
@@ -41,9 +41,6 @@ class Machine:
         paths = {"HOME": str(self.home), "PATH": f"{self.home}/tools:{os.environ['PATH']}"}
         return SimpleNamespace(out=subprocess.run(argv, env=paths, capture_output=True, text=True, check=True).stdout)
 
-    def keep(self, number):
-        (self.home / ".muster/uid").write_text(f"{number}\n")
-
 
 def chosen(*machines, job=None, run="", facts=ROOT):
     names = [machine.host.name for machine in machines]
@@ -53,45 +50,32 @@ def chosen(*machines, job=None, run="", facts=ROOT):
 
 
 @pytest.mark.holds("own-number")
-def test_root_gets_one_new_number_for_all_hosts_and_nothing_is_changed_there(tmp_path):
-    a, b = Machine(tmp_path, "a"), Machine(tmp_path, "b")
+def test_root_gets_the_first_number_that_nobody_has_on_any_host_and_nothing_is_changed_there(tmp_path):
+    first, second, third = NUMBERS[:3]
+    a, b = Machine(tmp_path, "a", taken=[first]), Machine(tmp_path, "b", taken=[second])
     number, why = chosen(a, b)
-    assert any(number in numbers for numbers in RANGES)
-    assert f"as uid {number} on a, b, where you log in as root: nobody has it" in why
-    assert not (a.home / ".muster/uid").exists()
+    assert number == third
+    assert f"as uid {number} on a, b, where you log in as root: nobody has it on these hosts" in why
+    assert chosen(Machine(tmp_path, "c"))[0] == first
+    assert NUMBERS.start > 60_577, "systemd's, for users that it makes up, end there"
+    assert NUMBERS.stop <= 61_184, "its next range"
 
 
 @pytest.mark.holds("own-number")
-def test_a_number_that_is_kept_on_any_host_is_the_next_runs_unless_it_is_somebodys_by_now(tmp_path):
-    earlier = RANGES[0].start + 5
-    a, b = Machine(tmp_path, "a"), Machine(tmp_path, "b")
-    b.keep(earlier)
-    assert chosen(a, b) == (earlier, f"as uid {earlier} on a, b, where you log in as root: earlier runs of root had it")
-    assert chosen(Machine(tmp_path, "c", taken=[earlier]), b)[0] != earlier
-
-
-@pytest.mark.holds("own-number")
-@pytest.mark.parametrize("earlier", ["0", "1000", "-1", "x; touch pwned", "9" * 40, ""])
-def test_what_is_no_number_of_ours_is_not_taken_for_a_kept_one(tmp_path, earlier):
-    a = Machine(tmp_path, "a")
-    a.keep(earlier)
-    number, _ = chosen(a)
-    assert any(number in numbers for numbers in RANGES)
-    assert not list(tmp_path.rglob("pwned"))
-
-
-@pytest.mark.holds("own-number")
-def test_numbers_of_local_users_are_never_drawn_and_all_taken_is_said(tmp_path):
-    tried = run_user.candidates([Known(mapped=1 << 32)], lambda numbers: numbers.start)
-    assert list(tried) == [RANGES[0].start]
-    few = run_user.candidates([Known(), Known(mapped=65536)], lambda numbers: numbers.start)
-    assert list(few) == [RANGES[1].start]
-    with pytest.raises(DeployError, match="too few"):
-        run_user.candidates([Known(mapped=1001)], lambda numbers: numbers.start)
+def test_where_each_number_is_somebodys_this_is_said(tmp_path):
     machine = Machine(tmp_path, "a")
     (machine.home / "tools/getent").write_text("#!/bin/sh\necho somebody\n")
-    with pytest.raises(DeployError, match="each uid"):
+    with pytest.raises(DeployError, match="somebody has each uid"):
         chosen(machine)
+
+
+@pytest.mark.holds("own-number")
+@pytest.mark.parametrize("said", ["x; touch pwned", "-1", "9" * 40])
+def test_what_is_no_number_is_no_owner(tmp_path, said):
+    a = Machine(tmp_path, "a")
+    a.run = lambda argv, **more: SimpleNamespace(out=said)
+    with pytest.raises(DeployError, match="an owner"):
+        chosen(a, run="r1")
 
 
 @pytest.mark.holds("own-number")
@@ -135,14 +119,13 @@ def test_cluster_toml_names_another_and_a_login_that_is_not_root_cannot_have_one
 
 
 @pytest.mark.holds("own-number")
-def test_a_start_keeps_the_number_once_and_not_one_that_others_may_have(tmp_path):
+def test_a_start_gives_the_runs_folder_to_the_number(tmp_path):
     if os.geteuid():
         pytest.skip("only root gives a folder away")
     a = Machine(tmp_path, "a")
     (a.home / "tools/docker").write_text("#!/bin/sh\n")
     (a.home / "tools/docker").chmod(0o755)
-    numbers = [1000, RANGES[0].start, RANGES[0].start + 1]
-    for number in numbers:
+    for number in (1000, NUMBERS[0]):
         folder = a.home / f".muster/runs/r{number}"
         argv = commands.start(str(folder), f"{number}:{number}", ("true",), "t-0", new=True)
         paths = {"HOME": str(a.home), "PATH": f"{a.home}/tools:{os.environ['PATH']}"}
@@ -150,7 +133,6 @@ def test_a_start_keeps_the_number_once_and_not_one_that_others_may_have(tmp_path
         assert subprocess.run(argv, env=paths, input=lines, capture_output=True).returncode == 0
         assert folder.stat().st_uid == number
         assert (folder / "logs").stat().st_uid == number
-    assert (a.home / ".muster/uid").read_text() == f"{numbers[1]}\n"
 
 
 @pytest.mark.holds("own-number")

@@ -18,13 +18,13 @@ from deploy.door import master, session
 from deploy.door.session import SshFault
 from deploy.engine import reach
 from lab.waiting import until
-from tests.hostile.engine import FakeEngine
+from tests.hostile.engine import FakeEngine, described
 from tests.ssh.test_door import masters, one, places, start
 
 __all__ = ["places"]
 FORBIDDEN = ("AllowStreamLocalForwarding no", "AllowTcpForwarding no", "DisableForwarding yes")
 DOCKER = shutil.which("docker")
-CONTAINER = {"name": "/c", "labels": {"muster.run": "r"}, "state": {"Status": "running", "ExitCode": 0}}
+CONTAINER = described("/c", {"muster.run": "r"}, {"Status": "running", "ExitCode": 0})
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 LINE = b"d\r\n\x01\0\0\0\0\0\0\x05line\n\r\n"
 

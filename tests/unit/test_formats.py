@@ -156,7 +156,7 @@ def test_answers_of_a_preflight_without_a_format_are_read_and_newer_ones_refused
 def test_a_container_of_a_newer_muster_is_refused_and_another_users_left_alone():
     def container(number):
         document = json.loads(samples.container())
-        document["labels"]["muster.format"] = str(number)
+        document["Config"]["Labels"]["muster.format"] = str(number)
         return facts.parse_container(json.dumps(document))
 
     for read in (0, formats.LABELS):

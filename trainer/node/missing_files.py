@@ -1,8 +1,4 @@
-"""Which files each node of a script lacks, and which other node gives them. Pure.
-
-deploy/hosts/share.py has the same rules for the start of a run; tests/unit/trainer/node/test_missing_files.py compares
-the two.
-"""
+"""Which files each node of a script lacks, and which other node gives them. Pure."""
 
 from __future__ import annotations
 

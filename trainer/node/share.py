@@ -1,9 +1,8 @@
 """Before each attempt of a script on several hosts: the nodes give each other the files that only some of them have.
 
-A start brings each host what it lacks (deploy/hosts/share.py); a restart may come while the user's machine is off. The
-first node collects what each has, tells each what to get from whom, and says when all have it; the files go from node
-to node. Each connection begins with a proof, in both directions, of the key that the nodes of a start have. Standard
-library only.
+A restart may come while the user's machine is off. The first node collects what each has, tells each what to get from
+whom, and says when all have it; the files go from node to node. Each connection begins with a proof, in both
+directions, of the key that the nodes of a start have. Standard library only.
 """
 
 from __future__ import annotations

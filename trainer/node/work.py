@@ -61,7 +61,6 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
     for folder in (work, run_folder / HOME):
         folder.mkdir(parents=True, exist_ok=True)
     with alone(run_folder):
-        take_in(run_folder)
         before = _manifest(run_folder)
 
         def bring(path: str) -> tuple[str, bool]:
@@ -92,20 +91,6 @@ def refuse_other(sent: Path, wanted: str, digests: Mapping[str, str] | None = No
         )
 
 
-def take_in(run_folder: Path) -> int:
-    """Unpack what the control side brought of other hosts: files that are not here, or came in this way before.
-
-    Returns how many. What they hold is as untrusted as the script itself, and stays where the script may write.
-    """
-    count = 0
-    for path in sorted(run_folder.glob(".others-*.tar")):
-        node = path.name.removeprefix(".others-").removesuffix(".tar")
-        with suppress(tarfile.TarError, EOFError), tarfile.open(path, "r:") as tar:
-            count += sum(map(bool, unpack(tar, run_folder, node)))
-        path.unlink(missing_ok=True)
-    return count
-
-
 def unpack(
     tar: tarfile.TarFile,
     run_folder: Path,
@@ -114,6 +99,8 @@ def unpack(
     old: Collection[str] = (),
 ) -> Iterator[str]:
     """Take in the files of another node; yields the path of each in the run folder, or nothing where it cannot be.
+
+    What they hold is as untrusted as the script itself, and stays where the script may write.
 
     `wanted`: the only paths that are taken, each with its size. `old`: files of the script's here that are replaced.
     Raises TarError, or OSError where the disk is full.

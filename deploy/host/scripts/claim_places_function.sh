@@ -20,7 +20,7 @@ make_claims() {
     claims_place || { echo "error: /var/tmp is not root's, or not sticky: look at it: ls -ld /var/tmp" >&2; return 1; }
     case $claims in */) return ;; esac
     exec 9</var/tmp
-    ! command -v flock >/dev/null || flock -w 30 9 || { echo "error: /var/tmp is kept locked by $(keeper)" >&2; return 1; }
+    ! command -v flock >/dev/null || flock -w 30 9 || { echo "error: /var/tmp is kept locked: see by whom: sudo lslocks" >&2; return 1; }
     claims_place
     case $claims in */) ;; *)
         if [ "$(id -u)" = 0 ]; then mkdir -m 1777 "/var/tmp/muster-claims.$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')"
@@ -48,13 +48,6 @@ write_claim() {
     written=
     echo "error: $claims: no claim can be written there: $(df -h "$claims" | tail -n 1)" >&2
     return 1
-}
-# keeper: who keeps /var/tmp locked, in words.
-keeper() {
-    pid=$(awk -v end=":$(stat -c %i /var/tmp/)" '$2 == "FLOCK" && $4 == "WRITE" && substr($6, length($6) - length(end) + 1) == end {
-        print $5; exit }' /proc/locks 2>/dev/null)
-    [ -d "/proc/${pid:-none}" ] || { echo "somebody (sudo lslocks)"; return; }
-    echo "process $pid of $(stat -c %U "/proc/$pid"): $(tr '\0' ' ' <"/proc/$pid/cmdline" | tr -c ' -~' '?' | cut -c1-100)"
 }
 # rivals GPUS TOKEN: the lines of other claims that name one of these GPUs (their UUIDs, with a comma between).
 rivals() {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A node's container as a JSON document, for `docker inspect`. host/facts.py reads it.
-container_line='{"name":{{json .Name}},"labels":{{json .Config.Labels}},'
-# The host folder that the container has as its run folder: it tells whose run this is.
-container_line=$container_line'"folder":[{{range .Mounts}}{{if eq .Destination "/muster/run"}}{{json .Source}}{{end}}{{end}}],'
-container_line=$container_line'"state":{"Status":{{json .State.Status}},"ExitCode":{{json .State.ExitCode}},'
-container_line=$container_line'"StartedAt":{{json .State.StartedAt}}}}'
+# A node's container as a JSON document, for `docker inspect`: of what engine/engine.py reads, that which is the same in each look until
+# the container ends or starts. The host folder that it has as its run folder tells whose run this is.
+# shellcheck disable=SC2034  # the script that includes this uses it
+container_line='{"Id":{{json .Id}},"Name":{{json .Name}},"State":{"Status":{{json .State.Status}},"ExitCode":{{json .State.ExitCode}},'
+container_line=$container_line'"StartedAt":{{json .State.StartedAt}}},"Config":{"Labels":{{json .Config.Labels}}},"Mounts":[{{range .Mounts}}'
+container_line=$container_line'{{if eq .Destination "/muster/run"}}{"Destination":"/muster/run","Source":{{json .Source}}}{{end}}{{end}}]}'

@@ -45,7 +45,7 @@ while echo "$mark ."; do
     state=$($limit docker inspect --format "$container_line" "$name" 2>&1) ||
         case $state in *[Nn]'o such'*) state=gone ;; *) state=away ;; esac
     # What the client says on standard error besides, such as its loader, is no part of the answer.
-    case $state in *'{"name":'*) state='{"name":'${state#*'{"name":'}; state=${state%%"$newline"*} ;; esac
+    case $state in *'{"Id":'*) state='{"Id":'${state#*'{"Id":'}; state=${state%%"$newline"*} ;; esac
     case $state in
     away) away=1 limit=${limit:+"${limit% *} 2"} ;;
     *) [ -z "$away" ] || exit 0 ;; # the console ended with its engine: the reader connects again and names what it has

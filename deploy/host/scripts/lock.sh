@@ -1,7 +1,8 @@
 #!/bin/sh
-# lock DO TOKEN SILENCE: one deploy per host at a time. `take` reads the holder, a JSON line, and holds the lock until its
-# input ends or is silent for SILENCE seconds; each further line is a beat. `show` prints the holder. `drop` removes the lock
-# if it has this token (or with `any`), `sweep` if its process has died. docs/decisions/0139 gives the reasons.
+# lock DO TOKEN SILENCE: one deploy per host at a time. `take` reads the holder, a JSON line, answers `taken`, or what `show` does
+# and a dot, and holds the lock until its input ends or is silent for SILENCE seconds; each further line is a beat. `show` prints
+# the holder. `drop` removes the lock if it has this token (or with `any`), `sweep` if its process has died. docs/decisions/0139
+# gives the reasons.
 #
 # If the host has flock, it makes each step atomic: of two scripts that clear a dead lock, none can clear a fresh one. If
 # not, mkdir alone decides. The folder has the host's name, because hosts may share a home.
@@ -35,6 +36,6 @@ take)
     echo taken; exec 9>&-
     while heard && [ "$(holds)" = "$token" ]; do beat; done
     step; drop
-  elif [ -d "$lock" ]; then show; else mkdir "$lock"; exit 1; fi;;
+  elif [ -d "$lock" ]; then show; printf '\n.\n'; else mkdir "$lock"; exit 1; fi;;
 esac
 exit 0

@@ -1,8 +1,8 @@
 #!/bin/sh
-# look PATIENCE SILENT: everything that host/facts.py reads about a host. The engine has PATIENCE seconds for each answer,
+# look PATIENCE SILENT COLUMNS: everything that host/facts.py reads about a host. The engine has PATIENCE seconds for each answer,
 # because an engine that hangs would delay all hosts. If it gives none, the text SILENT stands for its answer. Each program and
 # each subshell takes a host a millisecond or two, so the shell does itself what it can.
-patience=$1 silent=$2 limit= id=
+patience=$1 silent=$2 columns=$3 limit= id=
 newline='
 '
 ! command -v timeout >/dev/null || limit="timeout $patience"
@@ -48,7 +48,7 @@ done
     { dmesg || $limit journalctl --quiet --dmesg --boot --no-pager; } 2>/dev/null |
     grep -E 'NVRM: (Xid|loading)' | tail -n 30 | sed 's/^/kernel /'
 ! command -v nvidia-smi >/dev/null ||
-    $limit nvidia-smi --query-gpu=index,name,memory.total,uuid --format=csv,noheader 2>/dev/null | sed 's/^/gpu /'
+    $limit nvidia-smi "--query-gpu=$columns" --format=csv,noheader,nounits 2>/dev/null | sed 's/^/gpu /'
 # A driver that does not know one of these columns prints no number for it.
 [ ! -e /proc/driver/nvidia/version ] || for column in driver_version compute_cap; do
     $limit nvidia-smi --query-gpu=$column --format=csv,noheader 2>/dev/null | sort -u | sed "s/^/$column /"

@@ -1,11 +1,10 @@
 #!/bin/sh
 # make-job SHARED RUN: makes the run's folder from a tar stream: `files/` is the user's folder, which becomes `work`, and `whole`
 # is the last entry, so a cut stream is no whole one. A folder that a job may have is left as it is.
+. ./unpack_function.sh
 umask 077; trap 'exit 1' HUP INT TERM PIPE
 mkdir -p -- "$1/.muster/runs" && cd -P -- "$1/.muster/runs" || exit
 [ ! -e "$2" ] || [ ! -e "$2/.submitting" ] || { echo "$2: a run of this name exists there already" >&2; exit 1; }
 rm -rf -- "./$2" && mkdir -- "$2" "$2/files" && cd -P -- "./$2" || exit
-words=$({ tar -xof - 2>&1 || echo "tar ended with $?"; } | head -n 5)
-case $words in *"tar ended with "*) whole='' ;; *) whole=whole ;; esac
-[ -e "$whole" ] || { printf '%s\n' "$words" "not all of the folder arrived" >&2; cd .. && rm -rf -- "./$2"; exit 1; }
-rm -f gone whole && mv files work && mkdir nodes outcome ranks logs
+unpack || { cd .. && rm -rf -- "./$2"; exit 1; }
+mv files work && mkdir nodes outcome ranks logs

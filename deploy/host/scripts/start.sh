@@ -44,10 +44,6 @@ printf '%s\n' "$keep" | (
     done
 ) || exit
 [ -z "$owner" ] || chown -hR -- "$owner" "$folder" || exit
-# Later runs use the uid that run_user.py chose for this one.
-case ${owner%%:*} in
-6???? | 2?????????) [ -e "$HOME/.muster/uid" ] || echo "${owner%%:*}" >"$HOME/.muster/uid" || exit ;;
-esac
 # CLAIM keeps the container's GPUs for us until the container has them (claim.sh). OWN with TEXT is the node's own claim, and of all
 # claims its container gets only this: the file that its agent keeps locked. A node that waits says in TEXT what it takes, and
 # reads what the others have. Whoever looks sees one of the two claims, for ours is there before we look at CLAIM.

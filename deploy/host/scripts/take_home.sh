@@ -4,6 +4,6 @@
 . ./reading.sh
 enter "$1" || exit
 if tar --version 2>/dev/null | grep -q GNU; then
-    exec tar -cf - --hard-dereference --anchored --no-wildcards --exclude-from=/dev/stdin .
+    exec tar -cf - --format=gnu --hard-dereference --anchored --no-wildcards --exclude-from=/dev/stdin .
 fi
 sed 's/[][*?\\]/\\&/g' | tar -cf - -X /dev/stdin .

@@ -21,7 +21,7 @@ from deploy.core.text import last_line
 from deploy.door import reasons
 from deploy.door.settings import Place, Route
 from deploy.engine import engine
-from deploy.engine.wire import Excess, Wire
+from deploy.engine.wire import Answer, Excess, Wire
 from deploy.host import commands as host_commands
 from deploy.host import facts, folder_copy, jobs, leftovers, logs, networks
 from deploy.host import gpus as gpu_facts
@@ -34,7 +34,6 @@ from deploy.hosts import (
     leave,
     mirror,
     newcomer_plan,
-    nodes,
     overlay,
     overlay_plan,
     resume,
@@ -142,11 +141,10 @@ def listed(text):
 def looked(text):
     """One container, as the engine describes it: of the logs, and of the run."""
     seen = engine.read_container(fields.document(text, "a container"))
-    facts.containers([seen], "/home/ops")
-    parsed = {"a": logs.parse([seen], samples.RANK_LOGS)}
-    run = logs.choose_run(parsed, "r1")
-    logs.ranks_of(logs.members_of(parsed, run))
-    logs.host_of_rank(parsed, run, 11)
+    of_runs = facts.containers([seen], "/home/ops")
+    for run, members in deploy_plan.runs_of({"a": of_runs}).items():
+        logs.ranks_of(members)
+        logs.host_of_rank({"a": logs.parse(of_runs, samples.RANK_LOGS)}, members, run, 11)
 
 
 @entry(samples.SPOKEN)
@@ -176,7 +174,7 @@ def status(text):
 
 @entry(samples.RUNS)
 def runs(text):
-    """`commands.runs`."""
+    """runs."""
     parsed = {"a": host_status.parse_runs(text), "b": host_status.parse_runs(samples.RUNS)}
     tables.run_rows(parsed)
     _json(tables.run_values(parsed))
@@ -184,10 +182,9 @@ def runs(text):
 
 @entry(samples.RANK_LOGS)
 def rank_logs(text):
-    """`commands.rank_logs`."""
-    seen = engine.read_container(json.loads(samples.LOOKED))
-    parsed = {"a": logs.parse([seen], text)}
-    logs.host_of_rank(parsed, logs.choose_run(parsed, "r1"), 11)
+    """rank-logs."""
+    of_runs = facts.containers([engine.read_container(json.loads(samples.LOOKED))], "/home/ops")
+    logs.host_of_rank({"a": logs.parse(of_runs, text)}, {"a": of_runs[0]}, of_runs[0].run, 11)
 
 
 @entry(samples.CONSOLE)
@@ -209,17 +206,27 @@ def gpus(text):
 
 @entry(samples.KEPT)
 def kept(text):
-    """`commands.clean_list`, and what would be removed of it."""
-    there = leftovers.parse(text)
+    """clean-list, and what would be removed of it."""
+    there = leftovers.parse(text, leftovers.Had(frozenset({"r1"})))
     wanted = leftovers.Selection(("all",), frozenset(leftovers.KINDS), 60)
     goes, stays = leftovers.chosen(there, wanted)
     assert not any(thing.used for thing in goes)
     assert not any(".." in thing.name or thing.name.startswith(("/", "-")) for thing in (*goes, *stays))
 
 
+@entry(samples.STORED)
+def stored(text):
+    """What an engine stores, and what would be removed of it."""
+    asked = Answer(200, text.encode())
+    known = engine.Engine(None)
+    known._ask = lambda *_: asked
+    for thing in leftovers.parse(samples.KEPT, leftovers.Had(), *known.stored(1.0)):
+        assert leftovers._is_name(thing.name)
+
+
 @entry(samples.NETWORKS)
 def overlay_look(text):
-    """`commands.look_overlay`, and the network made of it."""
+    """look-overlay, and the network made of it."""
     seen = dataclasses.replace(FACTS, addresses=(facts.Address("eth0", "192.0.2.1", 24),))
     made = overlay_plan.planned("0123456789abcdef", {"a": networks.parse(text)}, {"a": seen})
     assert made.mtu > 500
@@ -340,12 +347,6 @@ def mirrored(text):
     assert here == {"r1"}, here
 
 
-@entry(samples.REMOVED)
-def removed(text):
-    """`host_commands.remove`."""
-    _words([word for pair in nodes.removed_of(text).left for word in pair])
-
-
 @entry(samples.LOCK)
 def lock(text):
     """Who holds a host's lock."""
@@ -356,7 +357,7 @@ def lock(text):
 
 @entry(samples.CHECKPOINTS)
 def checkpoints(text):
-    """`host_commands.checkpoints`."""
+    """checkpoints."""
     parsed = {"a": resume.parse_checkpoints(text)}
     resume.pick("latest", parsed, frozenset())
 

@@ -9,7 +9,7 @@ from functools import cache
 from lab.answers import facts as probe_facts
 from lab.gpu_hosts import facts as gpu_facts_of
 from lab.gpu_hosts import sections
-from tests.hostile.engine import inspected, listed
+from tests.hostile.engine import described, inspected, listed
 from tests.unit.host.test_gpus import ANSWERS
 from tests.unit.send.test_image import BASE, IMAGE, INSPECTED
 
@@ -22,8 +22,7 @@ def container(node="a", place=0, status="running", code=0):
     labels = {"muster.run": "r1", "muster.node": node, "muster.place": str(place), "muster.nodes": "3",
               "muster.port": "29500", "muster.command": "train.py --lr 3e-4"}  # fmt: skip
     state = {"Status": status, "ExitCode": code, "StartedAt": DAY}
-    where = ["/home/ops/.muster/runs/r1"]
-    return json.dumps({"name": "/muster-r1", "labels": labels, "folder": where, "state": state})
+    return json.dumps(described("/muster-r1", labels, state, "/home/ops/.muster/runs/r1"))
 
 
 ADDRESSES = json.dumps([
@@ -49,7 +48,7 @@ memory 131072000
 rdma
 room 52428800
 kernel [402.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=8123, name=python
-gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5ba0d6
+gpu 0, GPU-5d5ba0d6, 412, 81920, 97, NVIDIA A100-SXM4-80GB
 addresses {ADDRESSES}
 socket   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1 1 0
 engine {{"Client":{{"Version":"26.1.5"}},"Server":{{"Version":"26.1.5","Components":[]}}}}
@@ -105,16 +104,21 @@ RANK_LOGS = "r1/logs/rank-11.log\nr0/logs/rank-0.log"
 CONSOLE = (
     f"{DAY} epoch 1\n{DAY} muster-said 123456\n{DAY} failed (exitcode: -9) local_rank: 0 (pid: 4711) of fn\nno time"
 )
-REMOVED = 'removed 1\nleft ["r2","bob"]\nleft ["r3",""]\n'
 LOCK = '12\ntoken0123\n{"user": "alice", "control": "laptop", "pid": 42, "run": "r1", "since": 1795238476.5}\n'
 CHECKPOINTS = "1795238476 r1 step-00000100\n1795238477 r1 step-00000200\n1795238470 r0 step-00000900\n"
 CONFIG = '{"recipe": "digits", "steps": 600, "lr": 0.1, "compile": true, "resume": null, "batch_size": 32}'
 KEPT = """now 1795238476
-runs r1 1795230000 2048 free
-images muster-code:latest 1795230000 4096 used
-packages muster-packages-1 0 0 free
-caches 1000/huggingface 1795230000 100 free
+user ops
+runs r1 1795230000 2048
+caches 1000/huggingface 1795230000 100
+folders coming.0123456789 1795230000 4
+pushed muster-code:latest 2026-11-21T05:21:16+0000
 """
+STORED = json.dumps({
+    "Images": [{"RepoTags": ["muster-code:latest"], "Size": 4096, "Containers": 1, "Labels": {"muster.image": "m"}}],
+    "Volumes": [{"Name": "muster-packages-1", "Labels": {"muster.packages": "x", "muster.user": "ops"},
+                 "CreatedAt": "2026-11-21T05:21:16Z", "UsageData": {"RefCount": 0, "Size": 9}}],
+})  # fmt: skip
 INSPECT = json.dumps([INSPECTED])
 HELD = json.dumps({"id": "sha256:" + "1" * 64, "tags": ["run:1"], "labels": {}, "layers": list(IMAGE.layers)})
 STORE = "\n".join([

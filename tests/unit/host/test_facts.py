@@ -15,6 +15,7 @@ from deploy.host import commands
 from deploy.host import facts as host_facts
 from deploy.host.facts import Address, Gpu, Route
 from deploy.preflight.checks import hosts as host_checks
+from tests.hostile.engine import described
 
 LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":24,"scope":"%s"}]}]'
 ENGINE = 'engine {"Server": {"Version": "26.1.5"}}'
@@ -103,7 +104,7 @@ def test_a_docker_that_crashes_or_chatters_is_told_by_its_own_words(tmp_path, sc
 
 def test_gpus_are_those_nvidia_smi_lists():
     facts = host_facts.parse(
-        answer("gpu 0, NVIDIA A100-SXM4-80GB, 81920 MiB, GPU-5d5b", "gpu No devices were found"), 0
+        answer("gpu 0, GPU-5d5b, 412, 81920, 97, NVIDIA A100-SXM4-80GB", "gpu No devices were found"), 0
     )
     assert facts.gpus == (Gpu(0, "NVIDIA A100-SXM4-80GB", 81920, "GPU-5d5b"),)
 
@@ -133,12 +134,12 @@ def test_a_route_is_its_interface_and_source_or_none():
 
 def test_a_container_is_known_by_its_labels():
     labels = {"muster.run": "r1", "muster.node": "b", "muster.place": "1", "muster.nodes": "2", "muster.port": "29501"}
-    row = {"name": "/muster-r1", "labels": labels, "state": {"Status": "exited", "ExitCode": 137}}
-    facts = host_facts.parse(answer(f"container {json.dumps(row)}"), 0).containers[0]
+    row = json.dumps(described("/muster-r1", labels, {"Status": "exited", "ExitCode": 137}))
+    facts = host_facts.parse(answer(f"container {row}"), 0).containers[0]
     assert (facts.run, facts.node, facts.place, facts.nodes, facts.port) == ("r1", "b", 1, 2, 29501)
     assert (facts.name, facts.code) == ("muster-r1", 137)
-    row["state"] = {"Status": "running", "ExitCode": 0}
-    assert host_facts.parse(answer(f"container {json.dumps(row)}"), 0).containers[0].code is None
+    row = json.dumps(described("/muster-r1", labels, {"Status": "running", "ExitCode": 0}))
+    assert host_facts.parse(answer(f"container {row}"), 0).containers[0].code is None
 
 
 def test_a_host_tells_whether_a_run_could_keep_anything_and_what_its_gpus_driver_logged():
@@ -227,7 +228,8 @@ def test_an_ip_of_somebodys_own_is_named_with_its_path(tmp_path, prints, words):
             "no-iproute2",
             f"b: its `ip` command ({tmp_path}/ip) lists no addresses: {words}",
         )
-        assert told.fix.startswith(f"on b: type -a ip; mv {tmp_path}/ip ")
+        assert told.fix.startswith("on b: ")
+        assert "type -a ip" in told.fix
 
 
 def test_a_client_that_hangs_in_a_plugin_is_a_silent_engine(tmp_path):

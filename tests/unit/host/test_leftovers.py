@@ -5,43 +5,67 @@ from __future__ import annotations
 import pytest
 
 from deploy.core.errors import BadAnswer, UsageError
+from deploy.engine.engine import Stored
 from deploy.host import leftovers
-from deploy.host.leftovers import Selection
+from deploy.host.leftovers import Had, Selection
 
 ANSWER = """now 1000000
-runs old 100000 2048 free
-runs young 999990 10 free
-runs alive 100000 10 used
-images muster-code:latest 500000 4096 free
-packages muster-packages-1 0 0 free
-caches 1000/huggingface 999000 100 free
-caches 1000/triton 100000 100 used
+user ops
+runs old 100000 2048
+runs young 999990 10
+runs alive 100000 10
+folders 0123abcd 100000 10
+folders coming.4567abcd 100000 10
+caches 1000/triton 100000 100
+pushed muster-code:latest 1970-01-06T18:53:20+0000
+pushed gone:latest 1970-01-06T18:53:20+0000
 """
+OURS = {"muster.user": "ops", "muster.packages": "x"}
+IMAGES = [
+    Stored("muster-code:latest", {"muster.image": "m"}, 4 << 20, False),
+    Stored("theirs:latest", {"muster.image": "m"}, 1, False),
+    Stored("gone:latest", {}, 1, False),
+]
+VOLUMES = [
+    Stored("muster-packages-1", OURS, None, False),
+    Stored("muster-packages-2", {**OURS, "muster.user": "bob"}, 1, False),
+    Stored("data", {"muster.user": "ops"}, 1, False),
+    Stored("muster-cache-tools-1000", {"muster.cache": "x", "muster.user": "ops"}, 1, True, "1970-01-02T03:46:40Z"),
+]
+HAD = Had(frozenset({"alive"}), frozenset({"4567abcd 89"}))
 
 
-def names(wanted):
-    goes, stays = leftovers.chosen(leftovers.parse(ANSWER), wanted)
+def kept(had=HAD):
+    return leftovers.parse(ANSWER, had, IMAGES, VOLUMES)
+
+
+def names(wanted, had=HAD):
+    goes, stays = leftovers.chosen(kept(had), wanted)
     return {thing.name for thing in goes}, {thing.name for thing in stays}
 
 
 def test_the_answer_is_read_with_ages_and_sizes():
-    things = {thing.name: thing for thing in leftovers.parse(ANSWER)}
+    things = {thing.name: thing for thing in kept()}
     assert (things["old"].age_s, things["old"].bytes, things["old"].used) == (900_000, 2 << 20, False)
     assert (things["muster-packages-1"].age_s, things["muster-packages-1"].bytes) == (None, None)
     assert things["alive"].used
+    assert things["muster-cache-tools-1000"].age_s == 900_000
+    assert not things.keys() & {"theirs:latest", "gone:latest", "muster-packages-2", "data"}
 
 
 def test_only_what_is_named_goes_and_never_what_a_container_has():
     assert names(Selection()) == (set(), set())
     assert names(Selection(runs=("old", "alive"))) == ({"old"}, {"alive"})
     assert names(Selection(runs=("all",))) == ({"old", "young"}, {"alive"})
-    assert names(Selection(kinds=frozenset({"caches"}))) == ({"1000/huggingface"}, {"1000/triton"})
+    assert names(Selection(kinds=frozenset({"caches"}))) == (set(), {"1000/triton", "muster-cache-tools-1000"})
+    assert names(Selection(kinds=frozenset({"caches"})), Had())[0] == {"1000/triton"}, "no run goes on"
+    assert names(Selection(kinds=frozenset({"folders"}))) == ({"0123abcd"}, {"coming.4567abcd"})
     assert names(Selection(kinds=frozenset({"images"}), runs=("old",))) == ({"muster-code:latest", "old"}, set())
 
 
 def test_an_age_keeps_what_is_younger_and_what_has_no_known_age():
     every = Selection(("all",), frozenset({"images", "folders", "packages", "caches"}), leftovers.age("1d"))
-    assert names(every)[0] == {"old", "muster-code:latest"}
+    assert names(every)[0] == {"old", "muster-code:latest", "0123abcd"}
     assert [leftovers.age(text) for text in ("90s", "2m", "3h", "1w")] == [90, 120, 10800, 604800]
     for text in ("", "0d", "d", "-1d", "1y", "1d "):
         with pytest.raises(UsageError):
@@ -49,23 +73,16 @@ def test_an_age_keeps_what_is_younger_and_what_has_no_known_age():
 
 
 def test_a_run_that_no_host_has_is_named():
-    there = {"a": leftovers.parse(ANSWER), "b": []}
+    there = {"a": kept(), "b": []}
     assert leftovers.unknown_runs(there, Selection(runs=("old", "nope", "all"))) == ["nope"]
 
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "runs a/../b 1 1 free",
-        "runs a 1 1",
-        "things a 1 1 free",
-        "runs $(id) 1 1 free",
-        "runs a x 1 free",
-        "runs a 1 -1 x",
-    ],
+    ["runs a/../b 1 1", "runs", "runs $(id) 1 1", "runs a x 1", "runs a 1 -1"],
 )
 def test_an_odd_line_is_that_hosts_fault(line):
     with pytest.raises(BadAnswer):
-        leftovers.parse(f"now 5\n{line}\n")
+        leftovers.parse(f"now 5\n{line}\n", Had())
     with pytest.raises(BadAnswer):
-        leftovers.parse("")
+        leftovers.parse("", Had())

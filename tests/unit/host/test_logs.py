@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.core.errors import DeployError, UsageError
+from deploy.core.errors import DeployError
 from deploy.engine.engine import Container
+from deploy.host import facts
 from deploy.host import logs as host_logs
+from deploy.host.commands import RUN_IN_CONTAINER
 
 HOME = Path(__file__).resolve().parents[3]
 
@@ -65,41 +67,36 @@ def test_lines_that_are_missing_in_front_or_between_are_told_once(console, first
 
 def host(place, ranks, run="r", state="running", logs=()):
     variables = (f"PET_NPROC_PER_NODE={ranks}", "MUSTER_SENT=1")
-    labels = {"muster.run": run, "muster.place": str(place)}
-    seen = Container("0", f"muster-{run}", labels, {}, state, variables=variables)
-    return host_logs.parse([seen], "\n".join(f"{run}/logs/rank-{n}.log" for n in logs))
+    labels = {"muster.run": run, "muster.node": "n", "muster.place": str(place), "muster.command": "train.py"}
+    mounts = {RUN_IN_CONTAINER: f"/u/.muster/runs/{run}"}
+    seen = Container("0", f"muster-{run}", labels, mounts, state, variables=variables)
+    return host_logs.parse([facts.container_of(seen, "/u")], "\n".join(f"{run}/logs/rank-{n}.log" for n in logs))
+
+
+def members_of(hosts):
+    return {name: container for name, of_host in hosts.items() for container in of_host.members}
 
 
 def test_ranks_are_counted_node_by_node_in_their_places():
     hosts = {"b": host(1, 4), "a": host(0, 8), "c": host(2, 1)}
-    members = host_logs.members_of(hosts, "r")
-    assert list(members) == ["a", "b", "c"]
+    members = members_of(hosts)
     ranks = {name: host_logs.rank_text([own]) for name, own in host_logs.ranks_of(members).items()}
     assert ranks == {"a": "0-7", "b": "8-11", "c": "12"}
 
 
 def test_a_node_that_was_not_asked_is_counted_like_its_neighbour():
-    assert host_logs.ranks_of(host_logs.members_of({"b": host(1, 8)}, "r")) == {"b": range(8, 16)}
+    assert host_logs.ranks_of(members_of({"b": host(1, 8)})) == {"b": range(8, 16)}
 
 
 def test_a_ranks_own_log_goes_before_its_console():
     hosts = {"a": host(0, 2, logs=[0, 1]), "b": host(1, 2)}
-    assert host_logs.host_of_rank(hosts, "r", 1) == ("a", True)
+    assert host_logs.host_of_rank(hosts, members_of(hosts), "r", 1) == ("a", True)
     with pytest.raises(DeployError, match="ranks 2-3 share one console on b"):
-        host_logs.host_of_rank(hosts, "r", 3)
+        host_logs.host_of_rank(hosts, members_of(hosts), "r", 3)
     with pytest.raises(DeployError, match="no host here has rank 4"):
-        host_logs.host_of_rank(hosts, "r", 4)
-    assert host_logs.host_of_rank({"a": host(0, 1), "b": host(1, 1)}, "r", 1) == ("b", False)
-
-
-def test_the_run_that_goes_on_is_meant_when_none_is_named():
-    hosts = {"a": host(0, 1, "old", "exited"), "b": host(0, 1, "new")}
-    assert host_logs.choose_run(hosts, "") == "new"
-    assert host_logs.choose_run(hosts, "old") == "old"
-    with pytest.raises(UsageError, match="new, old"):
-        host_logs.choose_run(hosts, "other")
-    with pytest.raises(UsageError, match="which run"):
-        host_logs.choose_run({"a": host(0, 1, "x"), "b": host(0, 1, "y")}, "")
+        host_logs.host_of_rank(hosts, members_of(hosts), "r", 4)
+    alone = {"a": host(0, 1), "b": host(1, 1)}
+    assert host_logs.host_of_rank(alone, members_of(alone), "r", 1) == ("b", False)
 
 
 def test_a_line_is_split_from_its_time():

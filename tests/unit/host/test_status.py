@@ -17,9 +17,9 @@ BEGAN = status.parse_time("2026-11-21T05:19:25Z")
 
 def node(run, state="running", uptime="Up 3 minutes", created=BEGAN):
     labels = {"muster.run": run, "muster.node": "a", "muster.place": "0", "muster.command": "train.py --lr 3e-4"}
-    return Container(
-        "0" * 64, f"muster-{run}", labels, {RUN_IN_CONTAINER: f"/u/.muster/runs/{run}"}, state, uptime, created
-    )
+    code = int(uptime[8:].partition(")")[0]) if state == "exited" else None
+    mounts = {RUN_IN_CONTAINER: f"/u/.muster/runs/{run}"}
+    return Container("0" * 64, f"muster-{run}", labels, mounts, state, uptime, created, code)
 
 
 def step(run, rank, number, t, **more):

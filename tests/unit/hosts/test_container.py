@@ -178,8 +178,14 @@ def test_a_script_restarts_as_often_as_asked_whatever_a_variable_of_the_file_say
 
 @pytest.mark.parametrize(
     ("changes", "shares"),
-    [({}, True), ({"restarts": 0}, False), ({"sent": False}, False), ({"script": (), "arguments": ()}, False)],
-    ids=["a script", "never started again", "in its image", "Muster's own trainer"],
+    [
+        ({}, True),
+        ({"restarts": 0}, False),
+        ({"restarts": 0, "start": 2}, True),
+        ({"sent": False}, False),
+        ({"script": (), "arguments": ()}, False),
+    ],
+    ids=["a script", "never started again", "resumed", "in its image", "Muster's own trainer"],
 )
 def test_nodes_of_a_script_that_may_start_again_have_one_key_to_share_its_files(changes, shares):
     work = dataclasses.replace(WORK, **{"restarts": 3, "sent": True, "share_key": "k" * 32, **changes})

@@ -124,5 +124,5 @@ def test_the_logs_of_an_ended_run_are_those_of_its_ranks_wherever_they_lie():
         host: host_logs.parse((), "\n".join(f"r1/logs/rank-{rank}.log" for rank in ranks))
         for host, ranks in answers.items()
     }
-    readers, ranks = deploy_logs._readers({host: Known(host) for host in hosts}, hosts, RUN, deploy_logs.Choice())
+    readers, ranks = deploy_logs._readers({host: Known(host) for host in hosts}, hosts, RUN, {}, deploy_logs.Choice())
     assert [(reader.host, ranks[reader.source]) for reader in readers] == [("a", "0"), ("a", "1"), ("b", "2")]

@@ -7,6 +7,7 @@ import pytest
 
 from deploy.core.names import NodeName
 from deploy.hosts.mirror import Mirror
+from tests.hostile.engine import described
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def mirror(tmp_path):
 def state(mirror, started, status="running"):
     inside = {"Status": status, "ExitCode": 0, "StartedAt": started}
     labels = {"muster.run": "r", "muster.node": "a"}
-    mirror.take(f"{mirror.mark} state {json.dumps({'name': '/c', 'labels': labels, 'folder': [], 'state': inside})}")
+    mirror.take(f"{mirror.mark} state {json.dumps(described('/c', labels, inside))}")
 
 
 def test_a_node_that_its_engine_started_again_between_two_looks_has_the_code_of_its_life_before(mirror):

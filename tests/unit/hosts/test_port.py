@@ -1,4 +1,4 @@
-"""The words of `fab port`, and the folder that TensorBoard gets."""
+"""The words of `fab port`."""
 
 import pytest
 
@@ -15,12 +15,3 @@ def test_a_port_here_and_there(asked, here, there):
 def test_other_words_are_no_port(asked):
     with pytest.raises(UsageError, match="not a port"):
         port._numbers(asked)
-
-
-@pytest.mark.parametrize(
-    ("folders", "common"),
-    [(["/r/work/a"], "/r/work/a"), (["/r/work/a/1", "/r/work/a/2"], "/r/work/a"), (["/r/work", "/r/work/b"], "/r/work"),
-     (["/a", "/b"], "/")],
-)  # fmt: skip
-def test_tensorboard_gets_the_folder_that_holds_all_event_files(folders, common):
-    assert port.common(folders) == common

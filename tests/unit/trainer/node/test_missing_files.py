@@ -1,40 +1,48 @@
-"""The rules by which nodes share files before an attempt are those of a start."""
+"""Which files a node gets from another before an attempt."""
 
-import random
-
-from deploy.core.names import node_of
-from deploy.host.listing import Listing as Listed
-from deploy.host.listing import Stamp
-from deploy.hosts import share as at_a_start
 from trainer.node import missing_files
-from trainer.node.missing_files import OWN, SENT, Entry, Listing
+from trainer.node.missing_files import SENT, Entry, Listing
+
+CKPT = Entry(10, 1)
 
 
-def listed(listing):
-    """The same listing as the control side has it."""
-    stamps = {path: Stamp(entry.size, entry.time) for path, entry in listing.files.items()}
-    copies = {path: (stamps[path], entry.origin) for path, entry in listing.files.items() if entry.origin not in "="}
-    sent = {path: stamps[path] for path, entry in listing.files.items() if entry.origin == SENT}
-    return Listed(stamps, listing.links, sent=sent, copies=copies)
+def test_a_file_that_a_node_lacks_comes_from_the_first_that_has_it():
+    listings = {
+        "a": Listing({"work/ckpt.pt": CKPT, "home/x": CKPT}),
+        "b": Listing({"work/ckpt.pt": CKPT, "work/b.txt": CKPT}),
+        "c": Listing({}),
+    }
+    assert missing_files.missing(listings) == {
+        ("a", "c"): ["home/x", "work/ckpt.pt"],
+        ("a", "b"): ["home/x"],
+        ("b", "a"): ["work/b.txt"],
+        ("b", "c"): ["work/b.txt"],
+    }
 
 
-def random_listing(draw):
-    names = [f"work/{number}" for number in range(5)]
-    origins = (OWN, OWN, SENT, node_of("a"), node_of("b"), node_of("gone"))
-    present = [name for name in names if draw.random() < 0.7]
-    files = {name: Entry(draw.randint(1, 2), draw.randint(1, 2), draw.choice(origins)) for name in present}
-    return Listing(files, [name for name in names if name not in files and draw.random() < 0.2])
+def test_sent_files_what_is_a_link_there_and_files_of_other_content_go_nowhere():
+    first = Listing({"work/train.py": Entry(10, 1, SENT), "work/last": CKPT, "work/log": Entry(1, 1)})
+    second = Listing({"work/log": Entry(2, 1)}, links=["work/last"])
+    assert missing_files.missing({"a": first, "b": second}) == {}
 
 
-def test_the_nodes_follow_the_rules_of_a_start():
-    draw, moved = random.Random(12), 0
-    for _ in range(1000):
-        listings = {node_of(host): random_listing(draw) for host in ("a", "b", "c")}
-        wanted = at_a_start.missing({host: listed(listings[node_of(host)]) for host in ("a", "b", "c")})
-        found = missing_files.missing(listings)
-        assert found == {(node_of(source), node_of(target)): paths for (source, target), paths in wanted.items()}
-        moved += len(found)
-    assert moved
+def test_a_copy_is_replaced_when_its_node_has_a_newer_one_and_never_spread_as_an_own_file():
+    listings = {
+        "a": Listing({"work/last.pt": Entry(10, 1, "b"), "work/rank.txt": Entry(3, 3)}),
+        "b": Listing({"work/last.pt": Entry(10, 7), "work/rank.txt": Entry(4, 3)}),
+        "c": Listing({"work/last.pt": Entry(11, 5)}),
+    }
+    assert missing_files.missing(listings) == {("b", "a"): ["work/last.pt"], ("a", "c"): ["work/rank.txt"]}
+
+
+def test_what_its_node_has_removed_is_not_brought_back():
+    copy = Entry(10, 1, "a")
+    listings = {
+        "a": Listing({"work/new.pt": CKPT}),
+        "b": Listing({"work/old.pt": copy, "work/new.pt": copy}),
+        "c": Listing({}),
+    }
+    assert missing_files.missing(listings) == {("a", "c"): ["work/new.pt"]}
 
 
 def test_what_others_wrote_while_a_node_was_away_replaces_its_own():
