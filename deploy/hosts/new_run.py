@@ -182,8 +182,7 @@ class NewRun(HostsBackend):
     def _push(self) -> Mapping[str, Pushed]:
         request = self._request
         self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
-        proven = self._preflight.get("ran") == request.tag
-        return image_push.bring(request.sessions, request.base, request.code(), request.tag, self._console, proven)
+        return image_push.bring(request.sessions, request.base, request.code(), request.tag, self._console)
 
     def _open(self, overlay: Overlay, pushed: Mapping[str, Pushed]) -> None:
         """Make the network that preflight then tries: the hosts need the image before, which has its tools."""

@@ -81,14 +81,13 @@ def bring(
     code: FolderLook | None,
     tag: str,
     console: Console,
-    proven: bool = False,
 ) -> dict[str, Pushed]:
-    """Push, show the progress, say what each host was sent. `code`, `proven`: as send/image/push.py has them.
+    """Push, show the progress, say what each host was sent. `code`: as send/image/push.py has it.
 
     Raises DeployError with every host that failed.
     """
     with console.pushing([session.host.name for session in sessions]) as tell:
-        pushed = transfer.push(sessions, base, code, tag, tell, proven=proven).all()
+        pushed = transfer.push(sessions, base, code, tag, tell).all()
     digest = sent_folders.digest_of(pushed)
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"

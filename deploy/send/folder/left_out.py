@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from .credentials import Choice
 _SEARCHED = 1 << 20  # bytes of each file: credentials are small, or at the beginning
 _LITTLE = 4096
 _LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
-_CODE_FILES = 1000  # so many files may name a credential; more are not read for that
+_MOST_BESIDE = 1000  # names in a folder that may be meant
 # By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
 _CLEAN: dict[Hashable, dict[str, str]] = {}
 # The digests of files that were read for that, by path and stamp: a file is read once for both.
@@ -35,21 +35,16 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A file or folder that stays here, and why; `asked`: the file that is sent and names it. `never`: not even when
-    it is included."""
+    """A file or folder that stays here, and why. `never`: not even when it is included."""
 
     path: str
     why: str = ""
-    asked: str = ""
     never: bool = False
 
 
 def describe(left_out: Sequence[LeftOut]) -> str:
     """One line: the files that stay here, and the option that sends them."""
-    words = []
-    for file in left_out:
-        why = [file.why, f"{file.asked} names it" if file.asked else ""]
-        words.append(file.path + (f" ({', '.join(filter(None, why))})" if any(why) else ""))
+    words = [f"{file.path} ({file.why})" if file.why else file.path for file in left_out]
     free = next((file.path for file in left_out if not file.never), "")
     how = f"; --include {free} sends it" if free else ""
     settings = any(PurePosixPath(file.path).name == ".env" and not file.never for file in left_out)
@@ -88,17 +83,14 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
             clean[path] = entry.stamp
         if credential and (credential.never or not _is_in(path, choice.include)):
             left_out[credential.path] = credential
-    if not left_out:
-        return []
-    code = {path: _start_of(folder / path) for path in _code(list(entries), left_out)}
-    return [_with_asking(file, code) for file in left_out.values()]
+    return list(left_out.values())
 
 
 def _near(folder: Path, path: str) -> str:
     """The path in the folder that may be meant, if it is not a credential."""
     above = PurePosixPath(path).parent
     try:
-        paths = [(above / name).as_posix() for name in sorted(os.listdir(folder / above))[:_CODE_FILES]]
+        paths = [(above / name).as_posix() for name in sorted(os.listdir(folder / above))[:_MOST_BESIDE]]
     except OSError:
         return ""
     return near(path, [name for name in paths if not credentials.place_of(name)])
@@ -106,12 +98,6 @@ def _near(folder: Path, path: str) -> str:
 
 def _key(choice: Choice) -> Hashable:
     return choice.include, tuple(sorted(choice.values.items()))
-
-
-def _code(names: Sequence[str], left_out: Collection[str]) -> list[str]:
-    """The files that may name what is left out: the first of the user's code, those at the top first."""
-    code = [path for path in names if path.endswith(".py") and not is_below(path, left_out)]
-    return sorted(code, key=lambda path: path.count("/"))[:_CODE_FILES]
 
 
 def _judged(
@@ -163,13 +149,6 @@ def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
     return sources.get((status.st_dev, status.st_ino), "") if status else ""
 
 
-def _with_asking(file: LeftOut, code: Mapping[str, bytes]) -> LeftOut:
-    """The file that was left out, with the first file of the code that mentions it."""
-    name = os.fsencode(PurePosixPath(file.path).name)
-    words = [name, b"dotenv"] if name.startswith(b".env") else [name]
-    return replace(file, asked=next((path for path, text in code.items() if any(word in text for word in words)), ""))
-
-
 def _is_in(path: str, places: Iterable[str]) -> bool:
     return any(path == place or path.startswith(f"{place}/") for place in places)
 
@@ -190,18 +169,6 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
-
-
-def _start_of(path: Path) -> bytes:
-    try:
-        file = plain_file.open_plain(path)
-        try:
-            # No larger buffer than the file: most files of a large folder are small.
-            return os.pread(file, min(_SEARCHED, os.fstat(file).st_size), 0)
-        finally:
-            os.close(file)
-    except OSError as fault:
-        raise unreadable(path, fault) from fault
 
 
 def unreadable(path: Path, fault: OSError) -> DeployError:

@@ -65,7 +65,6 @@ class LayerCache:
         try:
             with self._alone():
                 compressed = {layer: cached for layer in layers if (cached := self.find(layer, codec))}
-                compressed |= self._recompressed(set(layers) - set(compressed), codec)
                 if lacking := set(layers) - set(compressed):
                     compressed |= self._taken(image(), lacking, codec, tell)
                 self._prune({self._path(layer, codec) for layer in layers})
@@ -79,14 +78,6 @@ class LayerCache:
         if absent := sorted(set(layers) - set(compressed)):
             raise DeployError(f"docker save left out {len(absent)} of {len(layers)} layers: {', '.join(absent)}")
         return compressed
-
-    def _recompressed(self, layers: Collection[str], codec: Codec) -> dict[str, CompressedLayer]:
-        """Layers that the cache has in another codec, compressed in this one too: faster than a `docker save`."""
-        cached = [
-            compressed for layer in layers for other in CODECS.values() if (compressed := self.find(layer, other))
-        ]
-        recompressed = [self._keep(decompress(compressed.read()), {compressed.layer}, codec) for compressed in cached]
-        return {compressed.layer: compressed for compressed in recompressed if compressed}
 
     def _taken(
         self, image: Iterable[bytes], layers: Collection[str], codec: Codec, tell: Callable[[int], None]

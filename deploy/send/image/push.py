@@ -135,15 +135,13 @@ def push(
     tag: str,
     tell: Tell,
     cache: LayerCache | None = None,
-    proven: bool = False,
 ) -> Results[Pushed]:
     """Put `base` onto every host, as `tag`, and the folder of `code` beside it.
 
     Returns per host what was sent, or its fault.
 
     Calls `tell(host, sent, total)` from several threads with the bytes so far; for `READER`, while this machine reads
-    the base from its engine. An interrupted push leaves nothing; the next one starts from zero. proven: an image of
-    this name has just run on the hosts; if it is this image, push does not try it again.
+    the base from its engine. An interrupted push leaves nothing; the next one starts from zero.
     Raises UsageError for a bad folder or name, DeployError if neither side has the base. If a host cannot take the
     image, raises HostsFailed with every such host before it sends anything to any host.
     """
@@ -153,7 +151,7 @@ def push(
     context, looks = _context(sessions, bases, code, tag, tell, cache or LayerCache(cache_folder() / "layers"), folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = [Ahead(partial(outgoing.save, code.choice)) for outgoing in context.outgoing if code]
-    pushed = on_all(sessions, lambda session: _push_to(session, context, has[session.host.name], proven))
+    pushed = on_all(sessions, lambda session: _push_to(session, context, has[session.host.name]))
     for save in saved:
         save.result()
     for outgoing in context.outgoing if pushed.values else ():
@@ -281,22 +279,22 @@ def _planned(context: _PushContext, has: _Has) -> PushPlan:
     return plan_push(context.image, has.store, context.base.name) if has.store else PushPlan((), True, HAS_IT)
 
 
-def _push_to(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
+def _push_to(session: Session, context: _PushContext, has: _Has) -> Pushed:
     """The image and the folders beside it; both at once if the image needs only its proof."""
-    ahead = Ahead(lambda: _push_image(session, context, has, proven)) if _planned(context, has).present else None
+    ahead = Ahead(lambda: _push_image(session, context, has)) if _planned(context, has).present else None
     beside, sent, host = _beside(context.outgoing, has.folders), 0, session.host.name
     for outgoing in context.outgoing:
         sent += folder_push.send_folder(session, outgoing, has.folders, partial(context.tell, host))
-    pushed = ahead.result() if ahead else _push_image(session, context, has, proven)
+    pushed = ahead.result() if ahead else _push_image(session, context, has)
     if sent:
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
     words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
     return Pushed(pushed.sent_bytes + sent, "; ".join(words) or HAS_IT, beside)
 
 
-def _push_image(session: Session, context: _PushContext, has: _Has, proven: bool) -> Pushed:
+def _push_image(session: Session, context: _PushContext, has: _Has) -> Pushed:
     store, plan = has.store, _planned(context, has)
-    if store is None or (proven and plan.present and not replaced(context.image, store)):
+    if store is None:
         return Pushed(0, plan.why)
     if _lacks_base(context, plan) and _pulled(session, context):
         store = look(session, context.image, context.base)
