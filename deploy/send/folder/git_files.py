@@ -8,7 +8,6 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import select
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,9 +119,16 @@ class Objects:
         with TemporaryFile() as given:
             given.write(os.fsencode(order))
             given.seek(0)
-            code = _ended(command, self._environment, self._place, given, answer)
-        if code:
-            raise subprocess.CalledProcessError(code, command)
+            subprocess.run(
+                command,
+                env=self._environment,
+                cwd=self._place,
+                stdin=given,
+                stdout=answer,
+                stderr=subprocess.DEVNULL,
+                timeout=_PATIENCE_S,
+                check=True,
+            )
 
 
 def tracked(repository: Repository, most: int) -> tuple[frozenset[str], int]:
@@ -155,35 +161,6 @@ def _plain(path: bytes) -> str:
         if len(path) > _LONGEST or not {"", ".", "..", ".git"}.isdisjoint(parts):
             raise ValueError(f"no path of a folder: {text[:100]!r}")
     return text
-
-
-def _ended(
-    command: Sequence[str], environment: Mapping[str, str], place: Path, given: IO[bytes], answer: IO[bytes]
-) -> int:
-    """Run a command to its end; its exit code. Raises OSError, TimeoutExpired."""
-    # The end of a pipe that it holds is its end: `wait` with a time would look every 50 ms.
-    ours, its = os.pipe()
-    try:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=place,
-            stdin=given,
-            stdout=answer,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(its,),
-        )
-        os.close(its)
-        its = -1
-        if not select.select([ours], [], [], _PATIENCE_S)[0]:
-            process.kill()
-            process.wait()
-            raise subprocess.TimeoutExpired(command, _PATIENCE_S)
-        return process.wait()
-    finally:
-        os.close(ours)
-        if its >= 0:
-            os.close(its)
 
 
 def limited(command: Sequence[str], seconds: int, most: int) -> list[str]:
