@@ -106,7 +106,7 @@ def refuse_unsent(look: Look, folder: Path, script: str) -> None:
 
 def requirement_paths(look: Look) -> frozenset[str]:
     """The paths that may say which packages a project needs: those that are sent, and those that stay here for the
-    password of an index alone. The hosts get what these say in memory."""
+    password of an index alone."""
     files = {entry.path for entry in look.entries if not entry.isdir()}
     return frozenset(files | {file.path for file in look.credentials if file.why == IN_AN_ADDRESS})
 

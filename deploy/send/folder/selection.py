@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...core.errors import UsageError
 from . import credentials, folder_walk, ignore
-from .folder_walk import Clock
+from .folder_walk import Clock, Walk
 
 _SHOWN = 5
 _DOCKER = ".dockerignore"
@@ -61,21 +61,18 @@ def select(folder: Path, include: Iterable[str] = ()) -> Selection:
     for asked in include:
         _refuse_link(folder, asked)
     patterns = lines(folder / _DOCKER, folder)
-    if patterns is None:
-        walk = folder_walk.look(folder)
-        rule = folder_walk.RULES if walk.is_in_git or walk.ignored else ""
-        chosen = walk.paths
-        ignored, hollow, unread, new = sorted(walk.ignored), walk.hollow, walk.unread, walk.new
-        selected = Selection((), rule, tuple(ignored), tuple(hollow), tuple(unread), tuple(new))
-    else:
-        chosen, selected = list(not_ignored(folder, patterns)), Selection((), _DOCKER)
+    walk = folder_walk.look(folder) if patterns is None else Walk(folder, Clock(folder))
+    rule = _DOCKER if patterns is not None else folder_walk.RULES if walk.is_in_git or walk.ignored else ""
+    chosen = walk.paths if patterns is None else list(not_ignored(folder, patterns))
     # A dict keeps the order, which is nearly sorted.
     paths = dict.fromkeys((*chosen, *(path for asked in include for path in _all_of(folder, asked))))
     # Who asks for a file of a folder has looked into that folder.
     asked_for = {part for asked in include for part in (asked, *map(str, PurePosixPath(asked).parents))}
-    sent = {f"{asked.rstrip('/')}/" for asked in include}
-    stay = tuple(name for name in selected.ignored if name not in asked_for and not name.startswith(tuple(sent)))
-    return replace(selected, paths=tuple(sorted(_with_parents(paths))), ignored=stay)
+    sent = tuple(f"{asked.rstrip('/')}/" for asked in include)
+    stay = tuple(name for name in sorted(walk.ignored) if name not in asked_for and not name.startswith(sent))
+    new = tuple(walk.new) if patterns is None else None
+    whole = tuple(sorted(_with_parents(paths)))
+    return Selection(whole, rule, stay, tuple(walk.hollow), tuple(walk.unread), new)
 
 
 def lines(path: Path, folder: Path) -> tuple[str, ...] | None:

@@ -10,7 +10,7 @@ from ...core.results import Results
 from ...core.text import last_line
 from ...door.session import Session, on_all
 from ...engine import images
-from . import commands
+from . import commands, push_plan
 from .model import Base, base_of, parse_base, refuse_other_trainer
 
 HERE = "this machine"
@@ -61,7 +61,7 @@ def _platform(sessions: Sequence[Session]) -> str:
     """The hosts' platform as an engine names it."""
     done = on_all(sessions[:1], lambda session: session.run(("uname", "-m"), check=False).out.strip()).values
     machine = next(iter(done.values()), "")
-    return f"linux/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine, machine) }" if machine else ""
+    return push_plan.platform(machine) if machine else ""
 
 
 def _where_from(name: str) -> str:

@@ -10,12 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
+from ...run import own_files
 from . import store
 from .inside.tools import FROM_BASE, normal
 
@@ -140,7 +142,8 @@ def remember(folder: Path, who: str, layers: tuple[str, ...], base: Base) -> Non
         {"name": p.name, "version": p.version, "requires": p.requires, "extras": p.extras} for p in base.packages
     ]
     value = {"python": base.python, "platform": {"machine": base.machine, "libc": base.libc}, "base": rows}
-    store.write(_path(folder, who, layers), json.dumps(value).encode())
+    with suppress(OSError):
+        own_files.write(folder, _path(folder, who, layers).name, json.dumps(value).encode())
 
 
 def _path(folder: Path, who: str, layers: tuple[str, ...]) -> Path:

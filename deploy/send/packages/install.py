@@ -216,14 +216,11 @@ class _Work:
 
     def _build_at(self, place: Place, wanted: Sequence[Source]) -> None:
         todo = [source for source in wanted if source.key not in self._built[place.name]]
-        contents = dict(self._asked.requirements.files)
-        overlay = {f"kept-{number}": path for number, path in enumerate(self._asked.requirements.unsent)}
-        files: dict[str, bytes | mmap.mmap] = {name: contents[path] for name, path in overlay.items()}
-        rows = list[dict[str, Any]]()
+        files, rows = dict[str, bytes | mmap.mmap](), list[dict[str, Any]]()
         for number, source in enumerate(todo):
             row: dict[str, Any] = {"key": source.key, "kind": source.kind, "subdirectory": source.subdirectory}
             if source.kind == "folder":
-                row |= {"path": source.place, "editable": source.editable, "overlay": overlay}
+                row |= {"path": source.place, "editable": source.editable}
             else:
                 row["tar"] = f"source-{number}"
                 files[f"source-{number}"] = (
@@ -233,7 +230,7 @@ class _Work:
             row |= {"name": source.name} if source.name else {}
             rows.append(row)
         keep = {source.key: self._cache_key(source) for source in todo}
-        order = {"mode": "build", "sources": rows, "keep": keep, "with_torch": []}
+        order = {"mode": "build", "sources": rows, "keep": keep}
         answer = self._do(place, order, files)
         made = array(_BUILT, 1000)(answer.get("built"), f"{place.name}: its builds")
         by_key = {row["key"]: row for row in made}

@@ -63,8 +63,7 @@ class Requirements:
     `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
     project that are packages to build, each with whether it is editable. `git`, `remote`: sources and archives that
     this machine fetches, these with the SHA-256 that are pinned; `indexes`: addresses that are asked for packages.
-    `archives`: those of the folder that are installed, by path, mapped from the disk. `unsent`: those of the files
-    that the hosts do not have.
+    `archives`: those of the folder that are installed, by path, mapped from the disk.
     """
 
     path: str
@@ -74,7 +73,6 @@ class Requirements:
     git: tuple[str, ...] = ()
     remote: tuple[tuple[str, tuple[str, ...]], ...] = ()
     indexes: tuple[str, ...] = ()
-    unsent: tuple[str, ...] = ()
     digests: tuple[tuple[str, str], ...] = ()
     archives: tuple[tuple[str, mmap.mmap], ...] = ()
 
@@ -142,7 +140,7 @@ def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
     remote, indexes = tuple(origins.remote.items()), tuple(origins.indexes)
     digests = tuple(_digests(origins))
     archives = tuple(_archives(origins))
-    return Requirements(path, kind, tuple(files.items()), packages, git, remote, indexes, (), digests, archives)
+    return Requirements(path, kind, tuple(files.items()), packages, git, remote, indexes, digests, archives)
 
 
 def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
@@ -239,7 +237,7 @@ def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, S
     if not _may_name(needs.path):  # a project's indexes are no lines
         more = " ".join([*filter(None, [variables.get("UV_INDEX")]), *needs.indexes])
         variables |= {"UV_INDEX": more} if needs.indexes else {}
-    return replace(needs, files=tuple(files), unsent=tuple(sorted(paths))), replace(own, variables=variables)
+    return replace(needs, files=tuple(files)), replace(own, variables=variables)
 
 
 def _may_name(path: str) -> bool:

@@ -187,14 +187,6 @@ def _mapped(file: IO[bytes]) -> bytes | mmap.mmap:
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file whole, or not at all."""
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-    with suppress(OSError):
-        part.write_bytes(content)
-        part.replace(path)
-
-
 def _others_group(facts: os.stat_result) -> bool:
     """Whether a group that is not the user's own may write. Many systems give each user a group of his own."""
     return bool(facts.st_mode & stat.S_IWGRP) and facts.st_gid not in (os.getgid(), 0)

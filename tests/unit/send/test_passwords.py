@@ -29,7 +29,7 @@ def needs(text: str, path: str = "requirements.txt") -> Requirements:
 def test_indexes_go_with_the_settings_and_nothing_of_a_password_stays_in_the_text() -> None:
     taken, own = requirements.take_out_logins(needs(TEXT), Settings({"UV_INDEX": "https://first/simple"}))
     ((path, content),) = taken.files
-    assert (path, taken.unsent) == ("requirements.txt", ("requirements.txt",))
+    assert path == "requirements.txt"
     assert b"sesame" not in content
     assert content.splitlines()[2:] == [b"plain  # of https://me:word@nowhere", b"mine @ git+https://host/mine.git@v1"]
     assert own.variables["UV_INDEX"] == "https://first/simple https://me:sesame-1@index/simple"
@@ -66,7 +66,7 @@ def test_hosts_install_from_the_index_that_a_file_names() -> None:
     assert requirements.take_out_logins(given, own) == (given, own)
     taken, own = requirements.take_out_logins(needs("-i https://index/simple\nplain\n"), own)
     assert own.variables == {"UV_INDEX": "x", "UV_DEFAULT_INDEX": "https://index/simple"}
-    assert (taken.files[0][1], taken.unsent) == (b"\nplain\n", ())
+    assert taken.files[0][1] == b"\nplain\n"
 
 
 def test_a_mere_user_in_a_source_is_not_in_the_text_that_names_the_fetched_source() -> None:

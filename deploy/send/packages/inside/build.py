@@ -96,7 +96,7 @@ class Building(Work):
             {name: source.get(name) for name in names},
             {name: value for name, value in settings.items() if not name.endswith(("USERNAME", "PASSWORD"))},
             sorted((path.name, digest(path)) for path in self.wheels.iterdir()),
-            [self.order.get("with_torch", []), self.order["uv"], sys.version],
+            [self.order["uv"], sys.version],
         ]
         return hashlib.sha256(json.dumps([1, key, content, decides], sort_keys=True).encode()).hexdigest()
 
@@ -118,9 +118,8 @@ class Building(Work):
         if self.owner:
             home.chmod(0o755)  # this program must find the wheel there
             os.chown(home, *self.owner)
-        overlay = {str(self.scratch / name): path for name, path in source.get("overlay", {}).items()}
         task = {
-            "do": "prepare", "archive": str(archive or ""), "source": self.order["source"], "overlay": overlay,
+            "do": "prepare", "archive": str(archive or ""), "source": self.order["source"],
             "path": "" if archive else source.get("path", ""), "subdirectory": source.get("subdirectory", ""),
         }  # fmt: skip
         return self._child(task, home, [sys.executable, "-I"])
@@ -128,7 +127,7 @@ class Building(Work):
     def _built(self, source: dict[str, Any], ready: dict[str, Any], home: Path, who: str) -> Wheel:
         """Build one source, isolated; beside the base's packages if it needs one of them and does not say so."""
         needs = self._needs(ready["requires"])
-        beside = source["key"] in self.order.get("with_torch", []) or any(_of_base(need, self.base) for need in needs)
+        beside = any(_of_base(need, self.base) for need in needs)
         while True:
             try:
                 file = self._wheel(ready, needs, home, beside)

@@ -33,9 +33,6 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
         whole = inner[0] if len(inner) == 1 and len(list(whole.iterdir())) == 1 else whole
     else:
         shutil.copytree(task["source"], whole, symlinks=True)
-    for path, place in task["overlay"].items():
-        (whole / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, whole / place)
     folder = whole / task["path"]
     if folder.is_file():
         whole, folder = folder, home / "inner"

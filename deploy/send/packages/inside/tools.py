@@ -210,13 +210,6 @@ class Work:
             part = home
         return str(part / "bin" / "uv")
 
-    def of_base(self) -> dict[str, str]:
-        """The versions of what comes from the base alone. The local part says which build it is."""
-        versions = {name: entry.version for name, entry in self.base.items() if FROM_BASE.fullmatch(name)}
-        if "torch" not in versions:
-            raise Stop(FAILED, "the base has no torch: name an image that has it")
-        return versions
-
 
 def behind(packages: Path) -> None:
     """Put the base's packages behind those of an environment."""
