@@ -83,8 +83,6 @@ class Base:
     def platform(self) -> str:
         """The platform as uv names it. Raises DeployError for one that uv does not know."""
         kind, version = self.libc
-        if self.machine in ("x86_64", "aarch64") and kind == "musl":
-            return f"{self.machine}-unknown-linux-musl"
         minor = int(version.split(".")[1]) if re.fullmatch(r"2\.[0-9]{1,3}", version) else 0
         fits = [known for known in _GLIBC if known <= minor]
         if self.machine not in ("x86_64", "aarch64") or kind != "glibc" or not fits:
