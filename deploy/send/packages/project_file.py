@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -159,24 +158,9 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
                     origins.check(text, here, f"{where}: {text[:200]}")
 
 
-def for_uv(text: str, rewritten: Callable[[str], str]) -> str:
-    """A pyproject.toml as uv gets it: what a project needs, each need as `rewritten` gives it; and nothing else.
-
-    So uv reads no address, no path and no setting of the file that was not looked at.
-    """
-    table = toml_text.loads(text)
-    own = _table(table, "project")
-    rows = ["[project]", *(f"{name} = {_written(own[name])}" for name in ("name", "version") if name in own)]
-    rows += [f"{name} = {_written(own[name])}" for name in ("requires-python", "dynamic") if name in own]
-    rows.append(f"dependencies = {_written([rewritten(need) for need in _texts([own.get('dependencies')])])}")
-    for extra, needs in _table(own, "optional-dependencies").items():
-        rows.append(f"optional-dependencies.{_written(extra)} = {_written([rewritten(n) for n in _texts([needs])])}")
-    return "\n".join([*rows, ""])
-
-
-def _written(value: Any) -> str:
-    """A text, or a list of texts, as TOML."""
-    return json.dumps(value, ensure_ascii=False)
+def needs_of(text: str) -> list[str]:
+    """What a project needs: all that uv gets of a pyproject.toml, no address, no path and no setting of it."""
+    return [" ".join(need.split()) for need in _texts([_table(toml_text.loads(text), "project").get("dependencies")])]
 
 
 def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

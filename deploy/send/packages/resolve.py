@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -95,9 +95,8 @@ class Resolving:
         local, places = self._local(own), self._places(own)
         rows = [f"{name} @ {place.as_uri()}" for name, place in places.items()]
         (self._scratch / "overrides.txt").write_text("".join(f"{row}\n" for row in rows))
-        self._names = list(places)
         if asked.kind != "uv.lock":
-            sources.refuse_elsewhere(own, self._names)
+            sources.refuse_elsewhere(own, list(places))
         wanted = self._scratch / "asked.txt"
         if asked.kind == "uv.lock":
             text = self._exported(asked.path)
@@ -106,8 +105,7 @@ class Resolving:
         if asked.kind == "project":
             wanted.write_text(f"{rows[0]}\n")
             return wanted
-        self._write_files(local)
-        return self._source / asked.path
+        return self._written_anew(local)
 
     def _local(self, own: Sequence[Source]) -> dict[str, Path]:
         """Make stubs of the sources and wheels. Gives those of the folder by path; `_far` has the others by address."""
@@ -138,16 +136,15 @@ class Resolving:
         folder.mkdir(exist_ok=True)
         return folder / wheel.file
 
-    def _write_files(self, local: Mapping[str, Path]) -> None:
-        """The files that uv reads, at their paths in a folder that has nothing else, with stubs in them."""
+    def _written_anew(self, local: Mapping[str, Path]) -> Path:
+        """The file that uv reads: as all that it names at its path in a folder that has nothing else, with stubs."""
         for path, text in self._texts.items():
-            rewritten = partial(sources.with_stubs, path=path, local=local, far=self._far)
-            if path.endswith(".toml"):
-                text = project_file.for_uv(text, lambda need: rewritten(need).strip())  # noqa: B023
-            else:
-                text = rewritten(text)
-            (self._source / path).parent.mkdir(parents=True, exist_ok=True)
-            (self._source / path).write_text(text)
+            lines = "\n".join(project_file.needs_of(text)) if path.endswith(".toml") else text
+            place = (self._source / path).with_suffix(".txt") if path.endswith(".toml") else self._source / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(sources.with_stubs(lines, path, local, self._far))
+        first = self._source / self._asked.needs.path
+        return first.with_suffix(".txt") if first.suffix == ".toml" else first
 
     def _known_needs(self, source: Source) -> list[str]:
         return [sources.known_need(need, self._far, sources.shown(source)) for need in source.requires]
@@ -184,8 +181,7 @@ class Resolving:
         # uv prefers the versions that its output file names.
         names = {p.name: p.version for p in self._base.packages if p.name not in self._base.torch}
         out.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in names.items()))
-        options = [word for name in [*self._base.torch, *self._names] for word in ("--no-sources-package", name)]
-        options += ["--overrides", str(overrides)] if overrides.stat().st_size else []
+        options = ["--overrides", str(overrides)] if overrides.stat().st_size else []
         options += ["--output-file", str(out), *more]
         self._uv.run(["pip", "compile", *self._options(), *options, str(wanted)], self._source)
         lines = list(islice(logical(_written(out)), store.MOST_LINES + 1))
@@ -195,11 +191,9 @@ class Resolving:
 
     def _has_all(self) -> bool:
         """Whether the base has all that is asked: such an image needs no index."""
-        self._names = []
         if self._asked.needs.kind != "file":
             return False
-        self._write_files({})
-        wanted, out = self._source / self._asked.needs.path, self._scratch / "lock.txt"
+        wanted, out = self._written_anew({}), self._scratch / "lock.txt"
         words = ["--no-index", "--quiet", "--output-file", str(out), str(wanted)]
         try:
             self._uv.run(["pip", "compile", *self._options(), *words], self._source, shown=False)

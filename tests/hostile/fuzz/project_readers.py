@@ -132,6 +132,5 @@ def resolved(folder, chance):
     (folder / "scratch").mkdir()
     resolving = resolve.Resolving(asked_for, _Index(folder), folder / "scratch")
     (folder / "scratch/overrides.txt").write_text("")
-    resolving._names = []
     lines = resolving._compiled(folder / "lock.txt")
     resolving._chosen(lines, (), ())
