@@ -75,14 +75,12 @@ def of_index(line: str, name: str, version: str, url: str) -> Source:
 
 
 def with_stubs(text: str, path: str, local: Mapping[str, Path], far: Mapping[str, Path]) -> str:
-    """A requirements file that names stubs in the place of packages of the folder, of git sources and of archives.
+    """Lines of requirements that name stubs in the place of packages of the folder, of git sources and of archives.
 
-    path: the file's own. local: stubs by path in the folder. far: by address. Raises UsageError for a requirement that
-    would still lead anywhere.
+    text: a line each, without comments. path: the file's own. local: stubs by path in the folder. far: by address.
+    Raises UsageError for a requirement that would still lead anywhere.
     """
-    # Joined as uv joins them: a line is checked whole.
-    rows = [re.sub(r"(^|\s)#.*$", "", line).rstrip() for line in re.sub(r"\\\n\s*", " ", text).splitlines()]
-    return "\n".join([*(_with_stub(row, path, local, far) for row in rows), ""])
+    return "\n".join([*(_with_stub(row, path, local, far) for row in text.split("\n")), ""])
 
 
 def _with_stub(row: str, path: str, local: Mapping[str, Path], far: Mapping[str, Path]) -> str:
