@@ -17,7 +17,8 @@ from ..run.environment import IMAGE_USER, Packages
 from ..run.folders import cache_folder
 from ..send.folder.content import WORKSPACE
 from ..send.packages import commands
-from ..send.packages.places import HERE, DockerPlace, Here, Place, ProcessPlace
+from ..send.packages.here import Here
+from ..send.packages.places import HERE, DockerPlace, Place, ProcessPlace
 from ..send.packages.requirements import Requirements
 from . import script
 

@@ -9,12 +9,9 @@ import platform
 import secrets
 import shutil
 import subprocess
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread, Timer
 from typing import Any, NamedTuple, Protocol
 
 from ...causes import docker_faults
@@ -23,6 +20,7 @@ from ...core.fields import array, default, json_object, record, text
 from ..image.model import DIGEST
 from . import commands
 from .exchange import Exchange, Files
+from .here import Here
 
 _LISTED = record(
     {}, {"layers": array(DIGEST), "environment": default(array(text(1 << 16), 10_000), []), "volume": text(300)}
@@ -32,7 +30,6 @@ _DESCRIBE = (
     "print(json.dumps([sys.version, sorted({f\"{d.metadata['Name']}=={d.version}\" for d in m.distributions()})]))"
 )
 _LOOK_S, _DESCRIBE_S = 60.0, 300.0
-_LONGEST_LINE, _LONGEST_WORDS = 1 << 20, 4000
 HERE = "this machine"
 
 
@@ -92,14 +89,6 @@ class Runner(Protocol):
         on_line: Callable[[str], None] | None = None,
     ) -> Any:
         """Run a command to its end, as door.session.Session.run does."""
-
-
-class Done(NamedTuple):
-    """How a command of this machine ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 @dataclass
@@ -177,46 +166,6 @@ class DockerPlace:
         return str(self.runner.run(("uname", "-m")).out.strip())
 
 
-class Here:
-    """Runs commands on this machine, as a session does on a host."""
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        input: bytes | Iterable[bytes] | None = None,
-        timeout_s: float | None = 60,
-        check: bool = True,
-        on_line: Callable[[str], None] | None = None,
-    ) -> Done:
-        """Run a command to its end, and kill it after `timeout_s`. Raises DeployError if it fails, and `check`."""
-        # The folder that the user stands in may be somebody else's: nothing is looked up in it.
-        pipe, both = subprocess.PIPE, subprocess.STDOUT
-        process = subprocess.Popen(argv, cwd="/", stdin=pipe, stdout=pipe, stderr=both)
-        chunks = (input,) if isinstance(input, bytes) else input or ()
-        Thread(target=_feed, args=(process, chunks), daemon=True).start()
-        lines = deque[str](maxlen=1000)
-        assert process.stdout is not None
-        too_long = Timer(timeout_s or 0, process.kill)
-        if timeout_s:
-            too_long.start()
-        try:
-            while data := process.stdout.readline(_LONGEST_LINE):
-                line = data.decode(errors="replace").rstrip("\n")
-                if on_line:
-                    on_line(line)
-                if not on_line or not line.startswith("{"):
-                    lines.append(line[:_LONGEST_WORDS] if on_line else line)
-            code = process.wait()
-        finally:
-            too_long.cancel()
-            process.kill()
-        out = "\n".join(lines)
-        if check and code:
-            raise DeployError(f"this machine: `{argv[0]}` ended with code {code}: {out[-300:]}")
-        return Done(code, out, out if code else "")
-
-
 @dataclass(frozen=True)
 class ProcessPlace:
     """A Python of this machine, and environments of it in `folder`. `source`: the folder that is sent."""
@@ -287,13 +236,3 @@ class ProcessPlace:
     def machine(self) -> str:
         """The machine's architecture, as the kernel says."""
         return platform.machine()
-
-
-def _feed(process: subprocess.Popen[bytes], chunks: Iterable[bytes]) -> None:
-    assert process.stdin is not None
-    with suppress(OSError, ValueError):
-        for chunk in chunks:
-            process.stdin.write(chunk)
-            process.stdin.flush()
-    with suppress(OSError):
-        process.stdin.close()

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Timer
 
 from ...core.errors import DeployError
 from ...core.printable import visible
+from .here import Here
 from .settings import Settings
 
 PINS = Path(__file__).with_name("uv.txt").read_text()
@@ -22,8 +22,8 @@ VERSION = re.search(r"^uv==([0-9.]+)", PINS, re.MULTILINE)[1]  # type: ignore[in
 LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)
 _TAGS = {"x86_64": "manylinux2014_x86_64", "aarch64": "manylinux2014_aarch64"}
 # An index may answer without an end: KiB of memory, and 512 bytes of each file that is written.
-_LIMITED = 'ulimit -c 0; ulimit -d 2097152; ulimit -f 8388608; exec "$0" "$@"'
-_PATIENCE_S, _MOST_LINE, _LAST_LINES = 1800.0, 4000, 200
+_LIMITED = 'ulimit -c 0; ulimit -d 2097152; ulimit -f 8388608; exec "$0" "$@" >/dev/null'
+_PATIENCE_S, _LAST_LINES = 1800.0, 200
 # The only program that uv can start here: it answers uv's question about a Python, and nothing else. So no file of the
 # folder, of a git source or of an index runs, whatever its build would be.
 _GUARD = r"""
@@ -75,26 +75,19 @@ class Uv:
 
     def run(self, words: Sequence[str], folder: Path, shown: bool = True) -> None:
         """Do one thing; its result is in files. Raises Failed."""
-        lines = list[str]()
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", _LIMITED, self._program, *words], cwd=folder, env=self._environment, text=True,
-            errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        too_long = Timer(_PATIENCE_S, process.kill)
-        too_long.start()
-        try:
-            assert process.stderr is not None
-            while line := process.stderr.readline(_MOST_LINE):
-                lines = [*lines, self.settings.hidden(line.rstrip())][-_LAST_LINES:]
-                if shown and line.startswith(("Resolved", "warning")):
-                    self._tell(visible(lines[-1].strip()[:300]))
-            code = process.wait()
-        finally:
-            too_long.cancel()
-            process.kill()
-        if code:
+
+        def hear(line: str) -> None:
+            if shown and line.startswith(("Resolved", "warning")):
+                self._tell(visible(self.settings.hidden(line)[:300]))
+
+        argv = ["/bin/sh", "-c", _LIMITED, self._program, *words]
+        done = Here().run(
+            argv, timeout_s=_PATIENCE_S, check=False, on_line=hear, folder=folder, environment=self._environment
+        )
+        if done.code:
+            lines = [self.settings.hidden(line) for line in done.out.splitlines()[-_LAST_LINES:]]
             first = next((number for number, line in enumerate(lines) if line.startswith(("error", "ERROR"))), 0)
-            raise Failed("\n".join(lines[first:]).strip() or f"uv ended with code {code}")
+            raise Failed("\n".join(lines[first:]).strip() or f"uv ended with code {done.code}")
 
 
 def program(folder: Path) -> str:
