@@ -123,8 +123,9 @@ class Door:
         asked = bool(added) and not self.allow
         if asked:
             _ask(console, added, bool(before), place, source, self.how)
-        _tell(console, new, source, asked)
-        _tell_free(console, free, source)
+        if not asked:  # the question has just said it
+            _tell(console, new, f"{plain(source)}: ")
+        _tell(console, free, f"{plain(source)} sets ")
         passed.update(wish.key for wish in new)
         if added:
             _keep(console, place, passed)
@@ -206,19 +207,11 @@ def _ask(console: Asker, added: Sequence[Wish], again: bool, place: FolderIdenti
         raise UsageError(f"{plain(source)}: not allowed; nothing was done", "take it out of the file, or answer yes")
 
 
-def _tell(console: Asker, wishes: Sequence[Wish], source: str, asked: bool) -> None:
-    """Say what is used, unless the question has just said it."""
-    shown = lines(wishes)
-    more = f"; and {len(shown) - MOST_LINES:,} more" if len(shown) > MOST_LINES else ""
-    if not asked:
-        console.note(f"{plain(source)}: {'; '.join(shown[:MOST_LINES])}{more}")
-
-
-def _tell_free(console: Asker, free: Sequence[Wish], source: str) -> None:
-    """Say what the file sets by itself."""
-    if shown := lines(free):
+def _tell(console: Asker, wishes: Sequence[Wish], begin: str) -> None:
+    """Say what is used, or what the file sets by itself."""
+    if shown := lines(wishes):
         more = f"; and {len(shown) - MOST_LINES:,} more" if len(shown) > MOST_LINES else ""
-        console.note(f"{plain(source)} sets {'; '.join(shown[:MOST_LINES])}{more}")
+        console.note(f"{begin}{'; '.join(shown[:MOST_LINES])}{more}")
 
 
 def _keep(console: Asker, place: FolderIdentity, keys: set[str]) -> None:

@@ -78,10 +78,8 @@ class Requirements:
 
     def wishes(self, own: Collection[str]) -> list[Wish]:
         """What is the user's to allow: addresses that are contacted. `own`: those of the user's own indexes."""
-        known = {drop_logins(address).rstrip("/") for address in own}
-        others = (
-            address for address in (*self.indexes, *dict(self.remote)) if drop_logins(address).rstrip("/") not in known
-        )
+        known = set(map(_same, own))
+        others = (address for address in (*self.indexes, *dict(self.remote)) if _same(address) not in known)
         return [
             *(Wish("packages from:", without_logins(address)) for address in others),
             *(

@@ -10,13 +10,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .tools import FAILED, Stop, Work, behind, children, run
+from .tools import FAILED, Stop, Work, behind, run
 from .wheel import digest
 
 _COMPILED_S = 1800.0
@@ -82,19 +81,8 @@ class Installing(Work):
 def _compile(packages: Path) -> None:
     """Compile bytecode without the packages' own start files (-S). Old files that do not compile are no fault."""
     words = [sys.executable, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(packages)]
-    child = subprocess.Popen(
-        words,
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    children.append(child)
-    try:
-        child.wait(_COMPILED_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, 9)
+    with suppress(Stop):
+        run(words, Path("/"), shown=False, seconds=_COMPILED_S)
 
 
 def _adopt_scripts(target: Path) -> None:

@@ -68,6 +68,7 @@ def run(
     shown: bool = True,
     owner: tuple[int, int] | None = None,
     environment: dict[str, str] | None = None,
+    seconds: float | None = None,
 ) -> None:
     """Run a tool; its lines go to the waiting side. Raises Stop with its last words.
 
@@ -82,9 +83,11 @@ def run(
     lines = deque[str](maxlen=_LAST_WORDS)
     reader = threading.Thread(target=_hear, args=(child, lines, shown), daemon=True)
     reader.start()
-    code = child.wait()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(seconds)
     with suppress(OSError):
         os.killpg(child.pid, signal.SIGKILL)
+    code = child.wait()
     if owner:
         end_all_of(owner[0])
     reader.join(_DRAINED_S)  # of a process that hides, the pipe stays open
