@@ -151,7 +151,7 @@ class SlurmBackend(Backend):
     def _bring(self) -> None:
         assert self._order
         folder, login = plan.folder_of(self.login.shared, self.run), self.login
-        entries = folder_look.entries_of(self._order.folder, self._order.choice) if self._order.folder else []
+        entries = folder_look.look_at(self._order.folder, self._order.choice).entries if self._order.folder else []
         stream = FolderStream(self._order.folder or Path(), entries)
         total = stream.size
         take_in = jobs.make(login.shared, self.run)

@@ -156,6 +156,6 @@ def _ended(resumed: Known, login: Login, console: Console) -> str:
 def _files(order: Order) -> str:
     if order.folder is None:
         return "no folder is sent"
-    entries = folder_look.entries_of(order.folder, order.choice)
+    entries = folder_look.look_at(order.folder, order.choice).entries
     size = sum(entry.size for entry in entries)
     return f"{several(sum(not entry.isdir() for entry in entries), 'file')}, {amount(size)}"

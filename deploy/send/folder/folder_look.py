@@ -58,15 +58,10 @@ class FolderLook:
             return look_at(self.folder, self.choice)
 
 
-def entries_of(folder: Path, choice: Choice) -> list[Entry]:
-    """The entries of the folder to send. Raises as `look_at`."""
-    return _look(folder, choice)[0]
-
-
 def copy_folder(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
     """Copy what is sent into a new folder. Raises as `look_at` does, and OSError if `goal` cannot be written."""
     goal.mkdir(parents=True)
-    for entry in entries_of(folder, choice):
+    for entry in look_at(folder, choice).entries:
         path = goal / entry.path
         if entry.isdir():
             path.mkdir()
@@ -85,7 +80,26 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     pipes and devices are left out. Raises UsageError when there is no such folder or nothing in it, DeployError when a
     file cannot be read or all are more than `choice` allows.
     """
-    chosen, credentials, selected, odd = _look(folder, choice)
+    if not folder.is_dir():
+        raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
+    selected = selection.select(folder, choice.include)
+    chosen, odd = list[Entry](), list[str]()
+    top = str(folder)  # a Path would be made a text again for each
+    for path in selected.paths:
+        if made := content.read_entry(top, path):
+            chosen.append(made)
+        elif os.path.lexists(folder / path):
+            odd.append(f"{path} stays here: it is a pipe, a socket or a device")
+    if sum(entry.size for entry in chosen) > choice.most:  # before all of it is read
+        _check_size(folder, [entry for entry in chosen if not place_of(entry.path)], choice.most)
+    credentials = left_out.find(folder, _kinds(chosen), choice)
+    stay = {file.path for file in credentials}
+    chosen = [entry for entry in chosen if not left_out.is_below(entry.path, stay)]
+    _check_size(folder, chosen, choice.most)
+    # Docker's own rules always send .dockerignore itself.
+    if not any(not entry.isdir() and entry.path != ".dockerignore" for entry in chosen):
+        rule = f": look at its {selected.rule}" if selected.rule else ""
+        raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
     notes = [*selected.notes, *_large(folder, chosen), *_settings(folder, choice, credentials), *odd]
     return Look(chosen, credentials, notes, selected.rule, selected.new)
 
@@ -129,32 +143,6 @@ def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[Le
                 f"{folder / file.path}: the build could copy it into the image: {file.why}", "list it in .dockerignore"
             )
     return exposed
-
-
-def _look(folder: Path, choice: Choice) -> tuple[list[Entry], list[LeftOut], selection.Selection, list[str]]:
-    """The entries of the folder to send, by name and without content; the credentials that stay; what was selected;
-    and notes about what cannot be sent."""
-    if not folder.is_dir():
-        raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
-    selected = selection.select(folder, choice.include)
-    chosen, odd = list[Entry](), list[str]()
-    top = str(folder)  # a Path would be made a text again for each
-    for path in selected.paths:
-        if made := content.read_entry(top, path):
-            chosen.append(made)
-        elif os.path.lexists(folder / path):
-            odd.append(f"{path} stays here: it is a pipe, a socket or a device")
-    if sum(entry.size for entry in chosen) > choice.most:  # before all of it is read
-        _check_size(folder, [entry for entry in chosen if not place_of(entry.path)], choice.most)
-    credentials = left_out.find(folder, _kinds(chosen), choice)
-    stay = {file.path for file in credentials}
-    chosen = [entry for entry in chosen if not left_out.is_below(entry.path, stay)]
-    _check_size(folder, chosen, choice.most)
-    # Docker's own rules always send .dockerignore itself.
-    if not any(not entry.isdir() and entry.path != ".dockerignore" for entry in chosen):
-        rule = f": look at its {selected.rule}" if selected.rule else ""
-        raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
-    return chosen, credentials, selected, odd
 
 
 def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> list[str]:

@@ -72,7 +72,7 @@ def _not_sent(paths: Sequence[str], folder: Path, choice: Choice) -> str:
     if not here:
         return ""
     with suppress(DeployError):  # the folder has changed since
-        sent = {entry.path for entry in folder_look.entries_of(folder, choice)}
+        sent = {entry.path for entry in folder_look.look_at(folder, choice).entries}
         for path in here:
             if path not in sent:
                 return _how(path, folder, choice, selection.select(folder, choice.include))

@@ -46,7 +46,7 @@ def _look(folder: Path, choice: Choice, repository: Repository, commit: str, bra
         new = known.new if known and known.new is not None else folder_walk.look(folder).new
         if not differing and not new:
             return Code(commit, branch)
-        entries = known.entries if known else folder_look.entries_of(folder, choice)
+        entries = known.entries if known else folder_look.look_at(folder, choice).entries
         sent = {entry.path for entry in entries if not entry.isdir()}
         before = {path: was[path] for path in differing if path in sent and path in was}
         names, left_out, cut = _shown_in_diff(folder, objects, before, choice)
