@@ -10,7 +10,8 @@ import mmap
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -53,7 +54,7 @@ def fetch(word: str) -> mmap.mmap:
         raise DeployError(f"{shown}: not a revision: {revision}")
     with TemporaryDirectory(prefix="muster-git-") as name:
         git_files.make(Path(name))
-        known = _fetch(_Git(Path(name), shown, url), revision)
+        known = _fetch(Path(name), shown, url, revision)
         try:
             return _read(Objects(Path(name), Path(name) / "objects"), known, shown)
         except subprocess.SubprocessError as fault:
@@ -74,15 +75,13 @@ def fetch_all(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, mm
     return fetched
 
 
-def _fetch(git: _Git, revision: str) -> str:
+def _fetch(place: Path, shown: str, url: str, revision: str) -> str:
     """Bring the revision here; what it is called here."""
     for depth in (("--depth", "1"), ()):  # the simplest servers give no single commit
-        try:
-            git.fetch(*depth, "--", git.url, revision)
-        except DeployError:
-            continue
-        return "FETCH_HEAD"
-    git.fetch("--", git.url, "+refs/*:refs/theirs/*")  # it is a short commit
+        with suppress(DeployError):
+            _bring(place, shown, url, *depth, revision)
+            return "FETCH_HEAD"
+    _bring(place, shown, url, "+refs/*:refs/theirs/*")  # it is a short commit
     return revision
 
 
@@ -102,50 +101,34 @@ def _read(objects: Objects, known: str, shown: str) -> mmap.mmap:
     return objects.archive(commit, MOST + 2048 * MOST_FILES)
 
 
-class _Git:
-    """git on this machine, in a folder. `shown`: the source as messages name it; `url`: without its password."""
-
-    def __init__(self, folder: Path, shown: str, url: str) -> None:
-        self._folder, self._shown = folder, shown
-        self.url, self._login = _login(url)
-
-    def fetch(self, *words: str) -> None:
-        """Bring something from a server. Raises DeployError."""
-        # Of a name alone, the user's own helpers may know the password. Ours comes last, with an empty one: a token.
-        first = () if not self._login.get(_PASSWORD) else ("credential.helper=",)
-        own = (f"credential.helper={_HELPER}",) if self._login else ()
-        settings = [word for setting in (*_SETTINGS, *first, *own) for word in ("-c", setting)]
-        command = ["git", *settings, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *words]
-        limited = git_files.limited(command, _SECONDS, _MOST_PACK)
-        try:
-            done = subprocess.run(
-                limited,
-                cwd=self._folder,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PATIENCE_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as fault:
-            raise DeployError(f"{self._shown}: git does not answer here: {fault}", "install git") from fault
-        if done.returncode:
-            last = (done.stderr.decode(errors="replace").strip() or "it has no such revision").splitlines()[-1]
-            raise DeployError(
-                f"{self._shown}: git cannot fetch it on this machine: {without_logins(last)}",
-                f"try it: git ls-remote {without_logins(self.url)}",
-            )
-
-    def _environment(self) -> Mapping[str, str]:
-        ours = {
-            **self._login,
-            "GIT_DIR": str(self._folder),
-            "GIT_ALLOW_PROTOCOL": "https:ssh",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-        }
-        shell = {name: value for name, value in os.environ.items() if name[:4] != "GIT_" or _OWN.fullmatch(name)}
-        return {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **shell, **ours}
+def _bring(place: Path, shown: str, url: str, *words: str) -> None:
+    """Let git bring something of a server into a git folder. Raises DeployError, with git's words."""
+    address, login = _login(url)
+    # Of a name alone, the user's own helpers may know the password. Ours comes last, with an empty one: a token.
+    first = ("credential.helper=",) if login.get(_PASSWORD) else ()
+    own = (f"credential.helper={_HELPER}",) if login else ()
+    settings = [word for setting in (*_SETTINGS, *first, *own) for word in ("-c", setting)]
+    shell = {name: value for name, value in os.environ.items() if name[:4] != "GIT_" or _OWN.fullmatch(name)}
+    ours = {"GIT_DIR": str(place), "GIT_ALLOW_PROTOCOL": "https:ssh", "GIT_TERMINAL_PROMPT": "0"}
+    command = ["git", *settings, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *words[:-1]]
+    try:
+        done = subprocess.run(
+            git_files.limited([*command, "--", address, words[-1]], _SECONDS, _MOST_PACK),
+            cwd=place,
+            env={"GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **shell, **login, **ours, "GIT_NO_REPLACE_OBJECTS": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        raise DeployError(f"{shown}: git does not answer here: {fault}", "install git") from fault
+    if done.returncode:
+        last = (done.stderr.decode(errors="replace").strip() or "it has no such revision").splitlines()[-1]
+        raise DeployError(
+            f"{shown}: git cannot fetch it on this machine: {without_logins(last)}",
+            f"try it: git ls-remote {without_logins(address)}",
+        )
 
 
 def _login(url: str) -> tuple[str, dict[str, str]]:

@@ -171,9 +171,8 @@ class Resolving:
         of_base, base = self._base.torch, self._base
         constraints = self._scratch / "base.txt"
         constraints.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in of_base.items()))
-        options = ["--constraints", str(constraints), "--find-links", str(self._stubs), "--no-build-isolation"]
-        options += ["--python", str(self._uv.python), "--python-version", base.python]
-        return [*options, "--python-platform", base.platform, "--no-header", "--no-annotate"]
+        own = ["--constraints", str(constraints), "--find-links", str(self._stubs)]
+        return [*own, *_of_platform(self._uv, base)]
 
     def _compiled(self, wanted: Path, *more: str) -> list[str]:
         """The lines of a lock of all that is wanted."""
@@ -209,21 +208,10 @@ class Resolving:
         name, _, version = what.partition("==")
         if not _ or not re.fullmatch(r"[\w.-]+", name):
             raise UsageError(f"{what[:300]}: only a build knows what it needs", "name a package of an index")
-        source = next((offer.source for offer in self.offered([what])), offers.File())
+        offered = find_offers([what], self._uv, self._base, self._scratch)
+        source = next((offer.source for offer in offered), offers.File())
         line = self._checked(f"{normal(name)}=={version} --hash=sha256:{source.sha256}")
         return sources.of_index(line, normal(name), version, source.address)
-
-    def offered(self, lines: Sequence[str]) -> list[offers.Offer]:
-        """What the index has of these pins, for the hosts' platform. Raises DeployError."""
-        pinned, described = self._scratch / "pinned.txt", self._scratch / "pylock.toml"
-        pinned.write_text("\n".join(lines) + "\n")
-        described.unlink(missing_ok=True)
-        # Without our stubs: an index says what it has itself.
-        words = [word for word in self._options() if word not in ("--find-links", str(self._stubs))]
-        words = [word for word in words if word not in ("--constraints", str(self._scratch / "base.txt"))]
-        out = ["--no-deps", "--format", "pylock.toml", "--output-file", str(described), str(pinned)]
-        self._uv.run(["pip", "compile", *words, *out], self._scratch, shown=False)
-        return offers.read(_written(described), self._uv.settings.check_source)
 
     def _chosen(self, lines: list[str], own: Sequence[Source], built: Sequence[Source]) -> Lock:
         """What is to be installed: each line a wheel of an index with its hashes, or a source that each host builds."""
@@ -273,7 +261,7 @@ class Resolving:
         """The lines that have a wheel for the hosts, and those that have none, with the address of their source."""
         if not lines:
             return [], []
-        offered = {offer.name: offer for offer in self.offered(lines)}
+        offered = {offer.name: offer for offer in find_offers(lines, self._uv, self._base, self._scratch)}
         with_wheel, without = list[str](), list[tuple[str, str]]()
         for line in lines:
             name, head = read_name(line), line.split(" --hash")[0]
@@ -324,6 +312,22 @@ class Resolving:
         except Failed:
             return True
         return False
+
+
+def find_offers(lines: Sequence[str], uv: Uv, base: Base, scratch: Path) -> list[offers.Offer]:
+    """What the index has of these pins, for the hosts' platform; our stubs are not asked. Raises DeployError."""
+    pins, described = scratch / "pinned.txt", scratch / "pylock.toml"
+    pins.write_text("\n".join(lines) + "\n")
+    described.unlink(missing_ok=True)
+    out = ["--no-deps", "--format", "pylock.toml", "--output-file", str(described), str(pins)]
+    uv.run(["pip", "compile", *_of_platform(uv, base), *out], scratch, shown=False)
+    return offers.read(_written(described), uv.settings.check_source)
+
+
+def _of_platform(uv: Uv, base: Base) -> list[str]:
+    """What every question to an index has: the hosts' Python and platform."""
+    python = ["--python", str(uv.python), "--python-version", base.python, "--python-platform", base.platform]
+    return [*python, "--no-build-isolation", "--no-header", "--no-annotate"]
 
 
 def _asked(before: str, line: str) -> str:

@@ -19,11 +19,9 @@ from typing import Any
 
 from ...core.errors import DeployError
 from ...core.text import amount
-from . import addresses, uv
+from . import addresses, resolve, uv
 from .base import Base
 from .exchange import Files
-from .requirements import Requirements
-from .resolve import Question, Resolving
 from .settings import Settings, without_logins
 from .store import WHEEL
 
@@ -66,8 +64,7 @@ def fetch_wheels(lines: Sequence[str], base: Base, settings: Settings, folder: P
     """Each line's wheels that fit the base, as files of an order: for hosts that reach no index. Raises DeployError."""
     with TemporaryDirectory(prefix="muster-packages-") as name:
         tool = uv.Uv(folder, Path(name), settings, lambda words: None)
-        nothing = Question(Requirements("", "file", ()), base, (), {}, {}, lambda wanted: [])
-        offered = Resolving(nothing, tool, Path(name)).offered(lines) if lines else []
+        offered = resolve.find_offers(lines, tool, base, Path(name)) if lines else []
     pinned = {digest for line in lines for digest in re.findall(r"--hash=sha256:([0-9a-f]{64})", line)}
     files = dict[str, bytes | mmap.mmap]()
     for offer in offered:
