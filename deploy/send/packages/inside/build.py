@@ -165,12 +165,7 @@ class Building(Work):
         """The Python of a new environment with these. Nothing in it runs before a build does."""
         place = Path(tempfile.mkdtemp(prefix="env-", dir=self.scratch))
         place.chmod(0o755)
-        run(
-            [self.uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(place)],
-            self.scratch,
-            shown=False,
-        )
-        python, packages = str(place / "bin" / "python"), next(place.glob("lib/python*/site-packages"))
+        python, packages = self.make_environment(place)
         asked = [need for need in needs if not (beside and _of_base(need, self.base))]
         if asked:
             listed = self.scratch / "needs.txt"

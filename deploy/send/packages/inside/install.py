@@ -49,13 +49,10 @@ class Installing(Work):
         target, lock = Path(self.order["target"]), self.scratch / "lock.txt"
         built = [self._pin(wheel) for wheel in self.order.get("built", [])]
         lock.write_text("\n".join([*self.order["lock"], *built]) + "\n")
-        python = str(target / "bin" / "python")
-        run([self.uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(target)],
-            self.scratch, shown=False)  # fmt: skip
+        python, packages = self.make_environment(target)
         options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
         where = ["--find-links", str(self.wheels), "--python", python]
         run([self.uv, "pip", "install", *options, *where, "--requirement", str(lock)], self.scratch)
-        packages = Path(next(target.glob("lib/python*/site-packages")))
         for name in ("uv_cache.json", "direct_url.json"):  # they say when and whence, so no two are the same
             for path in packages.glob(f"*.dist-info/{name}"):
                 path.unlink()

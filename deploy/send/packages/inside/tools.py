@@ -213,6 +213,12 @@ class Work:
             part = home
         return str(part / "bin" / "uv")
 
+    def make_environment(self, place: Path) -> tuple[str, Path]:
+        """Make an empty environment of the base's Python; its Python, and the folder of its packages."""
+        words = ["venv", "--quiet", "--allow-existing", "--python", sys.executable, str(place)]
+        run([self.uv, *words], self.scratch, shown=False)
+        return str(place / "bin" / "python"), next(place.glob("lib/python*/site-packages"))
+
 
 def behind(packages: Path) -> None:
     """Put the base's packages behind those of an environment."""
