@@ -167,14 +167,14 @@ def _variables(path: Path) -> tuple[dict[str, str], list[str]]:
     from dotenv.parser import parse_stream
     from dotenv.variables import Variable, parse_variables
 
-    known, found, of_shell, size = dict[str, str | None](os.environ), dict[str, str | None](), dict[str, None](), 0
+    known, read, of_shell, size = dict[str, str | None](os.environ), dict[str, str | None](), dict[str, None](), 0
     for number, binding in enumerate(parse_stream(io.StringIO(consent.once(path, _text_of))), 1):
         _check(path, number, binding)
         if binding.key is None:
             continue
         value, parts = binding.value, [] if binding.value is None else list(parse_variables(binding.value))
         used = [binding.key] if value is None else [part.name for part in parts if isinstance(part, Variable)]
-        of_shell |= dict.fromkeys(name for name in used if name not in found)
+        of_shell |= dict.fromkeys(name for name in used if name not in read)
         if value is not None:
             texts = [part.resolve(known) for part in parts]
             size += sum(map(len, texts))
@@ -182,8 +182,8 @@ def _variables(path: Path) -> tuple[dict[str, str], list[str]]:
                 most = f"{_FILE_OF_VARIABLES_MOST} letters"
                 raise UsageError(f"{path}: its values have more than {most}", "name fewer variables in others")
             value = "".join(texts)
-        found[binding.key] = known[binding.key] = value
-    both = {name: os.environ.get(name) if value is None else value for name, value in found.items()}
+        read[binding.key] = known[binding.key] = value
+    both = {name: os.environ.get(name) if value is None else value for name, value in read.items()}
     return {name: value for name, value in both.items() if value is not None}, list(of_shell)
 
 

@@ -119,9 +119,9 @@ def _judged(
             return LeftOut(path)
     if not entry.isreg():
         return None
-    found = read(folder, path, choice.values)
-    DIGESTS[path, entry.stamp] = found.digest
-    return LeftOut(path, found.credential) if found.credential else None
+    content = read(folder, path, choice.values)
+    DIGESTS[path, entry.stamp] = content.digest
+    return LeftOut(path, content.credential) if content.credential else None
 
 
 def read(folder: Path, path: str, values: Mapping[str, str]) -> Read:
