@@ -249,7 +249,7 @@ def test_a_package_of_the_folder_is_built_from_a_copy(host, tmp_path):
         for number in (0, 1)
     ]
     box = replace(host.box(secrets.token_hex(16)), mounts=mounts)
-    done = host.do(commands.build(box), {"mode": "build", "sources": rows})
+    done = host.do(commands.build(box), {"mode": "build", "sources": rows}, {})
     plain, editable = ({**row, "scratch": box.scratch} for row in done["built"])
     assert (tmp_path / "libs/odd/odd.py").read_text() == "VALUE = 3"
     assert sorted(path.name for path in (tmp_path / "libs").iterdir()) == ["odd"]
@@ -260,7 +260,7 @@ def test_a_package_of_the_folder_is_built_from_a_copy(host, tmp_path):
     for text in ("", "", "# what builds it lies beside what describes it"):
         (tmp_path / "libs/odd/beside.py").write_text(text)
         box = replace(host.box(secrets.token_hex(16)), mounts=mounts)
-        (row,) = host.do(commands.build(box), order)["built"]
+        (row,) = host.do(commands.build(box), order, {})["built"]
         host.install({**row, "scratch": box.scratch})
         kept.append(row["kept"])
     assert kept == [False, True, False]
