@@ -89,15 +89,12 @@ def test_no_planted_credential_is_sent_and_all_else_is(folder):
 
 
 @pytest.mark.holds("credentials-stay")
-def test_what_stays_is_named_once_with_who_asks_for_it_and_the_way_to_send_it(folder):
+def test_what_stays_is_named_once_with_the_way_to_send_it(folder):
     listed = {entry.path: entry for entry in folder_look.look_at(folder).credentials}
     assert set(listed) == {*(credentials.place_of(path) for path in NAMED), *HELD}
     assert {".git", "sub/.git", ".aws"} <= set(listed)
-    assert listed[".env"].asked == "speaks_of_keys.py"
     sentence = left_out.describe([listed[".env"], listed["server.pem"]])
-    assert sentence.startswith(
-        "not sent: .env (speaks_of_keys.py names it), server.pem (a private key); --include .env "
-    )
+    assert sentence.startswith("not sent: .env, server.pem (a private key); --include .env ")
 
 
 def test_what_is_included_by_name_goes_along_alone(folder):
