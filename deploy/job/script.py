@@ -100,22 +100,23 @@ class ScriptCommand:
 
     def asked_ranks(self, option: str) -> str:
         """The text of --nproc, or what torchrun's own option says. Raises UsageError if the two differ."""
-        own = str(self.processes or "")
-        if own and option not in ("", own):
-            raise UsageError(f"{FLAG.nproc} {option}: the script's command says {own}", f"leave out {FLAG.nproc}")
-        return option or own
+        return _one_of(FLAG.nproc, option, self.processes)
 
     def asked_restarts(self, option: str) -> str:
         """The text of --restarts, or what torchrun's own option says. Raises UsageError if the two differ."""
-        own = "" if self.restarts is None else str(self.restarts)
-        if own and option not in ("", own):
-            raise UsageError(f"{FLAG.restarts} {option}: the script's command says {own}", f"leave out {FLAG.restarts}")
-        return option or own
+        return _one_of(FLAG.restarts, option, self.restarts)
 
     def refuse_nodes(self, nodes: int, hint: str) -> None:
         """Raise UsageError if the command names another number of nodes than the `nodes` that the run has."""
         if self.nodes not in (None, nodes):
             raise UsageError(f"torchrun --nnodes {self.nodes}: the run has {text.several(nodes, 'node')}", hint)
+
+
+def _one_of(flag: str, option: str, own: str | int | None) -> str:
+    text = "" if own is None else str(own)
+    if text and option not in ("", text):
+        raise UsageError(f"{flag} {option}: the script's command says {text}", f"leave out {flag}")
+    return option or text
 
 
 def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptCommand:

@@ -36,7 +36,7 @@ class FolderMemory:
         self._place = self._all / hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
         self._stamps: dict[str, str] = {}
         self._records: dict[str, str] = {}
-        self._complete, self._is_new, self._began = False, False, 0.0
+        self._is_new, self._began = False, 0.0
         names = [match for path in self._newest() if (match := _NAME.fullmatch(path.name))]
         # By digest, the newest first.
         self.listings = {match[1]: match[2] for match in names}
@@ -45,12 +45,10 @@ class FolderMemory:
         """Read the records. Files that are as they were are known to hold no credential: they are not read again."""
         with suppress(OSError, ValueError, IndexError):
             form, salt, judged, *rows = os.fsdecode((self._place / "files").read_bytes()).split("\0")
-            if form == _FORMAT and len(rows) % 3 == 0:
+            if form == _FORMAT and len(rows) % 3 == 0 and judged == _judged(salt, choice):
                 self._stamps = dict(zip(rows[::3], rows[1::3], strict=True))
                 self._records = dict(zip(rows[::3], rows[2::3], strict=True))
-                self._complete = judged == _judged(salt, choice)
-                if self._complete:
-                    left_out.remember(self._stamps, choice)
+                left_out.remember(self._stamps, choice)
 
     def content(self, digest: str) -> Content | None:
         """A content that was pushed before; None if it cannot be read."""
@@ -71,7 +69,7 @@ class FolderMemory:
         for path in [path for path in files if not digests[path]]:
             digests[path] = left_out.read(self._folder, path, {}).digest
         # A few files are read again faster than all are written down.
-        self._is_new = sum(files.values()) > _MOST_AGAIN or len(files) > _MOST_FILES_AGAIN or not self._complete
+        self._is_new = sum(files.values()) > _MOST_AGAIN or len(files) > _MOST_FILES_AGAIN or not self._stamps
         self._began = began
         for path in self._records.keys() - entries.keys():
             del self._records[path]

@@ -90,7 +90,7 @@ def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, i
     named = [_table(table, "build-system").get("requires"), *(tool.get(name) for name in _NEEDS)]
     aside = Origins(origins.folder, origins.sent)  # what is checked, and comes from nowhere by this file
     for takes, lists in ((aside if is_locked else origins, used), (aside, named)):
-        for text in _texts(lists):
+        for text in texts(lists):
             if "${" in text or len(text) > 4096:
                 raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
             takes.requirement(text, here, f"{path}: {text[:200]}")
@@ -101,7 +101,7 @@ def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, i
         alone = {"path", "git", "url"} & set(inner) and count[name] == 1
         if not is_locked and not alone and inner.get("index") not in known and not FROM_BASE.fullmatch(normal(name)):
             raise UsageError(f"{where} is none that uv resolves with here", "lock it first: uv lock")
-    for text in _texts(_table(tool, "workspace").values()):
+    for text in texts(_table(tool, "workspace").values()):
         if posixpath.isabs(text) or ".." in text.split("/") or text.startswith("~"):
             raise UsageError(
                 f"{path}: [tool.uv.workspace]: {text[:200]}: it is outside the folder", "name a path of it"
@@ -109,7 +109,7 @@ def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, i
     addresses = [index.get("url") for index in _indexes(table)]
     for scope in (tool, _table(tool, "pip")):
         addresses += [scope.get(name) for name in _INDEXES]
-    for text in _texts(addresses):
+    for text in texts(addresses):
         if "${" in text:
             raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
         origins.check(text, here, f"{path}: {text[:200]}")
@@ -143,7 +143,7 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
         if isinstance(text := source.get("url"), str):
             pins = [str(file.get("hash")).removeprefix("sha256:") for file in _rows(row)]
             origins.archive(text, f"{where}: {text[:200]}", pins)
-        for text in _texts([source.get("registry")]):
+        for text in texts([source.get("registry")]):
             origins.check(text, here, f"{where}: {text[:200]}")
         if isinstance(text := source.get("git"), str):
             address, _, commit = text.partition("#")
@@ -160,7 +160,7 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
 
 def needs_of(text: str) -> list[str]:
     """What a project needs: all that uv gets of a pyproject.toml, no address, no path and no setting of it."""
-    return [" ".join(need.split()) for need in _texts([_table(toml_text.loads(text), "project").get("dependencies")])]
+    return [" ".join(need.split()) for need in texts([_table(toml_text.loads(text), "project").get("dependencies")])]
 
 
 def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -197,7 +197,7 @@ def _table(table: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     return table
 
 
-def _texts(values: Any) -> Iterator[str]:
+def texts(values: Any) -> Iterator[str]:
     """The texts in a list of texts and of lists of them."""
     for value in values:
         if isinstance(value, str):

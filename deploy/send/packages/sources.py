@@ -19,6 +19,7 @@ from typing import Any
 
 from ...core import toml_text
 from ...core.errors import DeployError, UsageError
+from . import project_file
 from .base import NEED
 from .inside.tools import FROM_BASE, normal
 from .requirements import Requirements
@@ -189,7 +190,11 @@ def _described(source: Source, content: bytes, where: str) -> Source:
         raise UsageError(f"{where}: [project] and [tool.uv.sources] are tables", "correct the file")
     source = replace(source, taken=tuple(name for name in own if not FROM_BASE.fullmatch(normal(name))))
     name, version = project.get("name"), project.get("version")
-    if not isinstance(name, str) or not isinstance(version, str) or _DYNAMIC & set(_texts(project.get("dynamic"))):
+    if (
+        not isinstance(name, str)
+        or not isinstance(version, str)
+        or _DYNAMIC & set(project_file.texts([project.get("dynamic")]))
+    ):
         return source
     if not re.fullmatch(NAME, name) or not re.fullmatch(VERSION, version):
         raise UsageError(f"{where}: {name[:100]!r} {version[:100]!r} is no name and version of a package")
@@ -203,10 +208,6 @@ def _described(source: Source, content: bytes, where: str) -> Source:
             needs.append(f"{head.strip()} ; {f'({marker.strip()}) and ' if marker else ''}extra == '{normal(extra)}'")
     extras = tuple(optional) if isinstance(optional, dict) else ()
     return replace(source, name=name, version=version, requires=tuple(needs), extras=extras)
-
-
-def _texts(value: object) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def _needs(rows: object, where: str) -> Iterable[str]:
