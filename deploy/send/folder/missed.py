@@ -38,12 +38,11 @@ def hint(
     needs: str = "",
     run: str = "",
     host_paths: Collection[str] = (),
-    instead: str = "",
 ) -> str:
     """What brings the file, the module or the variable that these last `words` miss; empty if no word of them is known.
 
     `needs`: the file of the folder that names its packages, if it has one. `run`: the run's id. `host_paths`: of the
-    paths that the words name, those that the rank's host has. `instead`: what to say rather than a guess.
+    paths that the words name, those that the rank's host has.
     """
     modules = _MODULE.findall(words)[-1:]
     paths = [path for path in named_paths.missing(words, run) if path.startswith(named_paths.WORK)]
@@ -54,7 +53,7 @@ def hint(
         return how
     if modules:
         return _of_module(modules[0], folder, needs)
-    return instead or _of_typo(missing, folder) or _of_variable(words, folder, choice)
+    return _of_typo(missing, folder) or _of_variable(words, folder, choice)
 
 
 def _of_typo(paths: Sequence[str], folder: Path) -> str:
