@@ -11,7 +11,7 @@ from ...core.text import last_line
 from ...door.session import Session, on_all
 from ...engine import images
 from . import commands, push_plan
-from .model import Base, base_of, parse_base, refuse_other_trainer
+from .model import Base, base_of, make_image, parse_base, refuse_other_trainer
 
 HERE = "this machine"
 _LOOK_S = 60.0
@@ -66,8 +66,7 @@ def _platform(sessions: Sequence[Session]) -> str:
 
 def _where_from(name: str) -> str:
     if name.startswith("muster-trainer:"):
-        target = name.partition(":")[2]
-        return f"build it in Muster's checkout: make image{' TARGET=gpu' if target == 'gpu' else ''}; or name another"
+        return f"build it in Muster's checkout: {make_image(name)}; or name another"
     return f"build it here, or pull it: docker pull {name}"
 
 

@@ -106,11 +106,16 @@ def refuse_other_trainer(base: Base) -> None:
     if not has_trainer(base) or spoken == str(CONTRACT):
         return
     ours = base.name.startswith("muster-trainer:")
-    make = f"make image{' TARGET=gpu' if base.name.endswith(':gpu') else ''}"
     raise UsageError(
         f"{base.name}: its trainer belongs to another Muster (contract {spoken}, this Muster has {CONTRACT})",
-        f"in Muster's checkout: {make}" + ("" if ours else "; then build this image again from that one"),
+        f"in Muster's checkout: {make_image(base.name)}"
+        + ("" if ours else "; then build this image again from that one"),
     )
+
+
+def make_image(name: str) -> str:
+    """The command that makes an image of Muster's own, in its checkout."""
+    return f"make image{' TARGET=gpu' if name.endswith(':gpu') else ''}"
 
 
 def digest(data: bytes) -> str:

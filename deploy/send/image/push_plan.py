@@ -18,7 +18,7 @@ from ...core.text import amount
 from ...host.facts import json_object
 from ..folder.content import HostFolder
 from .compression import GZIP, PLAIN, ZSTD, Codec
-from .model import DIGEST, MARK, TOP, Base, Image, run_image
+from .model import DIGEST, MARK, TOP, Base, Image, make_image, run_image
 
 # An engine names machines as the kernel does, an image as Go does.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
@@ -135,8 +135,7 @@ def plan_push(image: Image, store: Store, base: str = "") -> PushPlan:
 
 def _build(base: str, kind: str) -> str:
     if base.startswith("muster-trainer:"):
-        target = " TARGET=gpu" if base == "muster-trainer:gpu" else ""
-        return f"in Muster's checkout: DOCKER_DEFAULT_PLATFORM={kind} make image{target}"
+        return f"in Muster's checkout: DOCKER_DEFAULT_PLATFORM={kind} {make_image(base)}"
     return f"docker pull --platform {kind} {base}; or, if you build it: docker build --platform {kind}"
 
 

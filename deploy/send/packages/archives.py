@@ -11,7 +11,7 @@ import mmap
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ...core.errors import UsageError
@@ -80,31 +80,19 @@ def _read(file: str, content: Content, shown: str) -> Wheel:
     return Wheel(file, digest, *head, python)
 
 
-def _opened(content: Content) -> IO[bytes]:
+def _opened(content: Content) -> Any:
     if isinstance(content, bytes):
         return io.BytesIO(content)
-    return io.BufferedReader(_Mapped(content))
+    content.seek(0)
+    return content if hasattr(content, "seekable") else _Mapped(content)
 
 
-class _Mapped(io.RawIOBase):
-    """A mapped file as zipfile reads one."""
+class _Mapped:
+    """A mapped file as zipfile asks for one; before Python 3.13, it does not say that it can be sought in."""
 
     def __init__(self, content: mmap.mmap) -> None:
-        self._content = content
-        content.seek(0)
-
-    def readable(self) -> bool:
-        return True
+        self.read, self.seek, self.tell = content.read, content.seek, content.tell
 
     def seekable(self) -> bool:
+        """It can be."""
         return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        start = (0, self._content.tell(), len(self._content))[whence]
-        self._content.seek(max(0, start + offset))
-        return self._content.tell()
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._content.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

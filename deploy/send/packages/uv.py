@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -91,25 +90,20 @@ class Uv:
 
 
 def program(folder: Path) -> str:
-    """uv of that version on this machine: the one of the path, the one fetched before, else from the user's index.
-
-    Raises DeployError.
-    """
-    fetched = folder / f"uv-{VERSION}" / "bin" / "uv"
+    """uv of that version on this machine: the one fetched before, else from the user's index. Raises DeployError."""
+    home = folder / f"uv-{VERSION}"
+    fetched = home / "bin" / "uv"
     if fetched.is_file():
         return str(fetched)
-    if (own := shutil.which("uv")) and os.path.isabs(own) and _says_version(own):
-        return own
     part = folder / f"uv-{secrets.token_hex(4)}.part"
     if fault := _fetch(part, ()):
         shutil.rmtree(part, ignore_errors=True)
         raise DeployError(
             f"this machine: it reaches no package index, to get uv: {fault}",
-            f"pip config list; or bring it: pip install uv=={VERSION}",
+            f"pip config list; or bring its wheel: pip install --target {_quoted(str(home))} uv-{VERSION}-*.whl",
         )
-    with_it = folder / f"uv-{VERSION}"
-    shutil.rmtree(with_it, ignore_errors=True)
-    part.rename(with_it)
+    shutil.rmtree(home, ignore_errors=True)
+    part.rename(home)
     return str(fetched)
 
 
@@ -134,17 +128,6 @@ def _fetch(target: Path, more: Sequence[str]) -> str:
         command = [sys.executable, "-P", "-m", "pip", *words, "--target", str(target), "--requirement", str(pins)]
         done = subprocess.run(command, cwd=name, capture_output=True, text=True, check=False)
     return (done.stderr.strip() or "no output").splitlines()[-1] if done.returncode else ""
-
-
-def _says_version(path: str) -> bool:
-    words: Mapping[str, str] = {"PATH": "/nonexistent"}
-    try:
-        done = subprocess.run(
-            [path, "--version"], cwd="/", env=words, capture_output=True, text=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.stdout.split()[:2] == ["uv", VERSION]
 
 
 def _quoted(path: str) -> str:
