@@ -41,7 +41,7 @@ from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import alone, environment, folders, record, resumable
+from ..run import environment, folders, record, resumable
 from ..run.progress import WAIT_LOST_S
 from ..run.start import Start, start_run
 from ..run.state.times import CLOCKS_DIFFER_S
@@ -116,8 +116,6 @@ class _OnHosts(Start[NewRun]):
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)
         self._needs = packages.asked(cluster, look, console) if work.script else None
         self.code = repository.look(folder, choice, look.result()) if folder and look else None
-        if folder:
-            _warn_alone(folder, work.script, cluster, console)
         if work.restarts and not folder and len(cluster.hosts) > 1 and not cluster.job.mounts:
             console.warn(_OWN_FILES)
         self._options, self._folder, self._choice = options, folder, choice
@@ -262,14 +260,6 @@ def _tell_neighbours(facts: Mapping[str, HostFacts], own: str, console: Console)
         others = sorted({each.run for each in fact.containers if each.code is None and each.run != own})
         if others and not fact.gpus:
             console.note(f"{host} runs {', '.join(others)} as well: they share its processor")
-
-
-def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:
-    """Warn about each line of the script that makes each host train alone."""
-    ranks = 2 if cluster.job.processes not in ("auto", 1) else 1  # a GPU host may have more: nobody has looked yet
-    if not cluster.job.separate and len(cluster.hosts) * ranks > 1:
-        for warning in alone.warnings(folder, script, len(cluster.hosts)):
-            console.warn(warning)
 
 
 def _dry_run(request: DeployRequest, console: Console) -> None:

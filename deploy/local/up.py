@@ -32,7 +32,7 @@ from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import ShownRanks, shown_ranks
-from ..run import alone, environment, folders, follow, locks, record, resumable
+from ..run import environment, folders, follow, locks, record, resumable
 from ..run.backend import Backend
 from ..run.events import Event
 from ..run.folders import display_path
@@ -97,7 +97,6 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         if asked.choice.script:
             self._folder, look = script.check(options.folder, script_words, self._sending, console)
             self._needs = packages_shown.asked(options.requirements, self._folder, look, console)
-            _warn_alone(self._folder, asked, options, console)
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
         self._gpus = plan.how_many(asked.gpus, observe.gpus()) if self._folder else 0
@@ -374,13 +373,6 @@ def _with_local_paths(result: Result, run_dir: Path) -> Result:
     """The result with a path that the reader can open: a container calls the run folder /muster/runs/<id>."""
     message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
     return replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
-
-
-def _warn_alone(folder: Path, asked: _Request, options: Options, console: Console) -> None:
-    """Name the lines of the script that may keep the ranks of several nodes from training together."""
-    if asked.workers and not options.separate:
-        for warning in alone.warnings(folder, asked.choice.arguments, 1):
-            console.warn(warning)
 
 
 def _warn_full(run_dir: Path, console: Console) -> None:
