@@ -202,11 +202,6 @@ def follow(
     return _SCRIPT("follow", name, folder, mark, since, str(PIECE), f"{every_s:g}", *known)
 
 
-def checkpoints() -> tuple[str, ...]:
-    """The checkpoints of all runs, one line each: `unix-time run step-00000100`."""
-    return _SCRIPT("checkpoints")
-
-
 def document(run: str, name: str) -> tuple[str, ...]:
     """The first 256 KiB of a file in a run's folder; empty if it is not a plain file."""
     return _SCRIPT("document", run, name, str(PIECE))

@@ -88,7 +88,6 @@ class _OnHosts(Start[NewRun]):
     def __init__(self, options: Options, console: Console, interrupts: Interrupts) -> None:
         self._options, self._console, self._interrupts = options, console, interrupts
         self._name = read_run(options.run)
-        self._resumption: resume.Resumption | None = None
         self.dry_run, self.detach = options.dry_run, options.detach
 
     @contextmanager
@@ -105,7 +104,7 @@ class _OnHosts(Start[NewRun]):
     def _load(self) -> tuple[Cluster, Work]:
         """Read the options, the command and its folder."""
         console, self._resumes = self._console, bool(self._options.resume)
-        options, self._command, self._script_run = _what_to_run(fill_from_file(self._options), console)
+        options, self._command, self._continues = _what_to_run(fill_from_file(self._options), console)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
         self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
@@ -128,13 +127,9 @@ class _OnHosts(Start[NewRun]):
         observe.refuse_missing(sessions, cluster.job)
         base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
         tag = tag_of(base, self._folder)
-        if self._script_run:
-            self._resumption = resume.continue_script(self._script_run, facts, self._resumes, console.warn)
-        elif options.resume:
-            self._resumption = resume.choose(options.resume, sessions, facts, work.arguments)
-        if resumption := self._resumption:
-            work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
-        cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
+        if self._continues:
+            work = replace(work, start=resume.next_start(self._continues, facts, self._resumes, console.warn))
+        cluster, who = run_user.choose(cluster, sessions, facts, self._continues or "")
         work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe)
         work = replace(work, ports=group.choose_ports(list(facts.values())) if work.least else ())
         about = (cluster, sessions, facts, base, self._folder, tag, work, self._choice)
@@ -151,9 +146,9 @@ class _OnHosts(Start[NewRun]):
         request, work = self._request, self._request.work
         _make_folders(request, self._console)
         plan.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
-        if self._resumption:
+        if self._continues:
             self.resumed = True
-            return record.folder_of(folders.RUNS, self._resumption.run)
+            return record.folder_of(folders.RUNS, self._continues)
         taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
         if self._name:
             record.folder_of(folders.RUNS, RunId(self._name))  # it may be of another machine's run
@@ -176,10 +171,9 @@ class _OnHosts(Start[NewRun]):
 
     def record_start(self, backend: NewRun) -> dict[str, bytes]:
         """Write this start into the run's folder, with what the next one repeats."""
-        handle, resumption = backend.run, self._resumption
+        handle = backend.run
         fields = {
             **_for_the_record(self._options, self._command),
-            "foreign": ["arguments"] if resumption and resumption.foreign else [],
             "gpus": backend.gpus,
             "wait_lost_s": handle.wait_lost_s,
             "least": handle.least,
@@ -204,7 +198,7 @@ class _OnHosts(Start[NewRun]):
 
 
 def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCommand, RunId | None]:
-    """The options with the script to run, its command, and the recorded run of a script that goes on, if one does.
+    """The options with the script to run, its command, and the run that goes on, if one does.
 
     Raises UsageError, and says what is not used of the command, and what is another one than before.
     """
@@ -213,13 +207,13 @@ def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCom
         options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
     if not (options.script or options.args or options.resume):
         script_file.refuse_no_script(options.folder)
-    options, script_run = resume.script_run(options)
+    options, continues = resume.run_to_continue(options)
     options, command = read_command(options)
     for note in command.notes:
         console.note(note)
-    if script_run and (other := resumable.other_than(record.path_of(script_run), command.words, options.folder)):
+    if continues and (other := resumable.other_than(record.path_of(continues), command.words, options.folder)):
         console.warn(other)
-    return options, command, script_run
+    return options, command, continues
 
 
 def _for_the_record(options: Options, command: ScriptCommand) -> dict[str, Any]:
@@ -305,10 +299,6 @@ def _work(options: Options, cluster: Cluster) -> Work:
     hidden = secrets_of(cluster)
     refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
     script = script_words(options)
-    if options.resume and (script or options.run):
-        if script:
-            raise UsageError(f"--resume {options.resume}: it names no run of a script", f"{FAB} runs lists them")
-        raise UsageError("--resume continues a run of Muster's trainer and cannot take --run", "leave out --run")
     arguments = () if script else trainer_words(options)
     variables = environment_of(options)
     if twice := sorted(variables.keys() & hidden.keys()):

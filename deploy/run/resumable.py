@@ -100,15 +100,6 @@ def described(run_dirs: Sequence[Path], flag: Flag) -> str:
     )
 
 
-def alike(run_dir: Path, among: Collection[str]) -> list[Path]:
-    """The recorded runs of the same script and folder `among` some, the newest first."""
-    known = record.own(run_dir)
-    runs = [path for path in record.on(run_dir.parent, known.get("backend", "")) if path.name in among]
-    same = [path for path in runs if _is_of(record.own(path), known.get("arguments", ()))]
-    place = known.get("sent_from", "")
-    return sorted((path for path in same if _lies(record.own(path), place)), key=record.started, reverse=True)
-
-
 def refuse_none(wanted: Asked, runs: Path, others: Collection[Path], flag: Flag) -> NoReturn:
     """Raise UsageError: `latest` names none of the runs; `others` could be gone on with by their ids."""
     scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)

@@ -354,19 +354,6 @@ def lock(text):
         host_lock._refusal("a", parsed)
 
 
-@entry(samples.CHECKPOINTS)
-def checkpoints(text):
-    """`host_commands.checkpoints`."""
-    parsed = {"a": resume.parse_checkpoints(text)}
-    resume.pick("latest", parsed, frozenset())
-
-
-@entry(samples.CONFIG)
-def config(text):
-    """A run's config.json, which becomes the trainer's arguments."""
-    _words(resume.arguments_of(resume.parse_config(text)))
-
-
 @entry(samples.VERDICT, samples.VERDICT + "\n" + samples.STEP, samples.RANK_LINES)
 def last_words(text):
     """`host_commands.last_words`, and how `fab stop` tells the end."""

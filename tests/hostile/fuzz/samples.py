@@ -107,7 +107,6 @@ CONSOLE = (
 )
 REMOVED = 'removed 1\nleft ["r2","bob"]\nleft ["r3",""]\n'
 LOCK = '12\ntoken0123\n{"user": "alice", "control": "laptop", "pid": 42, "run": "r1", "since": 1795238476.5}\n'
-CHECKPOINTS = "1795238476 r1 step-00000100\n1795238477 r1 step-00000200\n1795238470 r0 step-00000900\n"
 CONFIG = '{"recipe": "digits", "steps": 600, "lr": 0.1, "compile": true, "resume": null, "batch_size": 32}'
 KEPT = """now 1795238476
 runs r1 1795230000 2048 free
