@@ -38,7 +38,7 @@ from ..run.state import times
 from ..run.state.story import CatchingUp, Happening
 from ..send.folder import named_paths
 from ..send.folder.credentials import Choice
-from . import ended, observe, plan, recorded, resume
+from . import ended, observe, plan, resume
 from . import nodes as host_nodes
 from .backend import HostsBackend, RunHandle
 
@@ -205,11 +205,7 @@ def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, dict[str, 
     if away and not any(node.least for node in runs.get(RunId(meant), {}).values()):
         opened.all()
         answers.all()
-    if wanted not in runs:
-        plan.refuse_foreign(wanted, containers)
-        ended.refuse(wanted, sessions)
-    chosen = plan.choose_run(runs, wanted, recorded.without_end())
-    return chosen, runs[chosen], away
+    return *ended.choose_run(wanted, containers, sessions), away
 
 
 def _with_host_paths(result: Result, run: RunHandle) -> Result:

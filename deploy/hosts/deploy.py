@@ -280,8 +280,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     containers = sent_folders.give(containers, pushes)
     if request.requirements:
         pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
-        target = packages.Target(request.cluster, request.sessions, request.facts, request.tag, pushed=pushed)
-        packages.foretell(target, request.requirements, console)
+        packages.foretell(request.target(pushed), request.requirements, console)
         containers = packages.foreseen(containers)
     steps = plan.steps(containers, pushes)
     for step in steps:

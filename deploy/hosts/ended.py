@@ -12,12 +12,13 @@ from ..core.program import FAB
 from ..core.text import duration
 from ..door.session import Session, on_all
 from ..host import commands
+from ..host.facts import Container
 from ..host.status import HostRun
 from ..report.console import Console
 from ..report.text import fault_text
 from ..run import events, folders, outcome, record
 from ..run.progress import State
-from . import observe
+from . import observe, plan, recorded
 
 
 class Ended(DeployError):
@@ -34,6 +35,18 @@ def refuse(run: str, sessions: Sequence[Session]) -> None:
         answers = on_all(sessions, observe.runs)
         if fault := end_of(run, answers.values, time.time()):
             raise fault
+
+
+def choose_run(
+    wanted: str, containers: Mapping[str, Sequence[Container]], sessions: Sequence[Session]
+) -> tuple[RunId, dict[str, Container]]:
+    """The run that is meant, and its containers by host. Raises DeployError if these hosts do not have it."""
+    runs = plan.runs_of(containers)
+    if wanted not in runs:
+        plan.refuse_foreign(wanted, containers)
+        refuse(wanted, sessions)
+    chosen = plan.choose_run(runs, wanted, recorded.without_end())
+    return chosen, runs[chosen]
 
 
 def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:

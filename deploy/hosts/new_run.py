@@ -74,6 +74,10 @@ class DeployRequest:
         """A new look at the folder: somebody may have worked in it since the last one."""
         return FolderLook(self.folder, self.choice) if self.folder else None
 
+    def target(self, pushed: Mapping[str, Pushed] | None = None) -> packages.Target:
+        """The hosts that get the run's packages; `pushed`: how its image got there."""
+        return packages.Target(self.cluster, self.sessions, self.facts, self.tag, self.folder, pushed or {})
+
     def containers(
         self, run_id: str, try_links: bool, interfaces: Mapping[str, str] | None = None
     ) -> tuple[NodeContainer, ...]:
@@ -162,10 +166,7 @@ class NewRun(HostsBackend):
             record.write_json(run_dir / "preflight.json", self._preflight)
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
-            target = packages.Target(
-                request.cluster, request.sessions, request.facts, request.tag, request.folder, pushed
-            )
-            installed = packages.bring(target, request.requirements, self._console)
+            installed = packages.bring(request.target(pushed), request.requirements, self._console)
             self._containers = packages.give(self._containers, installed)
         # The others use a waiting run's GPUs now, and its nodes rehearse before they start.
         new_network = request.overlay and not request.force
