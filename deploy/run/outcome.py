@@ -13,7 +13,7 @@ from ..causes.ends import Cause
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from ..core.text import in_seconds
-from .blame import MOST_NAMES, Blame, cause_of_error
+from .blame import MOST_NAMES, cause_of_error
 from .causes import Finding
 from .events import Event
 from .progress import State
@@ -239,7 +239,7 @@ def _failed(state: State, node: str, message: str, hint: str, cause: Cause) -> R
     return Result("failed", message, hint, node, view.rank if view else None, state.step, cause=cause)
 
 
-def _blamed(blame: Blame, state: State) -> Result:
+def _blamed(blame: Finding, state: State) -> Result:
     where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
     return Result("failed", blame.message, where, blame.node, blame.rank, state.step, cause=blame.cause)
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..causes.ends import Cause
 from ..core import formats, provenance
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.facts import RunFacts
@@ -22,6 +23,7 @@ from ..core.fields import record as shaped
 from ..core.names import RunId, asked, node_name, run_id
 from ..core.program import MAKE, option
 from . import folders, own_files
+from .causes import Finding
 from .environment import IMAGE_USER, recipe_name, script_name
 from .outcome import Result, downloads
 from .progress import State
@@ -57,7 +59,20 @@ _FACTS = shaped(
 )
 _MOST_STORY = 20_000  # lines
 _CUT = f"timeline.jsonl is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
-_LINE = shaped({"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag})
+_TROUBLE = shaped(
+    {"cause": text(40, "[a-z-]+"), "message": text(1 << 16)},
+    {
+        "node": text(200, r"[\w.:-]*"),
+        "rank": optional(whole(0, 1 << 16)),
+        "other": text(200),
+        "t": real(),
+        "lasting": flag,
+    },
+)
+_LINE = shaped(
+    {"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag},
+    {"trouble": optional(_TROUBLE), "restart": flag, "moves": flag},
+)
 _NUMBER = optional(real())
 _OUTCOME = shaped(
     {}, {"verdict": optional(text(20)), "step": optional(whole()), "accuracy": _NUMBER, "seconds": _NUMBER}
@@ -265,7 +280,11 @@ def story_since(run_dir: Path, since: float) -> list[Happening]:
     is_cut |= b"\n" in rows[0]
     for row in rows[is_cut:]:
         with suppress(BadAnswer):
-            lines.append(Happening(**_LINE(document(row, "timeline.jsonl"), "timeline.jsonl")))
+            line = _LINE(document(row, "timeline.jsonl"), "timeline.jsonl")
+            if (trouble := line.get("trouble")) is not None:
+                cause = Cause.of_slug(trouble["cause"]) or Cause.NOT_KNOWN
+                line["trouble"] = Finding(**{**trouble, "cause": cause})
+            lines.append(Happening(**line))
     if is_cut:
         lines.insert(0, Happening(lines[0].t if lines else time.time(), _CUT, grave=True))
     return [line for line in lines if line.t >= since]
