@@ -30,8 +30,7 @@ from deploy.host import status as host_status
 from deploy.hosts import (
     bootstrap,
     bootstrap_run,
-    join,
-    leave,
+    members,
     mirror,
     newcomer_plan,
     nodes,
@@ -247,13 +246,13 @@ def newcomer_template(text):
 @entry({"why": "", "members": ["a", "b"]}, {"why": "--min-nodes 2", "members": []})
 def leave_answer(text):
     """What a node answers that was asked to leave."""
-    _words([leave.read(text).why, *leave.read(text).members])
+    _words([members.read(text).why, *members.read(text).members])
 
 
 @entry({"number": 3, "place": 0, "members": "a"})
 def epoch(text):
     """The epoch that a node tells."""
-    return join.has_heard(text)
+    return members.has_heard(text)
 
 
 @entry(samples.INSPECT)
