@@ -131,7 +131,7 @@ class _OnHosts(Start[NewRun]):
             work = replace(work, start=resume.next_start(self._continues, facts, self._resumes, console.warn))
         cluster, who = run_user.choose(cluster, sessions, facts, self._continues or "")
         work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe)
-        work = replace(work, ports=group.choose_ports(list(facts.values())) if work.least else ())
+        work = replace(work, ports=plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ())
         about = (cluster, sessions, facts, base, self._folder, tag, work, self._choice)
         request = _overlaid(DeployRequest(*about, options.force, self._needs, options.wait))
         _tell_user(who, facts, console)

@@ -35,6 +35,7 @@ from . import (
     observe,
     overlay_plan,
     packages,
+    plan,
     preflight,
     sent_folders,
     share,
@@ -263,9 +264,10 @@ def _containers(
         }
         for register_port in work.ports:
             observe.refuse_unreached(request.sessions, peers, register_port)
-    port = waits.choose_port(facts, met.port) if work.waits else 0
+    port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
     began = time.time() + facts[0].clock_ahead_s
     queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
     made = waits.claimed(made, hosts, facts, work, queue)
-    circle = witness.Circle(addresses, witness.choose_port(facts, met.port) if work.on_end else 0)
+    port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
+    circle = witness.Circle(addresses, port)
     return witness.beside(made, hosts, facts, job, work, circle)

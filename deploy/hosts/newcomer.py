@@ -190,7 +190,7 @@ def _container(
     facts, at = request.facts[host.name], template.plan["nodes"]
     where = {peer: tuple(at[node.node]) for peer, node in peers.items()}
     way = observe.routes([new], {host.name: next(iter(where.values()))[0]}).all()[host.name]
-    port = group.choose_ports([facts])[0]
+    port = plan.choose_ports([facts], group.PORTS)[0]
     for address, _, theirs in where.values():
         observe.refuse_unreached([new], {host.name: [address]}, theirs)
     observe.refuse_unreached(others, {peer: [way.source] for peer in where}, port)

@@ -76,15 +76,22 @@ def _alike(machines: Mapping[str, str]) -> list[str]:
 
 
 def choose_port(master: HostFacts) -> int:
-    """A port that is free there and that no run has claimed. Raises DeployError if all are taken."""
-    taken = master.listening | {container.port for container in master.containers if container.code is None}
-    for port in range(MASTER_PORT, MASTER_PORT + PORTS_TO_TRY):
-        if port not in taken:
-            return port
-    raise DeployError(
-        f"ports {MASTER_PORT} to {MASTER_PORT + PORTS_TO_TRY - 1} are all in use",
-        f"{FAB} status --hosts ... lists the runs",
-    )
+    """A port for the rendezvous that is free there and that no run has claimed. Raises DeployError if all are taken."""
+    claimed = {container.port for container in master.containers if container.code is None}
+    return choose_ports([master], range(MASTER_PORT, MASTER_PORT + PORTS_TO_TRY), taken=claimed)[0]
+
+
+def choose_ports(
+    facts: Sequence[HostFacts], ports: Sequence[int], count: int = 1, taken: Collection[int] = ()
+) -> tuple[int, ...]:
+    """The first of these ports that are free on all hosts. Raises DeployError if there are not so many."""
+    busy = frozenset(taken).union(*(fact.listening for fact in facts))
+    free = tuple(port for port in ports if port not in busy)[:count]
+    if len(free) < count:
+        raise DeployError(
+            f"ports {min(ports)} to {max(ports)} are all in use", f"{FAB} status --hosts ... lists the runs"
+        )
+    return free
 
 
 def choose_image(facts: Sequence[HostFacts]) -> str:

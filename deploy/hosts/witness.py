@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..core.errors import DeployError
 from ..core.formats import LABELS
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.inventory import Host
-from ..job.options import FLAG, Job
+from ..job.options import Job
 from ..run import environment, witness
 from . import container
 from .container import NodeContainer, Work
@@ -27,15 +26,6 @@ class Circle:
 
     addresses: tuple[str, ...]
     port: int
-
-
-def choose_port(facts: Sequence[HostFacts], taken: int) -> int:
-    """A port that is free on all hosts. Raises DeployError if there is none."""
-    busy = frozenset({taken}).union(*(fact.listening for fact in facts))
-    if free := next((port for port in PORTS if port not in busy), 0):
-        return free
-    words = f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host"
-    raise DeployError(words, f"leave out {FLAG.on_end}")
 
 
 def beside(
