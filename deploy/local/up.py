@@ -52,22 +52,14 @@ _FULL = 4 << 20
 
 @dataclass(frozen=True)
 class _Request:
-    """The options, read. `ranks` of each node; None: one a GPU, or one. `notes`: what is not used of a command.
-
-    `own`: variables of the nodes that the options ask for.
-    """
+    """The options, read. `own`: what they say of a script. `notes`: what is not used of its command."""
 
     choice: record.Choice
     workers: int
-    ranks: int | None
-    restarts: int
-    keep: tuple[str, ...]
-    observe: bool
+    own: environment.Script
     notes: tuple[str, ...]
     gpus: Gpus
-    own: dict[str, str]
     least: int
-    bare: bool
 
 
 def up(options: Options, console: Console) -> int:
@@ -100,10 +92,10 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
         self._gpus = plan.how_many(asked.gpus, observe.gpus()) if self._folder else 0
-        plan.check_ranks(asked.ranks, self._gpus, nodes)
+        plan.check_ranks(asked.own.asked, self._gpus, nodes)
         self._choice, self._engine = _backend(options.backend, _code(self._folder, script_words), self._gpus, nodes)
         self._kind = backends.BACKENDS[self._choice.name]
-        self._kind.refuse_without_container(asked.keep, self._in_files)
+        self._kind.refuse_without_container(asked.own.keep, self._in_files)
         self._kind.refuse_group(asked.least)
         with self._held:
             yield
@@ -142,8 +134,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         """Copy the script's folder into the run's, and install its packages there."""
         kind, asked = self._kind, self._asked
         script.bring(folder, run_dir, self._sending)
-        own = kind.script(run_dir, self._gpus, 1 + asked.workers)
-        own = _completed(own if self._options.no_cache else kind.with_caches(own), asked)
+        own = kind.script(asked.own, run_dir, self._gpus, 1 + asked.workers)
+        own = own if self._options.no_cache else kind.with_caches(own)
         packages = kind.install(self._needs, run_dir, self._console) if self._needs else None
         return replace(own, secrets=self._hidden, secret_files=self._in_files, uuids=self._uuids, packages=packages)
 
@@ -221,15 +213,9 @@ def _spec(
     run = environment.local_spec(
         run_dir, choice.start, asked.workers, choice.arguments, port, machine.cores, machine.system, own
     )
-    run = run.limited(value_of(options, "max_hours") or "")
+    if hours := value_of(options, "max_hours"):
+        run = run.with_variables({environment.MAX_HOURS: hours})
     return run.grouped(asked.least, observe.doors(nodes), token_hex(16)) if asked.least else run
-
-
-def _completed(own: environment.Script, asked: _Request) -> environment.Script:
-    own = replace(own, own={**own.own, **asked.own})
-    return replace(
-        own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep, bare=asked.bare
-    )
 
 
 def _read(options: Options) -> tuple[Options, _Request]:
@@ -263,9 +249,16 @@ def _read(options: Options) -> tuple[Options, _Request]:
             raise UsageError("--separate: there is no script", "the ranks of Muster's own trainer train together")
         own = {**own, environment.SEPARATE: "1"}
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
-    observed, bare = not options.no_observe, choice.bare and not ranks
-    request = _Request(choice, workers, number, restarts or 0, paths, observed, command.notes, gpus, own, least, bare)
-    return options, request
+    asked = environment.Script(
+        "",
+        observe=not options.no_observe,
+        asked=number,
+        restarts=restarts or 0,
+        keep=paths,
+        own=own,
+        bare=choice.bare and not ranks,
+    )
+    return options, _Request(choice, workers, asked, command.notes, gpus, least)
 
 
 def _engine(wanted: str) -> EngineFacts:
@@ -287,7 +280,7 @@ def _hidden(options: Options, has_script: bool) -> tuple[tuple[str, ...], dict[s
 
 def _again(options: Options, asked: _Request) -> str:
     """The options that a command repeats to do the same again, beside its script, nodes and backend."""
-    ranks, restarts = str(asked.ranks or ""), str(asked.restarts or "")
+    ranks, restarts = str(asked.own.asked or ""), str(asked.own.restarts or "")
     return shlex.join(words_again(replace(options, nproc=ranks, restarts=restarts)))
 
 

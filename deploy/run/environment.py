@@ -190,9 +190,8 @@ class RunSpec:
         """Node names by place."""
         return tuple(node.name for node in self.nodes)
 
-    def limited(self, hours: str) -> RunSpec:
-        """Return a copy of the run that its nodes stop after so many hours; empty: no limit."""
-        more = {MAX_HOURS: hours} if hours else {}
+    def with_variables(self, more: Mapping[str, str]) -> RunSpec:
+        """Return a copy of the run whose nodes have more variables."""
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
 
@@ -208,8 +207,7 @@ class RunSpec:
             return self
         waiting = self.names[len(self.names) - spares :]
         more = group_variable(least, key, dict(zip(self.names, where, strict=True)), spares=waiting, arbiter=arbiter)
-        nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
-        return replace(self, nodes=nodes, least=least)
+        return replace(self.with_variables(more), least=least)
 
 
 def local_spec(
