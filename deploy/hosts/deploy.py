@@ -98,7 +98,6 @@ class _OnHosts(Start[NewRun]):
         with open_all(cluster.hosts) as opened:
             self._interrupts.at("looking at the hosts")
             self._request = self._look(cluster, work, list(opened.all().values()))
-            _tell_neighbours(self._request.facts, self._name, self._console)
             yield
 
     def _load(self) -> tuple[Cluster, Work]:
@@ -246,14 +245,6 @@ def _tell_user(who: str, facts: Mapping[str, HostFacts], console: Console) -> No
     if len(uids) > 1 or 0 in uids:
         console.note(f"the run's processes run {who}")
     console.data({"kind": "user", "text": who})
-
-
-def _tell_neighbours(facts: Mapping[str, HostFacts], own: str, console: Console) -> None:
-    """Name the runs that share a host's processor with this one: claims keep only GPUs apart."""
-    for host, fact in facts.items():
-        others = sorted({each.run for each in fact.containers if each.code is None and each.run != own})
-        if others and not fact.gpus:
-            console.note(f"{host} runs {', '.join(others)} as well: they share its processor")
 
 
 def _dry_run(request: DeployRequest, console: Console) -> None:

@@ -270,12 +270,9 @@ def _node_gone(state: State, now: float) -> Result | None:
         return _blamed(blame, state)
     if code == STOPPED:
         return Result("stopped", f"{who} was asked to stop{at}", "", name, None, state.step)
-    restarts = f" ({node.restarts} restarts did not help)" if node.restarts else ""
     how = "ended without a verdict" if code == DONE else ended_how(code)
     at = at if ranks.began or ranks.views else _before_any_rank(state)
-    return _failed(
-        state, name, f"{who} {how}{at}{restarts}", f"logs/{name}.log has its last words", _cause_of_node(node)
-    )
+    return _failed(state, name, f"{who} {how}{at}", f"logs/{name}.log has its last words", _cause_of_node(node))
 
 
 def _before_any_rank(state: State) -> str:
@@ -368,14 +365,4 @@ def _too_silent(state: State, now: float) -> Result | None:
     if now - ranks.last_sign < limit:
         return None
     message = f"no sign of life from any rank for {in_seconds(now - ranks.last_sign)}"
-    where = "logs/ has what each rank said last"
-    result = Result("failed", message, where, step=state.step, cause=Cause.NOT_KNOWN)
-    behind = [view for view in ranks.views.values() if view.step == ranks.step]
-    if len(behind) == 1 < len(ranks.views):
-        (view,) = behind
-        text = f"{message}; {view.node} (rank {view.rank}) is furthest behind"
-        return replace(result, message=text, node=view.node, rank=view.rank)
-    if behind:
-        text = f"{message}; could not tell which stopped: {len(behind)} are at step {state.step}"
-        return replace(result, message=text)
-    return result
+    return Result("failed", message, "logs/ has what each rank said last", step=state.step, cause=Cause.NOT_KNOWN)
