@@ -31,9 +31,8 @@ from ..report import ending
 from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from ..report.script_lines import ShownRanks, shown_ranks
+from ..report.script_lines import shown_ranks
 from ..run import environment, folders, follow, locks, record, resumable
-from ..run.backend import Backend
 from ..run.events import Event
 from ..run.folders import display_path
 from ..run.outcome import Result, may_have_written
@@ -102,14 +101,45 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
     def choose_folder(self) -> Path:
         """The run's folder, whose lock is this command's from now on; with it the run's port and GPUs."""
-        options, asked, console, held = self._options, self._asked, self._console, self._held
-        here = self._kind.meets_on_machine
-        self._port = _choose_port(held, console) if here else environment.MASTER_PORT
-        running = options.run or environment.script_name(asked.choice.arguments)
-        self._uuids = _hold_gpus(asked.gpus, running, held, console) if self._gpus and here else ()
-        run_dir = asked.choice.run_dir or _new_folder(options.run, asked.choice, self._engine, self._choice.name)
-        _take(run_dir, held, self._engine)
+        options, asked, here = self._options, self._asked, self._kind.meets_on_machine
+        self._port = self._choose_port() if here else environment.MASTER_PORT
+        self._uuids: tuple[str, ...] = ()
+        if self._gpus and here:
+            own = local_gpus.take(asked.gpus, options.run or environment.script_name(asked.choice.arguments))
+            self._held.callback(own.release)
+            if asked.gpus != "auto":
+                self._console.note(f"GPU {', '.join(str(gpu.index) for gpu in own.gpus)}")
+                self._uuids = tuple(gpu.uuid for gpu in own.gpus)
+        run_dir = asked.choice.run_dir or self._make_folder()
+        taken = locks.hold_run(run_dir)
+        if taken:
+            self._held.callback(taken.release)
+        if taken is None or run_dir.name in backends.running(folders.RUNS, self._engine):
+            again = f"`{MAKE} up {option('RESUME', display_path(run_dir))}`"
+            raise DeployError(
+                f"{run_dir.name} is still running", f"wait until it ends, or `{MAKE} down` first; then {again}"
+            )
         return run_dir
+
+    def _make_folder(self) -> Path:
+        name, choice, in_docker = self._options.run, self._asked.choice, self._choice.name == "docker"
+        taken = client.run_ids() if self._engine.answers and not name else frozenset()
+        # Somebody may start a run of this name in another folder right now, and containers have their run's name.
+        mark = token_hex(2) if in_docker else ""
+        return record.new_folder(name, choice.arguments, choice.script, taken, mark)
+
+    def _choose_port(self) -> int:
+        """A free port that no other run has claimed; this run holds it until its end."""
+        first = environment.MASTER_PORT
+        taken: Collection[int] = observe.busy_ports(range(first, first + plan.PORTS_TO_TRY))
+        while True:
+            choice = plan.choose_port(first, taken)
+            if claim := locks.hold_port(choice.port):
+                self._held.callback(claim.release)
+                if choice.note:
+                    self._console.note(choice.note)
+                return choice.port
+            taken = {*taken, choice.port}
 
     @contextmanager
     def open_backend(self, run_dir: Path) -> Iterator[backends.LocalBackend]:
@@ -119,7 +149,15 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         if self._folder:
             with _new_folder_undone(run_dir, asked.choice):
                 own = self._bring(self._folder, run_dir)
-        self._run = run = _spec(self._options, asked, run_dir, self._port, own)
+        machine, choice = observe.machine(), asked.choice
+        run = environment.local_spec(
+            run_dir, choice.start, asked.workers, choice.arguments, self._port, machine.cores, machine.system, own
+        )
+        if hours := value_of(self._options, "max_hours"):
+            run = run.with_variables({environment.MAX_HOURS: hours})
+        if asked.least:
+            run = run.grouped(asked.least, observe.doors(1 + asked.workers), token_hex(16))
+        self._run = run
         if self.resumed:
             console.note(f"resuming in {display_path(run_dir)}, start {asked.choice.start}")
             if other := resumable.other_than(run_dir, asked.choice.arguments, self._options.folder):
@@ -155,17 +193,44 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
     def follow(self, backend: backends.LocalBackend) -> int:
         """Follow the run to its end, and leave nothing of it but its folder."""
-        run_dir, state, why = self._run.run_dir, self._state, self._choice.why
-        view = (self._follower, state, why, self._console, self._interrupts, self._ranks)
-        result = _follow(self._run, backend, *view)
+        run, state, console = self._run, self._state, self._console
+        result = self._follow_nodes(backend)
+        with suppress(DeployError):  # without an engine there are no consoles
+            backend.collect_logs()
         backend.clean()
-        _warn_full(run_dir, self._console)
+        if shutil.disk_usage(run.run_dir).free < _FULL:
+            where = display_path(run.run_dir)
+            console.warn(f"the disk of {where} is full: words of ranks may be missing in its logs")
         if result.verdict == "refused" and not state.ranks.views:
-            record.undo_start(run_dir, self._before)
+            record.undo_start(run.run_dir, self._before)
             raise DeployError(result.message, result.hint, result.code)
+        # A container calls the run folder /muster/runs/<id>: the reader can open it under its own name.
+        message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run.run_id}", str(run.run_dir))
+        result = replace(result, message=message.replace(str(run.run_dir), display_path(run.run_dir)))
+        if result.verdict == "stopped" and not result.hint and state.script and may_have_written(state):
+            command = " ".join(filter(None, (f"{FAB} up --resume {run.run_id}", record.own(run.run_dir).get("again"))))
+            result = replace(result, hint=f"continue with what it wrote: {command}")
         sent = (self._folder, self._sending) if self._folder else None
-        result = _with_resume_hint(_with_local_paths(result, run_dir), run_dir, state)
-        return ending.end(run_dir, result, state, time.time() - self._began, self._console, sent=sent)
+        return ending.end(run.run_dir, result, state, time.time() - self._began, console, sent=sent)
+
+    def _follow_nodes(self, backend: backends.LocalBackend) -> Result:
+        run, state = self._run, self._state
+        what = environment.script_name(run.arguments[1:]) if run.script else environment.recipe_name(run.arguments)
+        try:
+            with self._console.following(state, what, self._choice.why, self._ranks) as tell:
+
+                def tell_and_keep(events: list[Event]) -> None:
+                    tell(events)
+                    with suppress(OSError):  # of a full disk the run's own end tells
+                        record.keep_story(run.run_dir, state.story)
+
+                return follow.follow(backend, self._follower, state, tell_and_keep, self._interrupts.requests)
+        except EngineLost as fault:
+            # Containers may survive a pause of their engine. A resume beside them would be two starts in one folder.
+            hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
+            return Result("failed", fault.message, hint, step=state.step)
+        except DeployError as fault:
+            return Result("failed", fault.message, fault.hint)
 
 
 @contextmanager
@@ -203,19 +268,6 @@ def _backend(wanted: str, code: Sequence[Path], gpus: int, nodes: int) -> tuple[
             words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
             consent.require(folder, [Wish("script", words)], f"{FAB} up")
     return choice, facts
-
-
-def _spec(
-    options: Options, asked: _Request, run_dir: Path, port: int, own: environment.Script | None
-) -> environment.RunSpec:
-    """The nodes of this start."""
-    machine, choice, nodes = observe.machine(), asked.choice, 1 + asked.workers
-    run = environment.local_spec(
-        run_dir, choice.start, asked.workers, choice.arguments, port, machine.cores, machine.system, own
-    )
-    if hours := value_of(options, "max_hours"):
-        run = run.with_variables({environment.MAX_HOURS: hours})
-    return run.grouped(asked.least, observe.doors(nodes), token_hex(16)) if asked.least else run
 
 
 def _read(options: Options) -> tuple[Options, _Request]:
@@ -302,13 +354,6 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     return resumable.choose(folders.RUNS, resume, wanted, command.bare)
 
 
-def _new_folder(name: str, choice: record.Choice, facts: EngineFacts, backend: str) -> Path:
-    taken = client.run_ids() if facts.answers and not name else frozenset()
-    # Somebody may start a run of this name in another folder right now, and containers have their run's name.
-    mark = token_hex(2) if backend == "docker" else ""
-    return record.new_folder(name, choice.arguments, choice.script, taken, mark)
-
-
 def stop_all(console: Console, run: str = "") -> int:
     """`make down`: end every run of this checkout, or `run` alone, on any backend. Returns how many runs it ended.
 
@@ -329,95 +374,6 @@ def stop_all(console: Console, run: str = "") -> int:
 def list_all(console: Console) -> None:
     """`make runs`."""
     console.runs(record.listing(folders.RUNS, backends.running(folders.RUNS, client.find_engine())))
-
-
-def _follow(
-    run: environment.RunSpec,
-    backend: Backend,
-    follower: follow.Follower,
-    state: State,
-    why: str,
-    console: Console,
-    interrupts: Interrupts,
-    ranks: ShownRanks,
-) -> Result:
-    what = environment.script_name(run.arguments[1:]) if run.script else environment.recipe_name(run.arguments)
-    try:
-        with console.following(state, what, why, ranks) as tell:
-
-            def tell_and_keep(events: list[Event]) -> None:
-                tell(events)
-                with suppress(OSError):  # of a full disk the run's own end tells
-                    record.keep_story(run.run_dir, state.story)
-
-            result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests)
-    except EngineLost as fault:
-        # Containers may survive a pause of their engine. A resume beside them would be two starts in one run folder.
-        hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
-        result = Result("failed", fault.message, hint, step=state.step)
-    except DeployError as fault:
-        result = Result("failed", fault.message, fault.hint)
-    with suppress(DeployError):  # without an engine there are no consoles
-        backend.collect_logs()
-    return result
-
-
-def _with_local_paths(result: Result, run_dir: Path) -> Result:
-    """The result with a path that the reader can open: a container calls the run folder /muster/runs/<id>."""
-    message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
-    return replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
-
-
-def _warn_full(run_dir: Path, console: Console) -> None:
-    if shutil.disk_usage(run_dir).free < _FULL:
-        console.warn(f"the disk of {display_path(run_dir)} is full: words of ranks may be missing in its logs")
-
-
-def _with_resume_hint(result: Result, run_dir: Path, state: State) -> Result:
-    """The result of a script that was stopped, with the command that continues from the files that it wrote."""
-    if result.verdict != "stopped" or result.hint or not state.script or not may_have_written(state):
-        return result
-    command = " ".join(filter(None, (f"{FAB} up --resume {run_dir.name}", record.own(run_dir).get("again"))))
-    return replace(result, hint=f"continue with what it wrote: {command}")
-
-
-def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
-    """Take the run's lock, or raise DeployError: two commands must not drive one run."""
-    taken = locks.hold_run(run_dir)
-    if taken is None or run_dir.name in backends.running(folders.RUNS, engine):
-        if taken:
-            taken.release()
-        raise DeployError(
-            f"{run_dir.name} is still running",
-            f"wait until it ends, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
-        )
-    held.callback(taken.release)
-
-
-def _hold_gpus(asked: Gpus, running: str, held: ExitStack, console: Console) -> tuple[str, ...]:
-    """Take the run's GPUs, until its end; their UUIDs where these are not all of the machine's."""
-    own = local_gpus.take(asked, running)
-    held.callback(own.release)
-    if asked == "auto":
-        return ()
-    console.note(f"GPU {', '.join(str(gpu.index) for gpu in own.gpus)}")
-    return tuple(gpu.uuid for gpu in own.gpus)
-
-
-def _choose_port(held: ExitStack, console: Console) -> int:
-    """A free port that no other run has claimed; this run holds it until its end."""
-    taken: Collection[int] = observe.busy_ports(
-        range(environment.MASTER_PORT, environment.MASTER_PORT + plan.PORTS_TO_TRY)
-    )
-    while True:
-        choice = plan.choose_port(environment.MASTER_PORT, taken)
-        claim = locks.hold_port(choice.port)
-        if claim:
-            held.callback(claim.release)
-            if choice.note:
-                console.note(choice.note)
-            return choice.port
-        taken = {*taken, choice.port}
 
 
 def _split(arguments: str) -> list[str]:
