@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import UsageError
 from ..core.names import RunId, node_of
@@ -20,7 +19,6 @@ from ..core.program import FAB
 from ..core.text import duration
 from ..door.session import Session, open_all
 from ..host import run_user
-from ..host.facts import HostFacts
 from ..job import script_file
 from ..job import secrets as secret_settings
 from ..job.cluster import Cluster
@@ -132,8 +130,15 @@ class _OnHosts(Start[NewRun]):
         work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe)
         work = replace(work, ports=plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ())
         about = (cluster, sessions, facts, base, self._folder, tag, work, self._choice)
-        request = _overlaid(DeployRequest(*about, options.force, self._needs, options.wait))
-        _tell_user(who, facts, console)
+        request = DeployRequest(*about, options.force, self._needs, options.wait)
+        if cluster.job.overlay:
+            looks = overlay.look(sessions)
+            request = request.overlaid(overlay_plan.planned(work.token, looks, facts))
+        # It is news where it is not one user who logs in on all hosts.
+        uids = {fact.uid for fact in facts.values()}
+        if len(uids) > 1 or 0 in uids:
+            console.note(f"the run's processes run {who}")
+        console.data({"kind": "user", "text": who})
         return request
 
     def show_plan(self) -> None:
@@ -142,8 +147,11 @@ class _OnHosts(Start[NewRun]):
 
     def choose_folder(self) -> Path:
         """The run's folder here; and the folders on the hosts that its nodes mount."""
-        request, work = self._request, self._request.work
-        _make_folders(request, self._console)
+        request, work, job = self._request, self._request.work, self._request.cluster.job
+        made = observe.make_folders(request.sessions, request.facts, job, bool(work.script)).all()
+        for host, paths in made.items():
+            for path in paths:
+                self._console.note(f"{host}: made {path}")
         plan.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
         if self._continues:
             self.resumed = True
@@ -170,9 +178,11 @@ class _OnHosts(Start[NewRun]):
 
     def record_start(self, backend: NewRun) -> dict[str, bytes]:
         """Write this start into the run's folder, with what the next one repeats."""
-        handle = backend.run
+        handle, options, command = backend.run, self._options, self._command
+        script = {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare}
         fields = {
-            **_for_the_record(self._options, self._command),
+            **resume.resume_fields(options),
+            **(script if command.words else {}),
             "gpus": backend.gpus,
             "wait_lost_s": handle.wait_lost_s,
             "least": handle.least,
@@ -213,38 +223,6 @@ def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCom
     if continues and (other := resumable.other_than(record.path_of(continues), command.words, options.folder)):
         console.warn(other)
     return options, command, continues
-
-
-def _for_the_record(options: Options, command: ScriptCommand) -> dict[str, Any]:
-    """For record.json: what a resume repeats, where the script lies, and whether its command asks for no torchrun."""
-    fields: dict[str, Any] = dict(resume.resume_fields(options))
-    if command.words:
-        fields |= {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare}
-    return fields
-
-
-def _make_folders(request: DeployRequest, console: Console) -> None:
-    """Make the folders that the hosts lack, and name them."""
-    work, job = request.work, request.cluster.job
-    for host, made in observe.make_folders(request.sessions, request.facts, job, bool(work.script)).all().items():
-        for path in made:
-            console.note(f"{host}: made {path}")
-
-
-def _overlaid(request: DeployRequest) -> DeployRequest:
-    """Return the request on an overlay network, if the job wants one. Raises DeployError if a host cannot have it."""
-    if not request.cluster.job.overlay:
-        return request
-    looks = overlay.look(request.sessions)
-    return request.overlaid(overlay_plan.planned(request.work.token, looks, request.facts))
-
-
-def _tell_user(who: str, facts: Mapping[str, HostFacts], console: Console) -> None:
-    """Say as whom the run's processes run, where it is not one user who logs in on all hosts."""
-    uids = {fact.uid for fact in facts.values()}
-    if len(uids) > 1 or 0 in uids:
-        console.note(f"the run's processes run {who}")
-    console.data({"kind": "user", "text": who})
 
 
 def _dry_run(request: DeployRequest, console: Console) -> None:
