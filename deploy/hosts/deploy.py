@@ -132,8 +132,9 @@ class _OnHosts(Start[NewRun]):
         about = (cluster, sessions, facts, base, self._folder, tag, work, self._choice)
         request = DeployRequest(*about, options.force, self._needs, options.wait)
         if cluster.job.overlay:
-            looks = overlay.look(sessions)
-            request = request.overlaid(overlay_plan.planned(work.token, looks, facts))
+            network = overlay_plan.planned(work.token, overlay.look(sessions), facts)
+            work = replace(work, overlay=network.socket)
+            request = replace(request, overlay=network, facts=network.on(facts), work=work)
         # It is news where it is not one user who logs in on all hosts.
         uids = {fact.uid for fact in facts.values()}
         if len(uids) > 1 or 0 in uids:

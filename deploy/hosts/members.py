@@ -89,7 +89,13 @@ def join(options: Options, console: Console) -> int:
     refuse_unnamed(options, "join")
     with open_all(load_cluster(options).hosts) as opened:
         sessions = opened.all()
-        run, members = _joined_run(options.run, list(sessions.values()))
+        wanted, containers = read_run(options.run), observe.containers(list(sessions.values())).all()
+        runs = plan.runs_of(containers)
+        plan.refuse_foreign(wanted, containers)
+        if wanted not in runs and wanted and (record_of_run.path_of(RunId(wanted)) / "outcome.json").is_file():
+            ended.refuse(wanted, list(sessions.values()))
+        run = RunId(wanted) if wanted else plan.choose_run(runs, wanted)
+        members = runs.get(run, {})  # none on a host that is new to it
         for host, session in sessions.items():
             if host in members:
                 _bring_back(session, run, refuse_join(run, host, members[host]), options.dry_run, console)
@@ -177,17 +183,6 @@ def _instead(host: str, run: str, needed: bool) -> str:
     if needed:
         return f"bring back one that was lost or has left; or end the whole run: {FAB} stop --run {run}"
     return f"try again, or see how it goes: {FAB} status --hosts {host}"
-
-
-def _joined_run(run: str, sessions: Sequence[Session]) -> tuple[RunId, dict[str, Container]]:
-    """The run that is meant, and its containers by host: none on a host that is new to it."""
-    wanted, containers = read_run(run), observe.containers(sessions).all()
-    runs = plan.runs_of(containers)
-    plan.refuse_foreign(wanted, containers)
-    if wanted not in runs and wanted and (record_of_run.path_of(RunId(wanted)) / "outcome.json").is_file():
-        ended.refuse(wanted, sessions)
-    name = RunId(wanted) if wanted else plan.choose_run(runs, wanted)
-    return name, runs.get(name, {})
 
 
 def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, console: Console) -> None:

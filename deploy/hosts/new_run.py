@@ -86,13 +86,29 @@ class DeployRequest:
 
         interfaces: those of the network that the preflight chose.
         """
-        return _containers(self, replace(self.work, run_id=run_id), try_links, interfaces)
-
-    def overlaid(self, overlay: Overlay) -> DeployRequest:
-        """Return the request for a run on its own overlay network."""
-        return replace(
-            self, overlay=overlay, facts=overlay.on(self.facts), work=replace(self.work, overlay=overlay.socket)
-        )
+        work = replace(self.work, run_id=run_id)
+        hosts, job = self.cluster.hosts, self.cluster.job
+        if self.overlay:
+            interfaces = {host.name: self.overlay.interface for host in hosts}
+        facts = [self.facts[host.name] for host in hosts]
+        met, addresses = meeting.choose(hosts, self.sessions, facts, try_links, interfaces)
+        made = container.node_containers(hosts, facts, job, work, met)
+        made = overlay_plan.beside(made, facts, job, work, self.overlay)
+        made = group.grouped(made, addresses, work, job.spares, job.arbiter)
+        if try_links and work.least:
+            peers = {
+                host.name: [other for other in addresses if other != own]
+                for host, own in zip(hosts, addresses, strict=True)
+            }
+            for register_port in work.ports:
+                observe.refuse_unreached(self.sessions, peers, register_port)
+        port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
+        began = time.time() + facts[0].clock_ahead_s
+        queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
+        made = waits.claimed(made, hosts, facts, work, queue)
+        port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
+        circle = witness.Circle(addresses, port)
+        return witness.beside(made, hosts, facts, job, work, circle)
 
     def waiting(self) -> DeployRequest:
         """Return the request for nodes that wait on their hosts."""
@@ -244,30 +260,3 @@ class NewRun(HostsBackend):
         overlooked += ("link-loss", "link-slow") if request.overlay and not request.force else ()
         images, planned = (request.tag, request.base), self._preflight.get("interfaces", {}) if after_push else None
         return preflight.gate(hosts, images, request.force, self._console, planned, overlooked, request.work.ports)
-
-
-def _containers(
-    request: DeployRequest, work: Work, try_links: bool, interfaces: Mapping[str, str] | None
-) -> tuple[NodeContainer, ...]:
-    hosts, job = request.cluster.hosts, request.cluster.job
-    if request.overlay:
-        interfaces = {host.name: request.overlay.interface for host in hosts}
-    facts = [request.facts[host.name] for host in hosts]
-    met, addresses = meeting.choose(hosts, request.sessions, facts, try_links, interfaces)
-    made = container.node_containers(hosts, facts, job, work, met)
-    made = overlay_plan.beside(made, facts, job, work, request.overlay)
-    made = group.grouped(made, addresses, work, job.spares, job.arbiter)
-    if try_links and work.least:
-        peers = {
-            host.name: [other for other in addresses if other != own]
-            for host, own in zip(hosts, addresses, strict=True)
-        }
-        for register_port in work.ports:
-            observe.refuse_unreached(request.sessions, peers, register_port)
-    port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
-    began = time.time() + facts[0].clock_ahead_s
-    queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
-    made = waits.claimed(made, hosts, facts, work, queue)
-    port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
-    circle = witness.Circle(addresses, port)
-    return witness.beside(made, hosts, facts, job, work, circle)

@@ -16,11 +16,9 @@ from dataclasses import replace
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
-from ..core.results import Results
 from ..door.session import Session, open_all
 from ..host import audit, lock, run_user
-from ..host.facts import Container, HostFacts
-from ..job.cluster import Cluster
+from ..host.facts import Container
 from ..job.inventory import Host
 from ..job.load import environment_of, folder_to_send, load_cluster, script_words
 from ..job.options import Options
@@ -56,26 +54,22 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
         hint = f"run it on the machine where `{FAB} deploy` was typed"
         raise UsageError(f"{host.name} is new to {run}, and no record of that run is here", hint)
     others = [each for each in known["hosts"] if each != host.destination]
-    hosts, cluster = ",".join([*others, host.destination]), known.get("cluster", "")
-    options = replace(again(known.get("again", "")), hosts=hosts, cluster=cluster, dry_run=dry_run)
+    named = {"hosts": ",".join([*others, host.destination]), "cluster": known.get("cluster", "")}
+    options = replace(again(known.get("again", "")), dry_run=dry_run, **named)
     words = known.get("arguments")
     if known.get("script") and words:
         options, words = replace(options, script=shlex.join(words)), [SCRIPT, *words]
-    wanted = load_cluster(options)
-    with open_all(wanted.hosts) as opened:
-        reached = list(opened.values.values())
-        _join(run, options, _present(wanted, reached, observe.facts(reached)), console, words)
-
-
-def _present(cluster: Cluster, reached: Sequence[Session], facts: Results[HostFacts]) -> ReachedHosts:
-    """The hosts that answer, the newcomer last. Raises its own fault."""
-    last = cluster.hosts[-1].name
-    if last not in facts.values:
-        facts.all()
-        raise DeployError(f"{last}: does not answer", f"ssh {last}")
-    hosts = tuple(host for host in cluster.hosts if host.name in facts.values)
-    sessions = {session.host.name: session for session in reached}
-    return ReachedHosts(replace(cluster, hosts=hosts), [sessions[host.name] for host in hosts], facts.values)
+    cluster = load_cluster(options)
+    with open_all(cluster.hosts) as opened:
+        sessions, last = opened.values, cluster.hosts[-1].name
+        facts = observe.facts(sessions.values())
+        if last not in facts.values:
+            facts.all()
+            raise DeployError(f"{last}: does not answer", f"ssh {last}")
+        # Those that answer, the newcomer last.
+        present = tuple(each for each in cluster.hosts if each.name in facts.values)
+        reached = [sessions[each.name] for each in present]
+        _join(run, options, ReachedHosts(replace(cluster, hosts=present), reached, facts.values), console, words)
 
 
 def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, recorded: Sequence[str] | None) -> None:

@@ -61,18 +61,14 @@ def platform(facts: Mapping[str, HostFacts]) -> str:
     machines = {host: look.architecture for host, look in facts.items() if look.architecture}
     if len(set(machines.values())) > 1:
         listed = ", ".join(f"{host} {machine}" for host, machine in machines.items())
+        kinds = list(machines.values())
+        most = max(kinds, key=kinds.count)
+        alike = ",".join(host for host, machine in machines.items() if machine == most)
         raise DeployError(
             f"the hosts have different architectures: {listed}; one image cannot run on both",
-            f"use hosts of one architecture: --hosts {','.join(_alike(machines))}",
+            f"use hosts of one architecture: --hosts {alike}",
         )
     return push_plan.platform(next(iter(machines.values()))) if machines else ""
-
-
-def _alike(machines: Mapping[str, str]) -> list[str]:
-    """The hosts of the architecture that most of them have."""
-    kinds = list(machines.values())
-    most = max(kinds, key=kinds.count)
-    return [host for host, machine in machines.items() if machine == most]
 
 
 def choose_port(master: HostFacts) -> int:
