@@ -107,8 +107,7 @@ class DeployRequest:
         queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
         made = waits.claimed(made, hosts, facts, work, queue)
         port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
-        circle = witness.Circle(addresses, port)
-        return witness.beside(made, hosts, facts, job, work, circle)
+        return witness.beside(made, hosts, facts, job, work, addresses, port)
 
     def waiting(self) -> DeployRequest:
         """Return the request for nodes that wait on their hosts."""

@@ -26,14 +26,6 @@ class BackendChoice:
     why: str
 
 
-@dataclass(frozen=True)
-class PortChoice:
-    """The rendezvous port; `note` is set if it is not the wanted one."""
-
-    port: int
-    note: str = ""
-
-
 def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> BackendChoice:
     """Choose the backend for `auto`, or check the wanted one of `names` against the facts."""
     if wanted != "auto" and wanted not in names:
@@ -126,11 +118,11 @@ def check_processes(machine: MachineFacts, script: bool = False) -> None:
     )
 
 
-def choose_port(wanted: int, busy: Collection[int]) -> PortChoice:
+def choose_port(wanted: int, busy: Collection[int]) -> int:
     """The wanted port, or the next free one."""
     for port in range(wanted, wanted + PORTS_TO_TRY):
         if port not in busy:
-            return PortChoice(port, "" if port == wanted else f"port {wanted} is in use: the nodes meet on {port}")
+            return port
     raise DeployError(
         f"this machine: ports {wanted} to {wanted + PORTS_TO_TRY - 1} are all in use",
         f"`{MAKE} down` stops the runs of this checkout",

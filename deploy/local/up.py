@@ -133,13 +133,13 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         first = environment.MASTER_PORT
         taken: Collection[int] = observe.busy_ports(range(first, first + plan.PORTS_TO_TRY))
         while True:
-            choice = plan.choose_port(first, taken)
-            if claim := locks.hold_port(choice.port):
+            port = plan.choose_port(first, taken)
+            if claim := locks.hold_port(port):
                 self._held.callback(claim.release)
-                if choice.note:
-                    self._console.note(choice.note)
-                return choice.port
-            taken = {*taken, choice.port}
+                if port != first:
+                    self._console.note(f"port {first} is in use: the nodes meet on {port}")
+                return port
+            taken = {*taken, port}
 
     @contextmanager
     def open_backend(self, run_dir: Path) -> Iterator[backends.LocalBackend]:
