@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..core import plain_file
@@ -26,26 +25,12 @@ from ..run.progress import State
 from ..run.sbatch import batch_script
 from ..send.folder import folder_look
 from ..send.folder.content import TIME
-from ..send.folder.credentials import Choice
 from ..send.folder.folder_stream import FolderStream
 from . import plan
 from .login import ASK_S, Login, Unknown
 from .mirror import JobWatch
 
 _MOST_KEPT = 10
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a new job is made of: what was asked, the folder to send and by which choice.
-
-    `after`: the run's earlier job, which has ended (empty: the run is new).
-    """
-
-    asked: plan.JobRequest
-    folder: Path | None
-    choice: Choice
-    after: str = ""
 
 
 class SlurmBackend(Backend):
@@ -61,7 +46,7 @@ class SlurmBackend(Backend):
         number: str,
         say: Callable[[str], None],
         ranks: Sequence[int] | None = (0,),
-        order: Order | None = None,
+        order: plan.JobRequest | None = None,
         tell: Callable[[int, int], None] = lambda sent, total: None,
     ) -> None:
         self.login, self.run_dir, self.number, self._order = login, run_dir, number, order
@@ -168,7 +153,7 @@ class SlurmBackend(Backend):
                     sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
         # What the script wrote is all but this (docs/contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
-        job = plan.job_of(self._order.asked, login.shared, self.run)
+        job = plan.job_of(self._order, login.shared, self.run)
         login.session.put(batch_script(job).encode(), f"{folder}/job.sbatch", 0o700)
 
     @property

@@ -19,6 +19,7 @@ from ..report.console import Console
 from ..run import folders, record, resumable
 from ..run.resumable import Asked
 from .login import Login
+from .plan import JobRequest
 
 
 @dataclass(frozen=True)
@@ -91,23 +92,12 @@ def _flag(run: str) -> str:
     return f"{FLAG.resume} {run}"
 
 
-def open_start(
-    run_dir: Path,
-    words: tuple[str, ...],
-    script: bool,
-    login: Host,
-    shared: str,
-    again: str,
-    folder: Path | None = None,
-) -> dict[str, bytes]:
-    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs.
-
-    `folder`: what is sent with its script.
-    """
+def open_start(run_dir: Path, asked: JobRequest, login: Host, shared: str) -> dict[str, bytes]:
+    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs."""
+    why, words, script = f"Slurm, through {login.destination}", asked.words, asked.script
+    fields = {"hosts": [login.destination], "shared": shared, "script": script, "again": asked.again, "job": ""}
+    fields |= {"sent_from": resumable.sent_from(str(asked.folder), folders.RUNS)} if asked.folder else {}
     choice = record.Choice(None, words, script=script)
-    why = f"Slurm, through {login.destination}"
-    fields = {"hosts": [login.destination], "shared": shared, "script": script, "again": again, "job": ""}
-    fields |= {"sent_from": resumable.sent_from(str(folder), folders.RUNS)} if folder else {}
     return record.open_start(run_dir, choice, record.SLURM, why, (), time.time(), {**fields, "workers": None})
 
 
