@@ -26,7 +26,7 @@ from .script import ScriptCommand
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
 from .values import Mount
 
-# What is typed of these is not simply added to what the file says: see `_job_of` and `load_cluster`.
+# What is typed of these is not simply added to what the file says: see `job_of` and `load_cluster`.
 _OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
@@ -43,7 +43,7 @@ def load_cluster(options: Options) -> Cluster:
     for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
         refuse_named_like_secrets(variables, "cluster.toml: environment:")
     mounts = value_of(options, "mount")
-    job, targets = _job_of(options, cluster.job), {mount.target for mount in mounts}
+    job, targets = job_of(options, cluster.job), {mount.target for mount in mounts}
     gpus = value_of(options, "gpus")
     hosts = tuple(
         replace(host, mounts=_without(targets, host.mounts), gpus=_own_gpus(host, job, gpus)) for host in cluster.hosts
@@ -129,7 +129,7 @@ def _cluster_of(options: Options) -> Cluster:
     return Cluster(tuple(hosts), replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters)))
 
 
-def _job_of(options: Options, job: Job) -> Job:
+def job_of(options: Options, job: Job) -> Job:
     """The job of cluster.toml with what is typed: it is added where an option has several values, else it wins."""
     if options.dockerfile:
         _refuse_dockerfile(options.dockerfile, options.image)

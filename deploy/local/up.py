@@ -23,11 +23,12 @@ from ..job import consent, script_file, secrets
 from ..job import script as typed
 from ..job.again import words_again
 from ..job.allowed import stranger
+from ..job.cluster import Cluster
 from ..job.consent import Wish
-from ..job.load import read_run, refuse_nested_keeps, value_of
-from ..job.options import Options
+from ..job.load import folder_to_send, job_of, read_run, refuse_nested_keeps, value_of
+from ..job.options import Job, Options
 from ..job.values import Gpus
-from ..report import ending
+from ..report import ending, folder_notes
 from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -38,8 +39,8 @@ from ..run.folders import display_path
 from ..run.outcome import Result, may_have_written
 from ..run.progress import State
 from ..run.start import Start, start_run
-from ..send.folder import repository
-from ..send.folder.credentials import Choice
+from ..send.folder import folder_look, repository
+from ..send.folder.credentials import Choice, choice_of
 from . import backends, plan, script, witness
 from . import gpus as local_gpus
 from . import machine as observe
@@ -86,7 +87,11 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._in_files, self._hidden, self._sending = _hidden(options, asked.choice.script)
         self._folder, look, self._needs = None, None, None
         if asked.choice.script:
-            self._folder, look = script.check(options.folder, script_words, self._sending, console)
+            typed_as = replace(options, script=shlex.join(script_words))
+            self._folder = folder = folder_to_send(typed_as, Cluster((), Job())) or Path()
+            look = folder_look.look_at(folder, self._sending)
+            folder_look.refuse_unsent(look, folder, script_file.file_of(script_words))
+            folder_notes.tell(look, console)
             self._needs = packages_shown.asked(options.requirements, self._folder, look, console)
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
@@ -322,12 +327,12 @@ def _engine(wanted: str) -> EngineFacts:
 
 def _hidden(options: Options, has_script: bool) -> tuple[tuple[str, ...], dict[str, str], Choice]:
     """The secrets that are files, the values of all by name, and what of the folder may be sent. Raises UsageError."""
-    named = script.secrets_named(options.secret, options.env_file, options.secret_file)
-    hidden = secrets.read_values(named)
+    job = job_of(options, Job())
+    hidden = secrets.read_values(job.secrets)
     if hidden and not has_script:
         raise UsageError(f"secret {next(iter(hidden))}: there is no script", "Muster's own trainer needs none")
-    in_files = tuple(secret.name for secret in named if secret.as_file)
-    return in_files, hidden, script.choice_of(options.include, options.folder_limit, named, hidden)
+    in_files = tuple(secret.name for secret in job.secrets if secret.as_file)
+    return in_files, hidden, choice_of(Cluster((), job))
 
 
 def _again(options: Options, asked: _Request) -> str:
