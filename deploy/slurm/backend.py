@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ..core import plain_file
-from ..core.errors import DeployError
+from ..core.errors import BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import RunId
 from ..core.printable import console_line
@@ -28,8 +30,9 @@ from ..send.folder.content import TIME
 from ..send.folder.folder_stream import FolderStream
 from . import plan
 from .login import ASK_S, Login, Unknown
-from .mirror import JobWatch
+from .mirror import JobCopy
 
+EVERY_S, AGAIN_S = 0.5, 2.0
 _MOST_KEPT = 10
 
 
@@ -51,8 +54,8 @@ class SlurmBackend(Backend):
     ) -> None:
         self.login, self.run_dir, self.number, self._order = login, run_dir, number, order
         self._say, self._ranks, self._tell = say, ranks, tell
-        self._watch: JobWatch | None = None
-        self._logs: RankLogs | None = None
+        self._copy: JobCopy | None = None
+        self._logs, self._closed, self._reported = RankLogs(run_dir), threading.Event(), set[str]()
 
     @property
     def run(self) -> RunId:
@@ -89,18 +92,18 @@ class SlurmBackend(Backend):
     @property
     def job(self) -> Job | None:
         """What Slurm said of the job last; None before it said anything."""
-        return self._watched().copy.job
+        return self._watched().job
 
     @property
     def same_s(self) -> float:
         """Seconds since the job is in this state, or since it was first seen in it."""
-        copied = self._watched().copy
+        copied = self._watched()
         return copied.heard - copied.since
 
     @property
     def unseen_s(self) -> float:
         """Seconds since the login node last said anything."""
-        return self._watched().unseen_s
+        return time.monotonic() - self._watched().heard
 
     def states(self, state: State) -> list[NodeState]:
         """The state of each node: Slurm knows the job's alone."""
@@ -112,8 +115,6 @@ class SlurmBackend(Backend):
 
     def output(self, state: State) -> list[Event]:
         """The lines of the shown ranks."""
-        self._watched()
-        assert self._logs
         return self._logs.take(state.ranks.began)
 
     def stop(self) -> None:
@@ -130,8 +131,7 @@ class SlurmBackend(Backend):
 
     def close(self) -> None:
         """Stop following. The job goes on."""
-        if self._watch:
-            self._watch.close()
+        self._closed.set()
 
     def _bring(self) -> None:
         assert self._order
@@ -166,8 +166,40 @@ class SlurmBackend(Backend):
         except DeployError as fault:
             self._say(f"the request to stop did not arrive: {fault.message}")
 
-    def _watched(self) -> JobWatch:
-        if self._watch is None:
+    def _watched(self) -> JobCopy:
+        """What the login node tells, from the first question on."""
+        if self._copy is None:
             self._logs = RankLogs(self.run_dir)
-            self._watch = JobWatch(self.login, self.number, self.run_dir, self._ranks, self._say)
-        return self._watch
+            self._copy = JobCopy(self.run_dir, self.login.host.name, self._say)
+            threading.Thread(target=self._follow, args=(self._copy,), daemon=True, name="muster-job").start()
+        return self._copy
+
+    def _follow(self, copied: JobCopy) -> None:
+        while not self._closed.is_set():
+            command = jobs.follow(self.run, self.number, copied.mark, EVERY_S, self._ranks, copied.known())
+            try:
+                self.login.reading.run(command, timeout_s=None, on_line=copied.take, check=False)
+            except BadAnswer as fault:
+                self._once(f"{self.login.host.name}: {fault.message}")
+            except DeployError as fault:
+                if not self._closed.is_set():
+                    self._say(f"{fault.brief}: the job continues; reconnecting")
+                    self._reconnect()
+            self._closed.wait(AGAIN_S)
+
+    def _reconnect(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self.login.connect()
+            except DeployError as fault:
+                self._once(fault.message)
+                self._closed.wait(AGAIN_S)
+            else:
+                self._reported.clear()
+                self._say(f"{self.login.host.name}: connected again")
+                return
+
+    def _once(self, words: str) -> None:
+        if words not in self._reported:
+            self._reported.add(words)
+            self._say(words)
