@@ -170,10 +170,10 @@ class _OnHosts(Start[NewRun]):
         running = self._name or (run_dir.name if self.resumed else environment.script_name(work.script))
         names = {host.name: node_of(host.name) for host in request.cluster.hosts}
         hidden = (lambda: work.secrets) if work.secrets else None
-        handle = RunHandle(run_dir, names, bool(work.script), work.script or work.arguments, self.resumed, hidden)
         since = time.time() - CLOCKS_DIFFER_S if self.resumed else 0.0
-        wait_lost_s = request.cluster.job.wait_lost or WAIT_LOST_S
-        handle = replace(handle, wait_lost_s=wait_lost_s, least=work.least, since=since)
+        wait_lost_s, command = request.cluster.job.wait_lost or WAIT_LOST_S, work.script or work.arguments
+        about = (run_dir, names, bool(work.script), command, self.resumed, hidden, since, wait_lost_s)
+        handle = RunHandle(*about, least=work.least)
         with Places(request.sessions, request.facts, running, work.token, request.wait) as places:
             yield NewRun(request, handle, places, self._console, self._interrupts)
 
