@@ -44,7 +44,7 @@ def deploy(options: Options, console: Console) -> int:
     asked = replace(options, script=once_a_node(options.each, options.script), folder=folder)
     refuse_open_secrets(asked, {})
     words, own = planned(replace(options, run="", folder=folder))
-    own = {**own, **environment.asked_style(options.style, bool(asked.script)), **_variables(options)}
+    own = {**own, **environment.asked_style(options.style), **_variables(options)}
     own |= environment_of(options)
     plain, command = read_command(asked)
     for note in command.notes:

@@ -30,6 +30,7 @@ from ..job.load import (
     read_command,
     read_run,
     refuse_open_secrets,
+    refuse_without_script,
     script_words,
     trainer_words,
 )
@@ -213,12 +214,14 @@ def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCom
     Raises UsageError, and says what is not used of the command, and what is another one than before.
     """
     options = replace(options, script=once_a_node(options.each, options.script))
-    for variable, value in environment.asked_style(options.style, bool(options.script)).items():
-        options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
     if not (options.script or options.args or options.resume):
         script_file.refuse_no_script(options.folder)
     options, continues = resume.run_to_continue(options)
     options, command = read_command(options)
+    if not options.script:
+        refuse_without_script(options, ("restarts", "style"))
+    for variable, value in environment.asked_style(options.style).items():
+        options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
     for note in command.notes:
         console.note(note)
     if continues and (other := resumable.other_than(record.path_of(continues), command.words, options.folder)):
@@ -272,7 +275,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
     variables = environment_of(options)
     if twice := sorted(variables.keys() & hidden.keys()):
         raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
-    restarts = environment.asked_restarts(options.restarts, bool(script))
+    restarts = environment.asked_restarts(options.restarts)
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
     work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))

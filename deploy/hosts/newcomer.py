@@ -138,7 +138,7 @@ def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Templa
         environment=environment_of(options),
         token=template.token,
         sent=bool(script and folder),
-        restarts=asked_restarts(options.restarts, True) if script else None,
+        restarts=asked_restarts(options.restarts) if script else None,
         least=template.plan["least"],
     )
     alone = replace(cluster, hosts=cluster.hosts[-1:])

@@ -81,6 +81,12 @@ def read_command(options: Options) -> tuple[Options, ScriptCommand]:
     return replace(options, script=shlex.join(command.words), nproc=ranks, restarts=restarts), command
 
 
+def refuse_without_script(options: Options, names: Sequence[str]) -> None:
+    """Raise UsageError for an option of these that is given: what runs is Muster's own trainer, and it has none."""
+    if name := next((name for name in names if getattr(options, name)), ""):
+        raise UsageError(f"{flag_of(name)}: there is no script", "Muster's own trainer has none of it: leave it out")
+
+
 def script_words(options: Options) -> tuple[str, ...]:
     """The script and its arguments, of options that `read_command` gave."""
     return tuple(shlex.split(options.script))

@@ -69,11 +69,9 @@ def ranks_of(given: str) -> int | None:
     return None if count == "auto" else count
 
 
-def check_gpus(given: str, script: bool, backend: str) -> values.Gpus:
+def check_gpus(given: str, backend: str) -> values.Gpus:
     """--gpus, read. Raises UsageError for other text, and where no GPU can be given."""
     asked: values.Gpus = read_text("gpus", given or "auto")
-    if given and not script:
-        raise UsageError(f"{FLAG.gpus} {given}: there is no script", "Muster's own trainer trains on the CPU here")
     if asked not in ("auto", 0) and backend == "docker":
         raise UsageError(
             f"{FLAG.gpus} {given}: the containers of this machine have torch for the CPU",

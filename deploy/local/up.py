@@ -25,7 +25,7 @@ from ..job.again import words_again
 from ..job.allowed import stranger
 from ..job.cluster import Cluster
 from ..job.consent import Wish
-from ..job.load import folder_to_send, job_of, read_run, refuse_nested_keeps, value_of
+from ..job.load import folder_to_send, job_of, read_run, refuse_nested_keeps, refuse_without_script, value_of
 from ..job.options import Job, Options
 from ..job.values import Gpus
 from ..report import ending, folder_notes
@@ -40,12 +40,14 @@ from ..run.outcome import Result, may_have_written
 from ..run.progress import State
 from ..run.start import Start, start_run
 from ..send.folder import folder_look, repository
-from ..send.folder.credentials import Choice, choice_of
+from ..send.folder.credentials import choice_of
 from . import backends, plan, script, witness
 from . import gpus as local_gpus
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
+# Options that Muster's own trainer does not have on this machine.
+_OF_A_SCRIPT = ("restarts", "style", "separate", "keep", "nproc", "gpus", "secret", "env_file", "secret_file")
 # A disk with less room than this counts as full: each node frees a little at its end.
 _FULL = 4 << 20
 
@@ -84,7 +86,9 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._ranks, self.resumed = shown_ranks(options.rank), bool(asked.choice.run_dir)
         for note in asked.notes:
             console.note(note)
-        self._in_files, self._hidden, self._sending = _hidden(options, asked.choice.script)
+        job = job_of(options, Job())
+        self._hidden, self._sending = secrets.read_values(job.secrets), choice_of(Cluster((), job))
+        self._in_files = tuple(secret.name for secret in job.secrets if secret.as_file)
         self._folder, look, self._needs = None, None, None
         if asked.choice.script:
             typed_as = replace(options, script=shlex.join(script_words))
@@ -284,33 +288,24 @@ def _read(options: Options) -> tuple[Options, _Request]:
     choice = _choice(options, command)
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
-    restarts = environment.asked_restarts(command.asked_restarts(options.restarts), choice.script)
+    ranks, restarts = command.asked_ranks(options.nproc), command.asked_restarts(options.restarts)
+    if not choice.script:
+        refuse_without_script(replace(options, nproc=ranks, restarts=restarts), _OF_A_SCRIPT)
     paths = tuple(dict.fromkeys(value_of(options, "keep")))
     refuse_nested_keeps(paths, ())
-    if paths and not choice.script:
-        raise UsageError(
-            f"--keep {paths[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
-        )
     # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
     command.refuse_nodes(1 + workers, f"give one of the two: {option('WORKERS', workers)} is {1 + workers} nodes")
-    ranks = command.asked_ranks(options.nproc)
-    if ranks and not choice.script:
-        raise UsageError(f"--nproc {ranks}: there is no script", "a node of Muster's own trainer has one rank here")
-    number = plan.ranks_of(ranks)
-    gpus = plan.check_gpus(options.gpus, choice.script, options.backend)
-    own = environment.asked_style(options.style, choice.script)
-    if options.separate:
-        if not choice.script:
-            raise UsageError("--separate: there is no script", "the ranks of Muster's own trainer train together")
-        own = {**own, environment.SEPARATE: "1"}
+    gpus = plan.check_gpus(options.gpus, options.backend)
+    own = environment.asked_style(options.style)
+    own |= {environment.SEPARATE: "1"} if options.separate else {}
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
     asked = environment.Script(
         "",
         observe=not options.no_observe,
-        asked=number,
-        restarts=restarts or 0,
+        asked=plan.ranks_of(ranks),
+        restarts=environment.asked_restarts(restarts) or 0,
         keep=paths,
         own=own,
         bare=choice.bare and not ranks,
@@ -323,16 +318,6 @@ def _engine(wanted: str) -> EngineFacts:
     if wanted == "auto" and not backends.has_build(folders.CHECKOUT):
         return EngineFacts(answers=False, reason="only a checkout has containers for this machine")
     return client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
-
-
-def _hidden(options: Options, has_script: bool) -> tuple[tuple[str, ...], dict[str, str], Choice]:
-    """The secrets that are files, the values of all by name, and what of the folder may be sent. Raises UsageError."""
-    job = job_of(options, Job())
-    hidden = secrets.read_values(job.secrets)
-    if hidden and not has_script:
-        raise UsageError(f"secret {next(iter(hidden))}: there is no script", "Muster's own trainer needs none")
-    in_files = tuple(secret.name for secret in job.secrets if secret.as_file)
-    return in_files, hidden, choice_of(Cluster((), job))
 
 
 def _again(options: Options, asked: _Request) -> str:
