@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.errors import UsageError
 from ..core.names import RunId
 from ..job.again import pairs_of
-from ..job.load import read_run, read_text, refuse_without_script, value_of
-from ..job.options import FLAG, Options
-from ..job.script import once_a_node, read
-from ..job.script_file import refuse_no_script
+from ..job.load import read_run, read_text, read_what_runs, refuse_without_script, value_of
+from ..job.options import Options
+from ..job.script import read
 from ..run import environment, record
 
 # Each of them says what runs.
@@ -25,13 +23,7 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
 
     Raises UsageError.
     """
-    script = once_a_node(options.each, options.script)
-    if script and options.args:
-        raise UsageError(
-            f"{FLAG.args} are options of Muster's own trainer", f"put the script's options behind it in {FLAG.script}"
-        )
-    if not (script or options.args):
-        refuse_no_script(options.folder)
+    script = read_what_runs(options).script
     asked = read(script, Path())
     ranks = asked.asked_ranks(options.nproc)
     restarts = asked.asked_restarts(options.restarts)

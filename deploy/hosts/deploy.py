@@ -19,7 +19,6 @@ from ..core.program import FAB
 from ..core.text import duration
 from ..door.session import Session, open_all
 from ..host import run_user
-from ..job import script_file
 from ..job import secrets as secret_settings
 from ..job.cluster import Cluster
 from ..job.load import (
@@ -29,13 +28,14 @@ from ..job.load import (
     load_cluster,
     read_command,
     read_run,
+    read_what_runs,
     refuse_open_secrets,
     refuse_without_script,
     script_words,
     trainer_words,
 )
 from ..job.options import Options
-from ..job.script import ScriptCommand, once_a_node
+from ..job.script import ScriptCommand
 from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -102,7 +102,17 @@ class _OnHosts(Start[NewRun]):
     def _load(self) -> tuple[Cluster, Work]:
         """Read the options, the command and its folder."""
         console, self._resumes = self._console, bool(self._options.resume)
-        options, self._command, self._continues = _what_to_run(fill_from_file(self._options), console)
+        options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
+        options, self._command = read_command(options)
+        if not options.script:
+            refuse_without_script(options, ("restarts", "style"))
+        for variable, value in environment.asked_style(options.style).items():
+            options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
+        for note in self._command.notes:
+            console.note(note)
+        before = record.path_of(self._continues) if self._continues else None
+        if before and (other := resumable.other_than(before, self._command.words, options.folder)):
+            console.warn(other)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
         self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
@@ -213,10 +223,7 @@ def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCom
 
     Raises UsageError, and says what is not used of the command, and what is another one than before.
     """
-    options = replace(options, script=once_a_node(options.each, options.script))
-    if not (options.script or options.args or options.resume):
-        script_file.refuse_no_script(options.folder)
-    options, continues = resume.run_to_continue(options)
+    options, continues = resume.run_to_continue(read_what_runs(options))
     options, command = read_command(options)
     if not options.script:
         refuse_without_script(options, ("restarts", "style"))

@@ -81,6 +81,18 @@ def read_command(options: Options) -> tuple[Options, ScriptCommand]:
     return replace(options, script=shlex.join(command.words), nproc=ranks, restarts=restarts), command
 
 
+def read_what_runs(options: Options, demo: bool = False) -> Options:
+    """The options with --each as a script. Raises UsageError where two things shall run, or nothing and no `demo`."""
+    asked = script.once_a_node(options.each, options.script)
+    if asked and options.args:
+        raise UsageError(
+            f"{FLAG.args} are options of Muster's own trainer", f"put the script's options behind it in {FLAG.script}"
+        )
+    if not (asked or options.args or options.resume or demo):
+        script_file.refuse_no_script(options.folder)
+    return replace(options, script=asked)
+
+
 def refuse_without_script(options: Options, names: Sequence[str]) -> None:
     """Raise UsageError for an option of these that is given: what runs is Muster's own trainer, and it has none."""
     if name := next((name for name in names if getattr(options, name)), ""):

@@ -25,7 +25,15 @@ from ..job.again import words_again
 from ..job.allowed import stranger
 from ..job.cluster import Cluster
 from ..job.consent import Wish
-from ..job.load import folder_to_send, job_of, read_run, refuse_nested_keeps, refuse_without_script, value_of
+from ..job.load import (
+    folder_to_send,
+    job_of,
+    read_run,
+    read_what_runs,
+    refuse_nested_keeps,
+    refuse_without_script,
+    value_of,
+)
 from ..job.options import Job, Options
 from ..job.values import Gpus
 from ..report import ending, folder_notes
@@ -281,10 +289,9 @@ def _backend(wanted: str, code: Sequence[Path], gpus: int, nodes: int) -> tuple[
 
 def _read(options: Options) -> tuple[Options, _Request]:
     """The options as numbers and paths, and with the folder of a recorded script. Raises UsageError."""
-    command = typed.read(options.script, Path(options.folder or "."))
     # In the checkout, `make up` alone shows Muster's own trainer.
-    if not (options.script or options.args or options.resume or (folders.IN_CHECKOUT and not options.folder)):
-        script_file.refuse_no_script(options.folder)
+    options = read_what_runs(options, demo=folders.IN_CHECKOUT and not options.folder)
+    command = typed.read(options.script, Path(options.folder or "."))
     choice = _choice(options, command)
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
@@ -330,8 +337,6 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     """What to run. --run names a new run, or one of this script that continues."""
     resume = options.resume
     wanted = resumable.Asked(command.words, options.folder, tuple(_split(options.args)))
-    if options.script and options.args:
-        raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
     name = read_run(options.run)
     if name and record.path_of(RunId(name)).exists():
         if resume or not options.script:
