@@ -35,7 +35,6 @@ from ..job.load import (
     trainer_words,
 )
 from ..job.options import Options
-from ..job.script import ScriptCommand
 from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts
@@ -216,24 +215,6 @@ class _OnHosts(Start[NewRun]):
         """Follow the run until it ends, or the user leaves it."""
         sent = (self._folder, self._choice) if self._folder else None
         return attach.follow_until_done(backend, self._console, self._interrupts, self._ranks, sent)
-
-
-def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCommand, RunId | None]:
-    """The options with the script to run, its command, and the run that goes on, if one does.
-
-    Raises UsageError, and says what is not used of the command, and what is another one than before.
-    """
-    options, continues = resume.run_to_continue(read_what_runs(options))
-    options, command = read_command(options)
-    if not options.script:
-        refuse_without_script(options, ("restarts", "style"))
-    for variable, value in environment.asked_style(options.style).items():
-        options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
-    for note in command.notes:
-        console.note(note)
-    if continues and (other := resumable.other_than(record.path_of(continues), command.words, options.folder)):
-        console.warn(other)
-    return options, command, continues
 
 
 def _dry_run(request: DeployRequest, console: Console) -> None:
