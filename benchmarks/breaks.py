@@ -9,12 +9,14 @@ first line that speaks of the fault counts: right, silent (nothing in time), uns
 
 --seed also draws a third of the faults, and pairs of them, that serve for the score alone: --part unseen, --pairs N.
 --image: what the hosts run (muster-trainer:cpu). --torchrun: plain torchrun runs the script, and its own words count.
---to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, and with which words and cause?
+--to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, and with which words and cause;
+do `fab explain RUN` and the page then tell the same?
 """
 
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import os
 import random
@@ -31,6 +33,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks import break_fresh, break_newest, break_strange, break_unforeseen, break_unlisted
 from benchmarks.break_faults import CAUSES, HERE, ON_HOSTS, Fault
@@ -184,7 +187,26 @@ class Trial:
         message, who = outcome["message"].partition("\n")[0], f"{outcome['node']} (rank {outcome['rank']})"
         message = _named(message if who in message or not outcome["node"] else f"{who}: {message}")
         judged = judgement(self.fault, self.culprit, f"error: {message}")
-        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message}"
+        places = "; ".join(self._read_places(folder, outcome)) or "explain and the page say the same"
+        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message} [{places}]"
+
+    def _read_places(self, folder: Path, outcome: dict[str, Any]) -> list[str]:
+        """Where `fab explain RUN` and the page tell another cause, rank or host than the outcome does."""
+        line = [FAB, "--search-root", str(HOME), "explain", self.run, "--json"]
+        ran = subprocess.run(
+            line, cwd=folder, env=self.rack.environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        told = json.loads(ran.stdout or "{}")
+        page = html.unescape((self._home(folder) / "runs" / self.run / "report.html").read_text())
+        head, who = outcome["message"].partition("\n")[0], f"rank {outcome['rank']} on {outcome['node']}"
+        others = []
+        if told.get("group") != outcome["cause"]:
+            others.append(f"OTHER explain: {told.get('cause')} ({told.get('group')}) {told.get('what', '')[:120]}")
+        if outcome["node"] and told.get("first") not in (who, outcome["node"]):
+            others.append(f"OTHER explain: first {told.get('first')}, not {who}")
+        if head not in page:
+            others.append("OTHER page")
+        return others
 
     def again(self) -> Trial:
         """The same in a run of another name."""

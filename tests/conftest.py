@@ -16,7 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 from deploy.engine import client
 from deploy.job import consent
 from deploy.report.console import Console
-from tests import tiers
+from tests import hinted, tiers
 
 HOME = Path(__file__).resolve().parent
 
@@ -44,6 +44,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """With --quick, torch is out of reach: what needs it cannot be taken along by mistake."""
     config.add_cleanup(lambda: shutil.rmtree(_STATE, ignore_errors=True))
+    hinted.collect()
     if config.getoption("quick"):
         sys.modules["torch"] = None
         gc.disable()  # a sixth of the time, for processes that end in seconds
@@ -164,6 +165,14 @@ def docker():
     if not facts.answers:
         (pytest.fail if os.environ.get("MUSTER_REQUIRE_ENGINE") == "1" else pytest.skip)(facts.reason)
     return facts
+
+
+@pytest.fixture(autouse=True)
+def hints_are_commands():
+    """A fault that a test makes has no hint with a command, or an option of one, that there is not."""
+    yield
+    if wrong := hinted.wrong_hints():
+        pytest.fail("\n".join(wrong))
 
 
 @pytest.fixture

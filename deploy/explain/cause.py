@@ -66,7 +66,7 @@ class Explanation:
     was). left_out: what of a folder was not opened, in words.
 
     Of a run of Muster's: story: the grave lines of its timeline. contradicted: how its logs alone contradict. quoted:
-    the evidence quotes its verdict, and the line stands in one of these logs.
+    the evidence quotes its verdict, and the line stands in one of these logs. hint: what its verdict says to do.
     """
 
     cause: str
@@ -85,6 +85,7 @@ class Explanation:
     quoted: tuple[str, ...] = ()
     unread: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    hint: str = ""
 
     def json(self) -> dict[str, Any]:
         """For `--json`. group: the cause of the closed list that `cause` belongs to."""

@@ -117,7 +117,8 @@ def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
     lines = shown.evidence if same and not base.evidence else base.evidence
     quoted = _logs(end) if base.evidence else ()
     base = replace(base, evidence=lines, first=_who(end), story=shown.story, victims=shown.victims, quoted=quoted)
-    return replace(base, next=_next(run, base), contradicted=_against(shown, base, run))
+    hint = str(run.outcome.get("hint") or "")
+    return replace(base, hint=hint, next=_next(run, base), contradicted=_against(shown, base, run))
 
 
 def _by_words(end: Finding) -> Explanation:

@@ -1,5 +1,6 @@
 """Commands that start their node's ranks themselves: they train together, and their failures are told."""
 
+import json
 import os
 import subprocess
 import sys
@@ -241,6 +242,7 @@ def test_a_launcher_in_a_script_with_a_world_of_its_own_fails_with_the_line_that
     assert " trained alone: all 2 ranks of its process group were on this host" in error.splitlines()[0]
     assert line in error
     assert "leave --nnodes" in error
+    assert json.loads(next(tmp_path.glob("runs/*/outcome.json")).read_text())["cause"] == "trained-alone"
 
 
 def test_a_launcher_in_a_script_that_waits_for_nobody_is_named_and_ended(up, tmp_path):

@@ -35,7 +35,9 @@ from .throttle import Throttle
 from .why import UNOBSERVED
 
 _POLL_SECONDS = 0.1
-_FINISH_SECONDS = 10.0
+# After a verdict the other nodes are about to say the same, and torchrun to end; where ranks were alone, it waits for
+# others that will not come, and the others look whether theirs were alone every second.
+_FINISH_SECONDS, _ALONE_FINISH_SECONDS = 10.0, 1.0
 _KILL_AFTER_SECONDS = 5.0
 
 
@@ -167,7 +169,7 @@ class Node:
                 self._ask_ranks(torchrun)
             self._judge_leavers()
             if kill_at == float("inf") and (self._verdicts() or self._has_failed()):
-                kill_at = now + _FINISH_SECONDS  # the other nodes are about to say the same, and torchrun to end
+                kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
                 self._killed = True
                 torchrun.kill()
@@ -177,7 +179,7 @@ class Node:
         """End the run: this node's ranks wait for others where none of them can come, or have trained without them."""
         first = min((life.rank for life in self.diary.lives), default=0)
         fault = TrainError(f"its ranks {'wait' if of.waits else 'trained'} alone: {of.why}", of.hint)
-        verdict = failed(first, self.diary.node, 0, fault)
+        verdict = failed(first, self.diary.node, 0, fault, "trained-alone")
         publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
 
     def _mend(self, still: Stillness) -> None:

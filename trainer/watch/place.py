@@ -14,7 +14,7 @@ _DISTRIBUTED = "torch.distributed"
 # The end of a file of events in which the last step is looked for, and how `event` writes one.
 _LAST_BYTES = 256 * 1024
 _STEP = re.compile(rb'"kind": "step", "step": (\d{1,15}),')
-_OWN = b'"own": true,'
+_OWN, _BEGAN = b'"own": true,', b'"kind": "began",'
 
 
 class Place:
@@ -49,11 +49,17 @@ class Place:
         return True
 
     def steps_before(self) -> tuple[int, bool]:
-        """The last step that this rank told of in earlier starts of the run, and whether its optimizer agreed."""
+        """The last step that this rank told of in earlier starts of the run, and whether its optimizer agreed.
+
+        Not one that another node tells of in this start: where each node trains in a world of its own, each has a rank
+        of this number.
+        """
+        own, this_start = f'"node": {json.dumps(self.node)}'.encode(), True
         with suppress(OSError, ValueError), open(self._events(), "rb") as file:
             file.seek(max(0, os.path.getsize(self._events()) - _LAST_BYTES))
             for line in reversed(file.read().split(b"\n")):
-                if match := _STEP.search(line):
+                this_start = this_start and _BEGAN not in line
+                if (match := _STEP.search(line)) and not (this_start and own not in line):
                     return int(match[1]), _OWN in line
         return 0, False
 

@@ -184,3 +184,10 @@ def test_the_next_command_for_a_hang_that_goes_on_asks_where_each_rank_is():
 def test_an_outcome_that_another_program_wrote_is_shown_as_far_as_it_goes(outcome):
     for shown in (explain({"a": "step 1\n"}), explain({"a": "KeyError: 'x'\n"})):
         assert lines_of(of_run(shown, OwnRun("x", outcome, story("", "\n", "\x1b[31m was killed by \n"))))
+
+
+def test_what_the_verdict_said_to_do_is_said_again():
+    outcome = failed("its ranks trained alone", "trained-alone", "a", 0) | {"hint": "leave --standalone\x1b out there"}
+    lines = lines_of(of_run(explain({"a": "joined\n"}), OwnRun("x", outcome)))
+    assert "hint      leave --standalone\\x1b out there" in lines
+    assert lines[0].startswith("cause     trained-alone")
