@@ -11,7 +11,7 @@ from ..host import commands
 from ..host.facts import HostFacts
 from ..job.inventory import Host
 from ..job.options import Job
-from ..run import environment, witness
+from ..run import environment
 from . import container
 from .container import NodeContainer, Work
 from .docker_run import DockerRun
@@ -37,9 +37,9 @@ def beside(
     for place, (node, host, fact) in enumerate(zip(nodes, hosts, facts, strict=True)):
         start, restarts = node.environment["PET_RDZV_ID"], environment.RESTARTED_BY_HOST in node.environment
         plan = {
-            **witness.plan_of(work.on_end, work.run_id, commands.RUN_IN_CONTAINER, [node.node], start, restarts, rank),
-            **{"hosts": list(addresses), "names": [each.node for each in nodes], "place": place, "port": port},
-            "token": work.token,
+            **{"command": work.on_end, "run": work.run_id, "folder": commands.RUN_IN_CONTAINER, "nodes": [node.node]},
+            **{"start": start, "restarts": restarts, "rank": rank, "hosts": list(addresses), "place": place},
+            **{"names": [each.node for each in nodes], "port": port, "token": work.token},
         }
         variables = {
             name: value for name, value in node.environment.items() if name not in ours and not name.startswith("PET_")
