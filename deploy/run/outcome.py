@@ -260,7 +260,7 @@ def _node_gone(state: State, now: float) -> Result | None:
     name = min(ended, key=lambda entry: (*_rank_of_end(states[entry[1]]), entry))[1]
     node, who = states[name], ranks.node_name(name)
     code = node.code if node.code is not None else FAILED
-    at = state.at_step
+    at = state.ranks.at_step
     if code == USAGE:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
     if node.state == "lost":

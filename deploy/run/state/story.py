@@ -130,7 +130,7 @@ class Story(list[Happening]):
         if now.restarts > before.restarts and not run.verdicts:  # after a verdict a restart does not matter
             # Code 1, as a node ends that lost the others: we blame no rank before we know more.
             if now.code in (None, DONE, FAILED) or (is_loss and before.state == "exited"):
-                self._tell(event, f"{now.node} restarts{_at_step(run.ranks)}")
+                self._tell(event, f"{now.node} restarts{run.ranks.at_step}")
                 self._came_back.add(now.node)
             else:
                 trouble = _end_of_node(now, run.ranks)
@@ -160,7 +160,7 @@ class Story(list[Happening]):
         # The line about the restart of all ranks, or a verdict, reports exit codes.
         elif end.code < 0 and not end.victim:
             self._explained = True
-            trouble = Finding(cause_of_end(end), f"{node} (rank {rank}) {end.how}{_at_step(ranks)}", node, rank)
+            trouble = Finding(cause_of_end(end), f"{node} (rank {rank}) {end.how}{ranks.at_step}", node, rank)
             self._tell(event, trouble.message, True, trouble=trouble)
 
     def _tell_restart(self, event: Event, text: str, ranks: Ranks, grave: bool = False, again: bool = True) -> None:
@@ -284,13 +284,9 @@ class _LossWatch:
 
 
 def _end_of_node(node: NodeState, ranks: Ranks) -> Finding:
-    text = f"{ranks.node_name(node.node)} {ended_how(node.code or 0)}{_at_step(ranks)}"
+    text = f"{ranks.node_name(node.node)} {ended_how(node.code or 0)}{ranks.at_step}"
     cause = Cause.KILLED if node.code in _KILLED else Cause.NOT_KNOWN
     return Finding(cause, text, node.node, ranks.only_rank(node.node))
-
-
-def _at_step(ranks: Ranks) -> str:
-    return f" at {ranks.step_words}" if ranks.step else ""
 
 
 class CatchingUp:
