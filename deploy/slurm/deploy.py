@@ -124,7 +124,8 @@ class _OnSlurm(Start[SlurmBackend]):
     def follow(self, backend: SlurmBackend) -> int:
         """Follow the job to its end."""
         order = self._order
-        return follow.until_done(backend, order.script, order.words, self._console, self._interrupts, self._ranks)
+        view = (self._console, self._interrupts, self._ranks)
+        return follow.Following(backend, order.script, order.words, *view).until_done()
 
 
 def _ended(resumed: Known, login: Login, console: Console) -> str:
