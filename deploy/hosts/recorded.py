@@ -30,7 +30,7 @@ def filled(options: Options, console: Console) -> Options:
 
     Without --run it is the newest run that was deployed to hosts. Raises UsageError if `latest` means none.
     """
-    newest = record.newest(folders.RUNS, record.HOSTS)
+    newest = record.newest(record.HOSTS)
     if options.run == "latest":
         if newest is None:
             raise UsageError(
@@ -57,7 +57,7 @@ def to_stop(options: Options, console: Console) -> Options:
     """
     if options.run or names_hosts(options):
         return filled(options, console)
-    names = [path.name for path in record.without_end(folders.RUNS, record.HOSTS)]
+    names = [path.name for path in record.without_end(record.HOSTS)]
     if len(names) > 1:
         shown = ", ".join(names[:_MOST_NAMES]) + (" and others" if len(names) > _MOST_NAMES else "")
         raise UsageError(f"which run? of {shown} no end is known here", f"name the run: {FLAG.run} {names[0]}")
@@ -77,13 +77,13 @@ def or_here(options: Options, console: Console) -> Options:
 
 def newest_of(runs: Container[str]) -> RunId | None:
     """The newest run that was deployed from this folder, if it is one of `runs`: hosts have those of others as well."""
-    newest = record.newest(folders.RUNS, record.HOSTS)
+    newest = record.newest(record.HOSTS)
     return RunId(newest.name) if newest and newest.name in runs else None
 
 
 def without_end() -> frozenset[str]:
     """The runs of this folder whose end is not known here: of several on the hosts, these are meant."""
-    return frozenset(path.name for path in record.without_end(folders.RUNS, record.HOSTS))
+    return frozenset(path.name for path in record.without_end(record.HOSTS))
 
 
 def ended_here(options: Options, rank: str = "") -> bool:

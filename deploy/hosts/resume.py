@@ -92,9 +92,9 @@ def _latest_recorded(options: Options) -> Path:
     if not (script or arguments):
         script, arguments = job.script, tuple(shlex.split(job.args))
     wanted = resumable.Asked(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
-    run_dir = resumable.newest(folders.RUNS, record.HOSTS, wanted)
+    run_dir = resumable.newest(record.HOSTS, wanted)
     if run_dir is None:
-        resumable.refuse_none(wanted, folders.RUNS, record.on(folders.RUNS, record.HOSTS), _flag)
+        resumable.refuse_none(wanted, folders.RUNS, record.on(record.HOSTS), _flag)
     return run_dir
 
 

@@ -342,21 +342,20 @@ def refuse_newer(run_dir: Path) -> None:
     formats.refuse_newer(str(run_dir), facts(run_dir).get("format"), formats.RUN_FOLDER)
 
 
-def newest(runs: Path, backend: str) -> Path | None:
+def newest(backend: str) -> Path | None:
     """The run that was started last on that backend, of those that this user recorded."""
-    return max(on(runs, backend), key=started, default=None)
+    return max(on(backend), key=started, default=None)
 
 
-def without_end(runs: Path, backend: str) -> list[Path]:
+def without_end(backend: str) -> list[Path]:
     """The runs on that backend whose end this folder does not have, the newest first."""
-    return sorted(
-        (path for path in on(runs, backend) if not (path / "outcome.json").exists()), key=started, reverse=True
-    )
+    return sorted((path for path in on(backend) if not (path / "outcome.json").exists()), key=started, reverse=True)
 
 
-def on(runs: Path, backend: str) -> list[Path]:
+def on(backend: str) -> list[Path]:
     """The runs on that backend, of those that this user recorded."""
-    return [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("backend") == backend]
+    every = folders.RUNS.glob("*")
+    return [path for path in every if not path.is_symlink() and own(path).get("backend") == backend]
 
 
 def has_checkpoint(run_dir: Path) -> bool:

@@ -86,9 +86,9 @@ def command_of(run_dir: Path) -> str:
     return shlex.join(typed.as_given(known.get("arguments", ()), bool(known.get("bare"))))
 
 
-def newest(runs: Path, backend: str, wanted: Asked) -> Path | None:
+def newest(backend: str, wanted: Asked) -> Path | None:
     """The run on that backend that was started last, of those that this user recorded and the command may mean."""
-    return max(filter(wanted.matches, record.on(runs, backend)), key=record.started, default=None)
+    return max(filter(wanted.matches, record.on(backend)), key=record.started, default=None)
 
 
 def described(run_dirs: Sequence[Path], flag: Flag) -> str:

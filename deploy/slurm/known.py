@@ -45,7 +45,7 @@ def find(run: str, newest: bool = True) -> Known | None:
     """The run of that id, if it is one on Slurm; without an id, or for `latest`, the newest one if it was the last to
     be deployed. `newest`: whether a command without an id may mean it. Raises UsageError for a name that no run has."""
     if run in ("", "latest"):
-        own, hosts = record.newest(folders.RUNS, record.SLURM), record.newest(folders.RUNS, record.HOSTS)
+        own, hosts = record.newest(record.SLURM), record.newest(record.HOSTS)
         if own is None or not newest or (hosts and _start(hosts) > _start(own)):
             return None
         run = own.name
@@ -72,9 +72,9 @@ def to_resume(wanted: str, names: Asked) -> Known:
     Raises UsageError.
     """
     if wanted == "latest":
-        newest = resumable.newest(folders.RUNS, record.SLURM, names)
+        newest = resumable.newest(record.SLURM, names)
         if newest is None:
-            resumable.refuse_none(names, folders.RUNS, record.on(folders.RUNS, record.SLURM), _flag)
+            resumable.refuse_none(names, folders.RUNS, record.on(record.SLURM), _flag)
         wanted = newest.name
     run_dir = record.path_of(RunId(asked_run(flag_of("resume"), wanted)))
     if not run_dir.exists():
