@@ -53,8 +53,8 @@ def beside(
         )
         command = ("-P", "-m", "trainer.node.on_end")
         docker = DockerRun(f"{node.name}-end-{work.token}", labels, options, node.image, command, once=True)
-        alone = {"fresh": False, "first": False, "keep": (), "claim": "", "own": commands.NO_CLAIM}
-        end = replace(node, docker=docker, environment=variables, **alone)
+        end = replace(node, docker=docker, environment=variables, fresh=False, first=False, keep=(), claim="")
+        end = replace(end, own=commands.NO_CLAIM)
         made.append(replace(node, witness=end))
         rank += container.processes(fact, job)
     return tuple(made)

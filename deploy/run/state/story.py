@@ -124,8 +124,8 @@ class Story(list[Happening]):
             self._tell(event, trouble.message, True, trouble=trouble)
             self._explained = True
         if not now.trouble and now.node in self._troubles:
-            trouble, since = self._troubles.pop(now.node)
-            if well := sentences.well_words(now, who, trouble, float(event["t"]) - since):
+            over, since = self._troubles.pop(now.node)
+            if well := sentences.well_words(now, who, over, float(event["t"]) - since):
                 self._tell(event, well)
         if now.restarts > before.restarts and not run.verdicts:  # after a verdict a restart does not matter
             # Code 1, as a node ends that lost the others: we blame no rank before we know more.
