@@ -98,7 +98,8 @@ def says_where(verdict: Verdict, expected: Expected) -> bool:
     named = {host for finding in problems if finding.cause == verdict.cause for host in finding.hosts}
     if expected.link:
         ends = {expected.link.source, expected.link.target}
-        return bool(verdict.link or named) and set(verdict.link or named) <= ends
+        link = (verdict.first.link if verdict.first else None) or named
+        return bool(link) and set(link) <= ends
     pair = len(verdict.hosts_examined) == 2 and verdict.cause in OF_A_PATH and named == set(verdict.hosts_examined)
     return named == set(expected.hosts) or (pair and bool(expected.hosts))
 

@@ -120,7 +120,8 @@ _TOGETHER = {"image": "this machine", "lab": "laboratory"}
 _OF_CHECKOUT = {"tests/dist/test_up.py", "tests/dist/test_within_here.py"}
 # What reads the code of the checkout: each file of it is parsed once.
 _SOURCES = {
-    f"test_{name}.py" for name in ("architecture", "contract", "exit_codes", "program", "security_page", "torch_names")
+    *(f"test_{name}.py" for name in ("architecture", "budget", "contract", "exit_codes", "program")),
+    *("test_security_page.py", "test_torch_names.py"),
 }
 # A process that runs one of these starts a rack of its own: two racks keep two cores busy.
 _SECOND_RACK = {"going_on", "membership", "overlay", "phases", "recover", "secrets", "security"}

@@ -3,7 +3,7 @@
 `python -m trainer.rehearsal` does it in a node, before the node starts, by the variables of docs/contract.md. It prints
 a JSON line for each phase, and exits with 0 if all went well, else with 1. All nodes of the run must do it at once.
 
-The control side sends this file, with question.py and rehearsal_steps.py in it, as text into any image that has torch.
+The control side sends this file, with rehearsal_steps.py in it, as text into any image that has torch.
 It asks for one phase after the other on standard input: `alone`, then `together` (deploy/preflight/probe/rehearsal.py).
 So this file imports nothing else of ours, and Python 3.8 can read it. This process imports torch once and forks the
 ranks, which then cost next to nothing. A rank says each step before it begins it: if it dies, this process knows where.
@@ -11,6 +11,7 @@ ranks, which then cost next to nothing. A rank says each step before it begins i
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import json
 import os
@@ -20,7 +21,6 @@ import signal
 import sys
 import time
 
-from .question import end_with_parent, read_line
 from .rehearsal_steps import (
     THREADS,
     WORKERS,
@@ -43,9 +43,26 @@ LONG, MOST_WORDS, MOST_LINES = 20 * MB, 256 << 10, 80
 NCCL = "NCCL INFO"
 TELLING = re.compile(
     r" via (?:P2P|SHM|NET|COLLNET|direct shared)|(?:Using|NET/IB:) \[0\]|Using (?:n|internal N)etwork|"
-    r"No device found|libibverbs|NVLS multicast|CCL version|NCCL_(?:IB_DISABLE|NET) set|optimal provider|"
+    r"No device found|libibverbs|CCL version|NCCL_(?:IB_DISABLE|NET) set|optimal provider|"
     r"output empty|Selected Provider|GPU Direct RDMA|disabling GDR|NET : Using|getinfo\(\) call failed| WARN "
 )
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent():
+    """Let the kernel kill this process when its parent ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def read_line():
+    """The next line of the input; ends this process when there is none."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            os._exit(9)
+        line += piece
+    return json.loads(line.decode())
 
 
 class Rank:

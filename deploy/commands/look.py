@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
-from ..core.errors import DONE, FAILED, STOPPED, DeployError, UsageError
+from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..core.program import FAB
 from ..job.again import command_of
 from ..job.load import load_cluster
@@ -126,8 +125,8 @@ def report(options: Options, console: Console) -> int:
 
 
 @command(
-    example=(f"{FAB} compare first latest", f"{FAB} compare runs/a runs/b {FLAG.html} a-and-b.html"),
-    codes={DONE: "the comparison is printed, or its page is written"},
+    example=f"{FAB} compare first latest",
+    codes={DONE: "the comparison is printed"},
     words={
         "first": "a run: latest, an id or a path (required)",
         "second": "the run to compare it with (required)",
@@ -139,12 +138,5 @@ def compare(options: Options, console: Console, first: str, second: str) -> int:
     from ..run import folders, record
 
     comparison = comparing.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
-    if path := options.html:
-        try:
-            Path(path).write_text(comparing.page(comparison), encoding="ascii")
-        except OSError as fault:
-            raise DeployError(f"{path}: cannot be written: {fault.strerror}", "name another file") from fault
-        console.line(path, {"kind": "page", "path": path})
-    else:
-        console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
+    console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
     return DONE

@@ -62,7 +62,6 @@ def preflight(options: Options, console: Console) -> int:
     here = bool(options.backend or options.workers)
     request = _request(options)
     size = value_of(options, "size") or LONG
-    burn_s = value_of(options, "burn") or 0
     if options.python and request.style == MUSTER:
         why = f"{FLAG.python} {options.python}: {FAB} deploy starts the image's Python"
         raise UsageError(why, " or ".join(f"{FLAG.style} {style}" for style in STYLES[1:]))
@@ -82,7 +81,7 @@ def preflight(options: Options, console: Console) -> int:
             answers, verdict = preflight_here.preflight(options.workers, where, request, not options.quick, say)
         else:
             asked = PreflightOptions(
-                request, not options.quick, options.bandwidth, size, options.python or "python3", say, burn=burn_s
+                request, not options.quick, options.bandwidth, size, options.python or "python3", say
             )
             answers, verdict = preflight_launch.preflight(cluster, options.image, asked)
     left_out = verdict.not_rehearsed or f"{FLAG.quick} leaves the rehearsal out" * options.quick
@@ -104,10 +103,9 @@ def _waited() -> float:
 
 def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[str, str], console: Console) -> None:
     """Print the verdict, and write the files. Raises DeployError where one cannot be written by now."""
-    matrix = list(preflight_text.matrix(answers)) if options.nc else []
     backend = answers.request.backend
-    console.data({**verdict.json(), "backend": backend, **({"nc": matrix} if options.nc else {}), **files})
-    for line in [*preflight_text.lines_of(verdict, backend), *matrix, *preflight_text.heat(answers)]:
+    console.data({**verdict.json(), "backend": backend, **files})
+    for line in [*preflight_text.lines_of(verdict, backend), *preflight_text.heat(answers)]:
         console.text(line)
     for name, path in files.items():
         if name == "keep":
@@ -123,7 +121,7 @@ def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[s
 def _refuse_for_hosts(options: Options) -> None:
     """Raise UsageError where an option for real hosts stands beside --backend."""
     plain = replace(options, style="" if options.style == MUSTER else options.style)
-    for name in ("hosts", "cluster", "image", "endpoint", "style", "bandwidth", "burn"):
+    for name in ("hosts", "cluster", "image", "endpoint", "style", "bandwidth"):
         if getattr(plain, name):
             words = f"{FLAG.backend} is for this machine, but {getattr(FLAG, name)} is for real hosts"
             raise UsageError(words, "leave one of them out")

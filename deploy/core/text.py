@@ -54,11 +54,6 @@ def amount(number: float) -> str:
     return f"{number / 1e3:.0f} kB" if number >= 1e3 else f"{number:.0f} B"
 
 
-def gigabytes_a_second(*values: float) -> str:
-    """Rates of memory and buses: `4,223 GB/s`, or `55.1 and 55.0 GB/s`."""
-    return f"{' and '.join(map(figure, values))} GB/s"
-
-
 def binary(number: float) -> str:
     """Bytes in the units of `free -h`, `df -h` and `ulimit`: `64 KiB`, `64 MiB`, `1.5 GiB`."""
     if number >= 1 << 30:

@@ -23,9 +23,6 @@ _PACKAGES = {
     "libxml2": "libxml2",
     "libz": "zlib1g",
 }
-# Of a window's libraries: OpenCV needs them in the package that can open windows, and training opens none.
-_WINDOWS = compiled(r"lib(?:GL|EGL|xcb\S*|X11\S*|Xext|Xrender|SM|ICE|gthread-2\.0|glib-2\.0)\.so")
-HEADLESS = "if cv2 asks for it: opencv-python-headless instead of opencv-python needs no such library"
 
 
 def missing(words: str) -> str:
@@ -52,8 +49,3 @@ def package(library: str) -> str:
 def install(library: str) -> str:
     """The command that installs its package, as root, on Debian and Ubuntu."""
     return f"apt-get update && apt-get install -y {package(library)}"
-
-
-def headless(library: str) -> str:
-    """What helps without the library, where it is one of a window's; else empty."""
-    return HEADLESS if _WINDOWS.match(library) else ""

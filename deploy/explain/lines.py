@@ -1,16 +1,6 @@
 """A log line as its program wrote it, without colours and launchers' prefixes; with its rank, host and time. Pure.
 
 Prefixes can be nested (`worker-1  | [rank3]: ...`), so they are removed one at a time.
-Tracebacks as the library rich draws them have the error below a frame, wrapped at its width:
-
-    ╭──────── Traceback (most recent call last) ────────╮
-    │ /home/me/train.py:4 in load                       │
-    │ ❱ 4 │   raise RuntimeError("a long message")      │
-    ╰───────────────────────────────────────────────────╯
-    RuntimeError: a long message, of which rich put the
-    rest on the next line
-
-The frame quotes source code. An error that the code names is no error of the run.
 """
 
 from __future__ import annotations
@@ -20,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from .words import EXCEPTION, LONGEST, compiled
+from .words import LONGEST, compiled
 
 _LAYERS = 6
 # Longer lines are not remembered: they would take a hundred MB.
@@ -63,11 +53,6 @@ _PREFIXES = (
 )
 
 
-# The lines of Docker's json-file driver.
-_ENGINE_LINE = '{"log":"'
-_LOGGED = compiled(r'\{"log":"((?:[^"\\]|\\.)*)"')
-_ESCAPED = compiled(r"\\(u00[0-9a-f]{2}|.)")
-_PLAIN = {"n": " ", "r": " ", "t": "\t", "u001b": "\x1b"}
 # The words with which a traceback begins, or one of its frames, behind a prefix that no row above knows.
 _IN_TRACEBACK = compiled(r"(.{1,80}?)(?:Traceback \(most recent call last\):|  File \"[^\"]{1,300}\", line \d)")
 _NO_PREFIX = compiled(r"Error|Exception|\w\.\w+\.\w")
@@ -92,8 +77,6 @@ def undress(line: str) -> LogLine:
 @lru_cache(maxsize=2048)  # hosts of one run print the same lines
 def _undressed(line: str) -> LogLine:
     whole = _COLOURS.sub("", line[:LONGEST]).rstrip()
-    if whole.startswith(_ENGINE_LINE) and (logged := _LOGGED.match(whole)):
-        whole = _ESCAPED.sub(lambda match: _PLAIN.get(match[1], match[1]), logged[1]).rstrip()
     text, who, rank = whole, "", ""
     for _ in range(_LAYERS):
         taken = next((match for prefix in _PREFIXES if (match := prefix.match(text)) and match.end()), None)
@@ -145,67 +128,3 @@ def _rank(groups: dict[str, str | None]) -> str:
         digits = re.sub(r"\D", "", groups["local"] or "")
         return f"local rank {digits}"
     return f"task {groups['task']}" if groups.get("task") else ""
-
-
-_BEGIN, _TITLE = "╭".encode(), b"Traceback (most recent call last)"
-_END, _GROUP = "╰".encode(), b"Sub-exception"
-_FILE = re.compile(rb"(.{0,200}?)%b (/[^\r\n]{1,300}?):(\d{1,9}) in (\S{1,200})\s{1,200}%b" % (2 * ("│".encode(),)))
-_DIGIT = re.compile(rb"\d")
-# No message of this many lines is one that a person reads.
-_MOST_LINES = 20
-# Nor has a launcher a longer prefix.
-_MOST_PREFIX = 300
-
-
-def unfold(lines: list[bytes]) -> list[bytes]:
-    """The lines with each drawn traceback as Python prints it: its files, and its error whole in one line.
-
-    The other lines of the drawing are empty, so that each line keeps its number. A group of exceptions stays as it is:
-    its errors stand in frames of their own.
-    """
-    if not any(_END in line for line in lines):
-        return lines
-    made, begin = list(lines), None
-    for index, line in enumerate(lines):
-        if _BEGIN in line and _TITLE in line:
-            begin = index
-        elif begin is not None and _END in line and (prefix := _before(line, _END)) == _before(lines[begin], _BEGIN):
-            if not any(_GROUP in each for each in lines[begin:index]):
-                made[begin + 1 : index] = [_plain(each) for each in lines[begin + 1 : index]]
-                _join(made, index + 1, prefix, len(line[len(prefix) :].decode(errors="replace").rstrip()))
-            begin = None
-    return made
-
-
-def _before(line: bytes, mark: bytes) -> bytes:
-    """What a launcher puts before each line of a rank, with any numbers."""
-    return _DIGIT.sub(b"0", line[: min(line.find(mark), _MOST_PREFIX)])
-
-
-def _plain(line: bytes) -> bytes:
-    """The line that Python prints for one that names a file; of other lines of a drawing nothing."""
-    match = _FILE.match(line)
-    return b'%b  File "%b", line %b, in %b' % match.groups() if match else b""
-
-
-def _join(lines: list[bytes], at: int, prefix: bytes, width: int) -> None:
-    """Put the error that begins at line `at` into that line; `width` is the frame's, in characters."""
-    whole, before = b"", ""
-    for place in range(at, min(at + _MOST_LINES, len(lines))):
-        line = lines[place]
-        text = line[len(prefix) :].decode(errors="replace").rstrip()
-        if not text or _DIGIT.sub(b"0", line[: len(prefix)]) != prefix:
-            break
-        if not whole:
-            if not EXCEPTION.match(text):
-                break
-            whole = line.rstrip()
-        # rich goes to the next line only where the next word has no room; a longer word alone fills its lines.
-        elif len(before) + 1 + len(text.split()[0]) > width:
-            whole += b" " * (len(before) < width or " " in before) + line[len(prefix) :].rstrip()
-            lines[place] = b""
-        else:
-            break
-        before = text
-    if whole:
-        lines[at] = whole

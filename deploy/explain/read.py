@@ -15,7 +15,7 @@ from functools import lru_cache
 from ..core.budget import Budget
 from .blame import sign_by_words
 from .launchers import Report, ended
-from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, unfold, without
+from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
 from .signs.refine import refined
 from .signs.table import (
@@ -167,7 +167,6 @@ class _Reader:
         lines = chunk.split(b"\n")
         if lines[-1] == b"":
             lines.pop()
-        lines = unfold(lines)
         for index, line in enumerate(lines):
             if whole or self._report.open or WORD.search(line):
                 if self._late(whole):

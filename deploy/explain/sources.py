@@ -1,8 +1,7 @@
-"""Where output lies: files, folders of them, compressed or in UTF-16, read in pieces. The package's one door."""
+"""Where output lies: files, folders of them, compressed or not, read in pieces. The package's one door."""
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 import stat
@@ -65,24 +64,18 @@ def speaker_of(path: str) -> str:
 
 
 def pieces(stream: BinaryIO, budget: Budget | None = None) -> Iterator[bytes]:
-    """What a stream says, in pieces, as UTF-8. Raises OSError for one that cannot be read.
+    """What a stream says, in pieces. Raises OSError for one that cannot be read.
 
     It ends where compressed data are damaged, and where the time of the budget does.
     """
     budget = budget or Budget()
     first = stream.read(CHUNK)
     budget.add(max(len(first), _BLOCK))
-    inner = _read(stream, budget)
     if first.startswith(b"\x1f\x8b"):
-        inner = _unpacked(first, inner, budget)
-        first = next(inner, b"")
-    encoding = _encoding(first)
-    if encoding:
-        yield from _as_utf8(first, inner, encoding)
-        return
-    if first:
+        yield from _unpacked(first, _read(stream, budget), budget)
+    elif first:
         yield first
-    yield from inner
+        yield from _read(stream, budget)
 
 
 def last_line_with(path: Path, words: str, budget: Budget) -> int:
@@ -118,24 +111,6 @@ def _unpacked(first: bytes, rest: Iterator[bytes], budget: Budget) -> Iterator[b
         if inner.eof:
             data, inner = inner.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
         data = data or next(rest, b"")
-
-
-def _encoding(first: bytes) -> str:
-    """UTF-16, by its mark or by its zeros, as PowerShell writes it; empty for all else."""
-    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "utf-16"
-    head = first[:512]
-    for name, odd in (("utf-16-le", head[1::2]), ("utf-16-be", head[0::2])):
-        if len(odd) > 3 and odd.count(0) > 0.8 * len(odd) and head.count(0) < 0.6 * len(head):
-            return name
-    return ""
-
-
-def _as_utf8(first: bytes, rest: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-    yield decoder.decode(first).encode()
-    for piece in rest:
-        yield decoder.decode(piece).encode()
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:

@@ -39,11 +39,8 @@ _ENTRY = record(
         "prefixlen": whole(0, 128),
         "deprecated": flag,
         "family": text(20),
-        "valid_life_time": whole(0, 1 << 32),
     },
 )
-# What the kernel says of an address that stays.
-_FOREVER = (1 << 32) - 1
 _LINKS = array(record({}, {"ifname": interface, "addr_info": array(_ENTRY)}), 10_000)
 _ROUTES = array(record({}, {"dev": interface, "prefsrc": fields.address}), 100)
 _STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64)})
@@ -71,15 +68,11 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Address:
-    """An address of a host, with its interface and the length of its network's prefix.
-
-    `ends_s`: so many seconds later the kernel takes it away; None: it stays.
-    """
+    """An address of a host, with its interface and the length of its network's prefix."""
 
     interface: str
     address: str
     prefix: int
-    ends_s: int | None = None
 
     def shares_network(self, other: Address) -> bool:
         """Whether a packet reaches the other address without a gateway."""
@@ -138,7 +131,7 @@ class HostFacts:
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
     path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
     `claims_closed`: /var/tmp as it stands, if others may change claims there. `claims_full`: its disk is full.
-    `no_timer`: why a login cannot wait for a lock; empty: it can. `network`: the login's namespace. `lacks`: commands
+    `network`: the login's namespace. `lacks`: commands
     of every host that this one does not have.
     `engine_at`: what sends its client to another engine than the host's own, as DockerFault has it; empty: nothing.
     `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead; `iproute_at`: which `ip`.
@@ -164,7 +157,6 @@ class HostFacts:
     home_writable: bool = True
     claims_closed: str = ""
     claims_full: bool = False
-    no_timer: str = ""
     network: str = ""
     iproute: bool = True
     iproute_words: str = ""
@@ -222,7 +214,6 @@ def parse(answer: str, now: float) -> HostFacts:
         home_writable="home-readonly" not in rows,
         claims_closed=field("claims-closed", fields.text(4096), ""),
         claims_full="claims-full" in rows,
-        no_timer=field("no-timer", fields.words(500), ""),
         network=field("network", fields.text(100), ""),
         engine_at=field("engine-at", fields.words(500), ""),
         closed=field("home-readonly", fields.text(4096), ""),
@@ -299,8 +290,7 @@ def _address(interface: str, entry: Mapping[str, Any]) -> Address:
     local, prefix = entry["local"], entry.get("prefixlen", 0)
     if ":" not in local and prefix > 32:
         raise BadAnswer(f"the prefix of {local}", "0 to 32", prefix)
-    lasts = entry.get("valid_life_time", _FOREVER)
-    return Address(interface, local, prefix, None if lasts == _FOREVER else lasts)
+    return Address(interface, local, prefix)
 
 
 def parse_route(text: str) -> Route | None:

@@ -495,23 +495,13 @@ class Options:
         "preflight",
         again=False,
     )
-    nc: bool = option("also print what `nc -vz` would say, from each host to each", "preflight", False, again=False)
     bandwidth: bool = option("measure the bandwidth of every pair, and print it", "preflight", False, again=False)
-    burn: str = option(
-        "load all GPUs for this many seconds and measure each (default: 0, which leaves it out)",
-        "preflight",
-        again=False,
-        read=values.digits(5, 3600),
-        refusal="not a number of seconds from 5 to 3600",
-        hint="--burn 60",
-    )
     quick: bool = option("leave out the rehearsal at the end", "preflight", False, again=False)
     strict: bool = option("end with code 1 if there are warnings", "preflight", False, again=False)
     html: str = option(
         "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
         "preflight",
         again=False,
-        of={"compare": "write a page with both curves into this file (default: print text)"},
     )
     runs: tuple[str, ...] = option(
         "remove this run with all that it wrote, or all runs that have ended; repeatable (default: none)",

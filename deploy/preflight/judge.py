@@ -7,14 +7,11 @@ answers; a wrong name leads to a wrong address, and a wrong address looks like a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from ..causes.table import EXPLAINS, ROWS
-from ..core.text import listed
 from . import confidence, networks, refusals, remedies
 from .answers import Answers
 from .checks import (
@@ -31,7 +28,7 @@ from .checks import (
     resources,
     software,
 )
-from .verdict import GROUPS, Verdict, odd_ones
+from .verdict import GROUPS, Verdict
 
 Check = Callable[[Answers], Iterable[Finding]]
 CHECKS: tuple[Check, ...] = (
@@ -40,7 +37,6 @@ CHECKS: tuple[Check, ...] = (
     interfaces.check_cards,
     names.check,
     interfaces.check,
-    networks.check,
     links.check,
     payloads.check,
     payloads.check_long_calls,
@@ -74,12 +70,12 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     # What is sure stands before what only looks like a cause.
     findings = sorted(confidence.ranked(findings, answers), key=lambda finding: order[finding.level])
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
-    findings = [remedies.through_tunnels(remedies.past_rules(finding, answers), answers) for finding in findings]
+    findings = [remedies.past_rules(finding, answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
     verdict = replace(verdict, network=networks.description(answers, verdict.ok))
     if verdict.ok:
         return verdict
-    return replace(verdict, differ=_differences(answers), unexplained=_unexplained(answers, findings))
+    return replace(verdict, unexplained=_unexplained(answers, findings))
 
 
 def _suspects(findings: list[Finding]) -> list[Finding]:
@@ -174,54 +170,3 @@ def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:
     if group not in ("hosts", "proof") and nobody and not levels:
         return UNKNOWN
     return next((level for level in (FAULT, UNKNOWN, WARNING) if level in levels), "ok")
-
-
-# Variables that belong to one host. What a host has of its own (name, addresses, cores, memory, space, names of cards)
-# is not compared at all.
-_MAY_DIFFER = ("SOCKET_IFNAME", "NODE_RANK", "LOCAL_ADDR", "RDZV_CONF", "CUDA_VISIBLE_DEVICES", "NPROC_PER_NODE")
-_LIMITS = ("nofile", "memlock", "fsize", "cpu", "as", "data", "stack", "nproc")
-_MOST_DIFFERENCES = 6
-
-
-def _differences(answers: Answers) -> tuple[str, ...]:
-    """A line for each thing that differs, the rarest value named by its hosts."""
-    if len(answers.hosts_with_facts) < 2:
-        return ()
-    seen: dict[str, dict[str, str]] = {}
-    for host in answers.hosts_with_facts:
-        for what, value in _comparable(answers, host):
-            seen.setdefault(what, {})[host] = value
-    shown = []
-    for what, values in seen.items():
-        if len(set(values.values())) < 2 or len(values) < len(answers.hosts_with_facts):
-            continue
-        odd = odd_ones(values)
-        common = Counter(values.values()).most_common(1)[0][0]
-        theirs = listed(f"{host} has {values[host]}" for host in odd)
-        shown.append(f"{what}: {theirs}" + (f", the others {common}" if len(odd) < len(values) else ""))
-    return tuple(shown[:_MOST_DIFFERENCES])
-
-
-def _comparable(answers: Answers, host: str) -> Iterator[tuple[str, str]]:
-    facts: Mapping[str, Any] = answers.facts[host]
-    for name in ("kernel", "machine", "user"):
-        yield name, str(facts.get(name, ""))
-    for name, value in facts["software"].items():
-        if isinstance(value, str):
-            yield name, value
-    yield "local ports", "-".join(map(str, facts["port_range"]))
-    interface = facts["interfaces"].get(answers.plan.data[host].interface, {})
-    yield "packet size (MTU)", str(interface.get("mtu", ""))
-    limits = facts["resources"]
-    for name in _LIMITS:
-        if name in limits:
-            yield f"limit {name}", "none" if limits[name][0] < 0 else str(limits[name][0])
-    for path, room in limits["disk"].items():
-        if "writable" in room:
-            yield f"{path} can be written to", "yes" if room["writable"] else "no"
-    for path, may in facts.get("mounts", {}).items():
-        holds = {"f": ", a file", "e": ", empty"}.get(may[-1:], "")
-        yield f"mount {path}", (may.rstrip("ofe") or "closed") + holds
-    for name, value in sorted(facts.get("environment", {}).items()):
-        if not name.endswith(_MAY_DIFFER):
-            yield f"variable {name}", value

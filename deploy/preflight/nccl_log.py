@@ -1,4 +1,4 @@
-"""What NCCL says of itself with NCCL_DEBUG=INFO: its network, the way between each two ranks, GPUDirect, NVLS. Pure.
+"""What NCCL says of itself with NCCL_DEBUG=INFO: its network, the way between each two ranks, GPUDirect. Pure.
 
 The wording changes from version to version; the lines here are those of NCCL 2.2 to 2.28, of its plugins, and of RCCL
 (tests/unit/preflight/nccl_logs.txt and lab/nccl_logs.txt have excerpts, with their sources). Everything that is not
@@ -31,8 +31,6 @@ _INTERFACE = re.compile(r"(?:\[\d+\]|^interface )([\w.-]+):")
 _NETWORK = re.compile(r"Using (?:network|internal Network) (\S+(?: Libfabric)?)")
 _OVER = re.compile(r"NET/([^/]+)/\d")
 _PROVIDER = re.compile(r"NET/OFI Selected Provider is ([\w;.-]+)")
-# A warning that names no fault: NCCL then takes another way, or goes on.
-_WARNING = re.compile(r"(?:^|\s)WARN (?!Failed to open libibverbs|NET/IB : Got async event)(.+)")
 # Why no RDMA: words of the log, and what they mean. The first one that is in the log is the reason.
 REASONS = (
     (r"NCCL_IB_DISABLE set by environment to 1", "NCCL_IB_DISABLE=1 is set"),
@@ -52,9 +50,8 @@ class NcclLog:
     """What a log says. `ways`: by ranks (from, to), the transport: `P2P/IPC`, `SHM/direct`, `NET/IB/0/GDRDMA`.
 
     network: what NCCL uses between hosts: `IB`, `Socket`, a plugin's name, empty if the log does not say it. devices:
-    by index, the RDMA devices that it uses. nvls: whether NVLink multicast is there; None if the log does not say it.
-    provider: what libfabric drives below its plugin. no_direct: a device cannot
-    reach the GPUs' memory. fault: the first warning's words, or NCCL's last error.
+    by index, the RDMA devices that it uses. provider: what libfabric drives below its plugin. no_direct: a device
+    cannot reach the GPUs' memory.
     """
 
     library: str = ""
@@ -63,11 +60,9 @@ class NcclLog:
     devices: Mapping[int, str] = field(default_factory=dict, hash=False)
     interfaces: tuple[str, ...] = ()
     ways: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False)
-    nvls: bool | None = None
     reason: str = ""
     provider: str = ""
     no_direct: bool = False
-    fault: str = ""
 
     @property
     def between(self) -> dict[tuple[int, int], str]:
@@ -113,7 +108,6 @@ def read(lines: Iterable[str]) -> NcclLog:
     named = [match[1] for line in text if (match := _NETWORK.search(line))]
     ways = _ways(text)
     provider = "".join(_first(_PROVIDER, text))
-    support = [line for line in text if "NVLS multicast support is" in line]
     return NcclLog(
         library=version[0] if version else "",
         version=version[1] if version else "",
@@ -121,11 +115,9 @@ def read(lines: Iterable[str]) -> NcclLog:
         devices=devices,
         interfaces=interfaces,
         ways=ways,
-        nvls=all("is not" not in line for line in support) if support else None,
         reason=next((words for known, words in REASONS if any(re.search(known, line) for line in text)), ""),
         provider=provider,
         no_direct=bool([line for line in text if _NO_DIRECT.search(line)]),
-        fault=_fault(text),
     )
 
 
@@ -158,16 +150,8 @@ def _network(
     return "IB" if devices else SOCKET if interfaces else ""
 
 
-def _fault(text: Sequence[str]) -> str:
-    """The words of the first warning; without one, those below `Last error:`."""
-    if warning := _first(_WARNING, text):
-        return warning[0].strip()
-    below = (text[place + 1] for place, line in enumerate(text[:-1]) if line.rstrip().endswith("Last error:"))
-    return next(below, "").strip()
-
-
 def summary(log: NcclLog) -> str:
-    """In words: `NCCL 2.21.5 by IB (mlx5_0, mlx5_1) with GPUDirect; in a host P2P/CUMEM; NVLS`."""
+    """In words: `NCCL 2.21.5 by IB (mlx5_0, mlx5_1) with GPUDirect; in a host P2P/CUMEM`."""
     by = f" by {log.network}" if log.network else ""
     used = sorted({log.device_of(pair) for pair in log.between} - {""}) or list(log.interfaces if log.sockets else ())
     words = [f"{log.library or 'NCCL'} {log.version}".strip() + by + (f" ({', '.join(used)})" if used else "")]
@@ -175,5 +159,4 @@ def summary(log: NcclLog) -> str:
         words[0] += f" {'with' if log.direct else 'without'} GPUDirect"
     inside = sorted({way.partition("/")[0] for way in log.ways.values() if not way.startswith(NET)})
     words += [f"in a host {' and '.join(inside)}"] if inside else []
-    words += ["NVLS"] if log.nvls else []
     return "; ".join(words)

@@ -1,7 +1,7 @@
 """On which network do the hosts meet? The networks that several hosts have, what each carries, and the best. Pure.
 
 A network counts where an address in it is the first of its interface: gloo and NCCL take the first one. The best
-network connects everybody; of several, it is the fastest, then the one with the shorter way.
+network connects everybody; of several, it is the fastest.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..causes.finding import Finding, find
 from ..core.text import listed
-from . import prediction, remedies
+from . import prediction
 from .answers import Answers, Link
 from .request import MUSTER
 
@@ -26,7 +25,7 @@ _OF_A_RUN = re.compile(r"muster[0-9a-f]{8}")
 # Up to so many hosts, all pairs are measured; above, each host with the next one.
 ALL_PAIRS = 8
 # Another network has to be so much faster than the one that the routes lead to.
-FASTER, FARTHER = 1.25, 1.5
+FASTER = 1.25
 # A call that was answered shows that the network is open, whatever became of its payload's rest.
 OPEN = ("ok", "slow", "late", "at-times")
 VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -37,14 +36,13 @@ class Network:
     """One network: its name, and by host its interface and address there.
 
     closed: pairs of hosts that do not reach each other there. mbit: the rate of its slowest pair, 0 if it was not
-    measured. trip_ms: the longest way there and back.
+    measured.
     """
 
     name: str
     places: Mapping[str, tuple[str, str]]
     closed: tuple[Pair, ...] = ()
     mbit: float = 0.0
-    trip_ms: float = 0.0
 
     @property
     def interfaces(self) -> str:
@@ -65,7 +63,7 @@ class Network:
         """Read a recording."""
         places = {host: (interface, address) for host, (interface, address) in value["places"].items()}
         closed = tuple((first, other) for first, other in value["closed"])
-        return cls(value["name"], places, closed, value["mbit"], value["trip_ms"])
+        return cls(value["name"], places, closed, value["mbit"])
 
 
 # What the summary begins with where none is chosen.
@@ -151,15 +149,10 @@ def measured(answers: Answers, network: Network, links: Iterable[Link]) -> Netwo
     tried = {link.ends for link in mine}
     closed = tuple(pair for pair in sorted(tried - opened) if _needed(answers, network, pair))
     best: dict[Pair, float] = {}
-    trips: dict[frozenset[str], float] = {}
     for link in (link for link in mine if "network" in link.kinds):
         for way, mbit in _rates(link):
             best[way] = max(mbit, best.get(way, 0.0))
-        if link.trip_ms:
-            ends = link.pair
-            trips[ends] = min(link.trip_ms, trips.get(ends, link.trip_ms))
-    rate, trip = min(best.values(), default=0.0), max(trips.values(), default=0.0)
-    return Network(network.name, network.places, closed, round(rate, 1), round(trip, 2))
+    return Network(network.name, network.places, closed, round(min(best.values(), default=0.0), 1))
 
 
 def _opened(link: Link) -> bool:
@@ -192,13 +185,9 @@ def best(networks: Sequence[Network], hosts: Sequence[str]) -> Network | None:
     whole = [network for network in networks if not network.closed and len(network.places) == len(hosts)]
     if not whole:
         return None
-    present = whole[0] if whole[0] is networks[0] else None
     fastest = max(whole, key=lambda network: network.mbit)
-    alike = [network for network in whole if FASTER * network.mbit >= fastest.mbit]
-    nearest = min(alike, key=lambda network: network.trip_ms)
-    if present in alike and present and present.trip_ms <= FARTHER * nearest.trip_ms + 0.5:
-        return present
-    return nearest if FARTHER * nearest.trip_ms + 0.5 < fastest.trip_ms else fastest
+    # The routes' own stays where the other is hardly faster.
+    return whole[0] if whole[0] is networks[0] and FASTER * whole[0].mbit >= fastest.mbit else fastest
 
 
 def interfaces(network: Network) -> dict[str, str]:
@@ -232,48 +221,3 @@ def description(answers: Answers, ok: bool) -> str:
 def _closed(network: Network, hosts: Sequence[str]) -> str:
     ends = [host for host in hosts if any(host in pair for pair in network.closed)]
     return "them" if len(ends) == len(hosts) > 2 else listed(ends)
-
-
-def check(answers: Answers) -> Iterator[Finding]:
-    """No network connects all hosts, and several connect some of them: who meets where, and the nearest fix."""
-    hosts = answers.hosts_with_facts
-    networks = [Network.of(network) for network in answers.networks]
-    if len(networks) < 2 or best(networks, hosts):
-        return
-    everyone = {frozenset((first, other)) for first in hosts for other in hosts if first != other}
-    meets = {network.name: _meeting(network, everyone) for network in networks}
-    useful = [network for network in networks if meets[network.name]]
-    if not useful:
-        return
-    nearest = min(useful, key=lambda network: (len(everyone) - len(meets[network.name]), -network.mbit))
-    if all(meets[network.name] <= meets[nearest.name] for network in useful):
-        return  # the other networks connect no more hosts: what is wrong with this one is the cause
-    shown = tuple(f"{network.words}: {listed(_pairs(meets[network.name], hosts))} meet" for network in useful)
-    left = everyone - meets[nearest.name]
-    lacking = [host for host in hosts if host not in nearest.places]
-    fix = f"connect {listed(lacking)} to it"
-    if not lacking:
-        ends = [host for host in hosts if any(host in pair for pair in nearest.closed)]
-        fix = remedies.on(ends, lambda host: remedies.let_in(nearest.places[host][0], nearest.name))
-        fix += "   (or what is between them)"
-    # On the network that the routes lead to, other pairs fail: a network that connected all would explain them too.
-    apart_now = left | {frozenset(pair) for pair in networks[0].closed}
-    cells = tuple((first, other) for pair in apart_now for first in pair for other in pair if first != other)
-    apart = tuple(host for host in hosts if any(host in pair for pair in left))
-    yield find(
-        "no-common-network",
-        apart,
-        f"no network connects all of {listed(hosts)}; {nearest.words} lacks the least: {listed(_pairs(left, hosts))}",
-        fix,
-        evidence=shown,
-        cells=cells,
-    )
-
-
-def _meeting(network: Network, everyone: Iterable[frozenset[str]]) -> set[frozenset[str]]:
-    closed = {frozenset(pair) for pair in network.closed}
-    return {pair for pair in everyone if pair <= set(network.places) and pair not in closed}
-
-
-def _pairs(pairs: Iterable[frozenset[str]], hosts: Sequence[str]) -> list[str]:
-    return sorted(" with ".join(sorted(pair, key=list(hosts).index)) for pair in pairs)

@@ -97,9 +97,7 @@ _INTERFACE = record(
         "bridge": flag,
         "ports": array(interface),
         "tunnel": flag,
-        "errors": whole(),
         "index": whole(),
-        "point_to_point": flag,
     },
 )
 _ROOM = record(dict.fromkeys(("total", "free", "inodes", "inodes_free"), _SIZE), {"writable": flag})
@@ -122,10 +120,8 @@ _RESOURCES = record(
         "pace": row(_SECONDS, _SECONDS, real(0.0, 1e6)),
     },
 )
-_VERSIONS = ("torch", "cuda", "hip", "nccl", "numpy", "lightning", "accelerate", "deepspeed")
-_SOFTWARE = record(
-    {"python": _plain(100)}, {**dict.fromkeys(_VERSIONS, _plain(100)), "packages": array(words(200), 20_000)}
-)
+_VERSIONS = ("torch", "cuda", "hip", "nccl")
+_SOFTWARE = record({"python": _plain(100)}, dict.fromkeys(_VERSIONS, _plain(100)))
 
 
 def _gpu(value: object, what: str) -> list[str]:
@@ -164,12 +160,10 @@ _FACTS = record(
         "fqdn": _instead(_hostname, "", _FAILED),
         "user": whole(0, 1 << 32),
         "kernel": words(200),
-        "machine": words(100),
         "namespace": words(100),
         "boot": words(100),
         "container": flag,
         "listening": array(_PORT, 65536),
-        "reserved": array(row(_PORT, _PORT), 1000),
         "leftovers": array(row(whole(1, 1 << 32), real(-1e12, 1e12), words(200)), 10_000),
         "gpus": _GPUS,
         "cuda": _CUDA,
@@ -236,32 +230,6 @@ _REHEARSAL = record(
         "seconds": _SECONDS,
     },
 )
-# GB/s and TFLOP/s; -1 where nvidia-smi says no number.
-_RATE, _WATTS, _SHARE = real(0.0, 1e9), real(-1.0, 1e5), real(0.0, 1.0)
-_BURNT_GPU = record(
-    {"name": _plain(200), "uuid": text(60, r"[A-Za-z0-9-]*"), "to": _RATE, "back": _RATE},
-    {
-        "peers": table(_DIGITS, _RATE, 256),
-        "wrong_peers": array(whole(0, 256), 256),
-        **dict.fromkeys(("gen", "width"), _WATTS),
-        **dict.fromkeys(("memory", "filled", "tflops", "fastest", "last"), _RATE),
-        **dict.fromkeys(("passes", "wrong_words", "windows", "wrong_products", "nvlinks"), whole()),
-        "kind": text(20, r"[a-z0-9]+"),
-        "error": words(600),
-        "signal": whole(1, 64),
-        "limits": table(text(30, r"[a-z_]+"), _WATTS, 10),
-        "watched": record(
-            {},
-            {
-                "looks": whole(),
-                **dict.fromkeys(("celsius", "mhz", "watts"), _WATTS),
-                **dict.fromkeys(("uncorrected", "corrected"), real(0.0, 1e18)),
-                "slowed": table(text(30, r"[a-z ]+"), _SHARE, 10),
-            },
-        ),
-    },
-)
-_BURN = record({"gpus": array(_BURNT_GPU, 256)}, {"torch": words(100), "error": words(600), "signal": whole(1, 64)})
 _SHAPES: Mapping[str, Callable[[object, str], dict[str, Any]]] = {
     "facts": _FACTS,
     "listen": _LISTEN,
@@ -269,7 +237,6 @@ _SHAPES: Mapping[str, Callable[[object, str], dict[str, Any]]] = {
     "clock": record({"time": real(0.0, 1e11)}),
     "firewall": _FIREWALL,
     "rehearsal": _REHEARSAL,
-    "burn": _BURN,
 }
 
 QUESTIONS = frozenset(_SHAPES)

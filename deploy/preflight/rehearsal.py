@@ -17,6 +17,7 @@ from ..causes.finding import LOOKS, UNKNOWN, WARNING, Finding, find, unsure
 from ..causes.rehearsal_faults import sign_of
 from ..causes.table import ROWS
 from ..core.errors import SIGNALLED
+from ..core.facts import ended_how
 from ..core.program import FAB
 from ..core.text import amount, in_seconds, listed, several
 from . import nccl_log, refusals
@@ -91,17 +92,6 @@ class Scene:
     memory: Mapping[str, str] = field(default_factory=dict)
     fabric: frozenset[str] = frozenset()
     image: str = ""
-
-
-_SIGNALS = {
-    4: ("SIGILL", "its processor lacks an instruction that this build of torch uses"),
-    6: ("SIGABRT", "a library ended it"),
-    7: ("SIGBUS", "it used memory with nothing behind it"),
-    9: ("SIGKILL", "the kernel ended it, or somebody did"),
-    11: ("SIGSEGV", "it crashed in a library, such as the driver's"),
-    15: ("SIGTERM", "somebody ended it"),
-    31: ("SIGSYS", "a seccomp profile forbids a system call that it makes"),
-}
 
 
 def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
@@ -200,11 +190,8 @@ def _own(outcome: Outcome) -> bool:
 
 
 def _died(rank: Mapping[str, Any]) -> str:
-    number = rank.get("signal", 0)
-    name, why = _SIGNALS.get(number, (f"signal {number}", "it was ended"))
-    how = (
-        f"{name}, as exit code {SIGNALLED + number}: {why}" if number else f"it ended with code {rank.get('code', -1)}"
-    )
+    """How a rank, or a container, ended without words of its own."""
+    how = ended_how(-rank["signal"] if rank.get("signal") else rank.get("code", -1))
     return f"{how}; its last words: {rank['words']}" if rank.get("words") else how
 
 

@@ -200,13 +200,13 @@ def suspects(answers: Answers) -> Calls:
     return rounds
 
 
-def long_calls(answers: Answers, pair: tuple[str, str]) -> list[Call]:
+def long_call(answers: Answers, pair: tuple[str, str]) -> Call | None:
     """The call with a large payload, among few hosts between two that had no trouble with a small one."""
     tried = answers.between(*pair) + answers.between(*pair[::-1])
     if len(answers.hosts_with_facts) <= FEW and all(link.ok and not link.again for link in tried):
         for link in answers.between(*pair, "data")[:1]:
-            return [call_like(link, "long", LONG_SIZE, LONG_WAIT_S)]
-    return []
+            return call_like(link, "long", LONG_SIZE, LONG_WAIT_S)
+    return None
 
 
 def link_of(source: str, target: Call, result: Call) -> Link:

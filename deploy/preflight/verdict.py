@@ -17,8 +17,8 @@ GROUPS = ("hosts", "software", "gpus", "names", "interfaces", "links", "mtu", "p
 class Verdict:
     """All findings in order; the first fault is the cause. `groups`: outcome of each group of checks.
 
-    rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none. burned: a line for each GPU.
-    Where not all is well: differ: what differs between the hosts; unexplained: failed calls that no finding explains.
+    rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none.
+    unexplained: where not all is well, failed calls that no finding explains.
     """
 
     findings: tuple[Finding, ...]
@@ -28,10 +28,8 @@ class Verdict:
     where: str = ""
     rehearsed: str = ""
     not_rehearsed: str = ""
-    differ: tuple[str, ...] = ()
     unexplained: tuple[str, ...] = ()
     network: str = ""
-    burned: tuple[str, ...] = ()
 
     @property
     def faults(self) -> list[Finding]:
@@ -78,34 +76,9 @@ class Verdict:
         return self.first.hosts if self.first else ()
 
     @property
-    def link(self) -> tuple[str, str] | None:
-        """(from, to), where the cause is about one link."""
-        return self.first.link if self.first else None
-
-    @property
-    def direction(self) -> str:
-        """`one-way` or `both` for a link, else empty."""
-        return self.first.direction if self.first else ""
-
-    @property
-    def evidence(self) -> tuple[str, ...]:
-        """What was seen."""
-        return self.first.evidence if self.first else ()
-
-    @property
-    def symptom(self) -> str:
-        """How it would show in training."""
-        return self.first.symptom if self.first else ""
-
-    @property
     def fix(self) -> str:
         """A command to copy, or what to do."""
         return self.first.fix if self.first else ""
-
-    @property
-    def others(self) -> list[Finding]:
-        """Further faults that the first does not explain."""
-        return self.faults[1:]
 
     def json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -120,10 +93,8 @@ class Verdict:
             "seconds": self.seconds,
             "rehearsed": self.rehearsed,
             "not_rehearsed": self.not_rehearsed,
-            "differ": list(self.differ),
             "unexplained": list(self.unexplained),
             "network": self.network,
-            "burned": list(self.burned),
         }
 
 

@@ -1,6 +1,6 @@
 """Compare two runs: what differs, their numbers, their curves. Pure, except for reading the folders.
 
-Flow: two run folders -> page/data.load -> Comparison -> `lines` for a terminal, `page` for a browser.
+Flow: two run folders -> page/data.load -> Comparison -> `lines`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..core.printable import one_line
 from ..job.script import as_typed
 from ..run import code
 from ..run.record import backend_of
-from .page import charts, head, render, steps
-from .page.charts import Chart, Drawing, Point, Series
+from .page import head, steps
+from .page.charts import Point
 from .page.data import Fields, RunData, load, number
 from .text import aligned, sparkline
 
@@ -92,29 +92,6 @@ def lines(comparison: Comparison) -> list[str]:
     if comparison.left_out:
         shown.append(f"and {comparison.left_out} more differences")
     return [one_line(line) for line in shown]
-
-
-def page(comparison: Comparison) -> str:
-    """The comparison as one HTML file that needs nothing beside itself."""
-    return render.page(
-        "comparison.html",
-        " and ".join(comparison.names),
-        ["page.css", "comparison.css"],
-        "page.js",
-        comparison=comparison,
-        charts=[_chart(curve, comparison.names) for curve in comparison.curves],
-    )
-
-
-def _chart(curve: Curve, names: tuple[str, str]) -> Drawing:
-    first, second = map(charts.smoothed, (curve.first, curve.second))
-    series = [Series(names[0], first, "line"), Series(names[1], second, "other")]
-    smooth = max(len(curve.first), len(curve.second)) >= charts.SMOOTH_FROM
-    note = ", ".join(filter(None, [curve.unit, "running mean" if smooth else ""]))
-    title = curve.name.capitalize()
-    return charts.draw(
-        Chart(title, curve.unit, series, note=note, log=curve.name == "loss", zero=curve.name != "loss", size="large")
-    )
 
 
 def _table(rows: Sequence[Compared]) -> list[str]:

@@ -112,28 +112,44 @@ class Console:
 
     @contextmanager
     def _transferring(self, transfers: Transfers) -> Iterator[Callable[[str, int, int], None]]:
-        if self._json or not self._err.is_terminal:
-            with plain_view.transfers(transfers, self.note) as tell:
-                yield tell
-            return
-        live = _TransferView(self._err, transfers)
-        try:
-            yield lambda host, sent, total: self._safely(lambda: live.tell(host, sent, total))
-        finally:
-            self._safely(live.close)
+        with self._passing(transfers.rows, transfers.line):
+            yield transfers.note_progress
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
         """Show the current phase after a while; yields `say(phase)`, which any thread may call."""
+        latest, began = {"phase": ""}, time.monotonic()
+
+        def rows(room: int) -> list[tuple[str, str]]:
+            return [(what, f"{latest['phase']}   {in_seconds(round(time.monotonic() - began))}")]
+
+        with self._passing(rows, lambda: f"{what}   {latest['phase']}".rstrip()):
+            yield lambda phase: latest.update(phase=phase)
+
+    @contextmanager
+    def _passing(self, rows: Callable[[int], list[tuple[str, str]]], line: Callable[[], str]) -> Iterator[None]:
+        """Show what lasts: on a terminal, after a while, names and words in so many rows; elsewhere a line."""
         if self._json or not self._err.is_terminal:
-            with plain_view.phases(what, self.note) as say:
-                yield say
+            with plain_view.ticking(line, self.note):
+                yield
             return
-        waiting = _Waiting(self._err, what)
+
+        def view() -> RenderableType:
+            table = Table.grid(padding=(0, 3, 0, 0))
+            for name, words in rows(max(3, self._err.size.height - 2)):
+                table.add_row(Text(name, "node"), Text(words, "quiet", overflow="ellipsis", no_wrap=True))
+            return table
+
+        live = Live(console=self._err, get_renderable=view, transient=True, redirect_stdout=False)
+        timer = threading.Timer(_PATIENCE_S, live.start)
+        timer.daemon = True
+        timer.start()
         try:
-            yield waiting.say
+            yield
         finally:
-            self._safely(waiting.close)
+            timer.cancel()
+            timer.join()
+            self._safely(live.stop)
 
     def error(self, fault: DeployError) -> None:
         """An expected fault, with its hint."""
@@ -150,42 +166,30 @@ class Console:
         """Show a run while it lasts, and what `ranks` print; yields the function that takes new events."""
         if self._json:
             yield self._data_lines
-        elif self._err.is_terminal:
-            live = self._live = _LiveView(self._err, state, recipe, why)
-            lines_of = ScriptLines(ranks, state)
+            return
+        live = self._live = _LiveView(self._err, state, recipe, why) if self._err.is_terminal else None
+        plain = None if live else PlainView(self._say, state, recipe, why)
+        lines_of, above = ScriptLines(ranks), bool(live and self._out.is_terminal)
 
-            def tell(events: list[Event]) -> None:
-                lines_of.add_events(events, time.monotonic())
-                script_lines = lines_of.take_lines()
-                self._last_lines.extend(script_lines)
-                if self._out.is_terminal:
-                    self._safely(lambda: live.tell(script_lines, lines_of.moving))
-                else:
-                    self.block(script_lines)
-                    self._safely(lambda: live.tell([], lines_of.moving))
-
-            try:
-                yield tell
-            finally:
-                lines_of.close()
-                tell([])
-                self._live = None
-                self._safely(live.close)
-        else:
-            plain, lines_of = PlainView(self._say, state, recipe, why), ScriptLines(ranks, state)
-
-            def tell_plainly(events: list[Event]) -> None:
-                lines_of.add_events(events, time.monotonic())
-                if script_lines := lines_of.take_lines():
-                    self._last_lines.extend(script_lines)
-                    self.block(script_lines)
+        def tell(events: list[Event]) -> None:
+            lines_of.add_events(events)
+            script_lines = lines_of.take_lines()
+            self._last_lines.extend(script_lines)
+            if script_lines and not above:
+                self.block(script_lines)
+            if live:
+                self._safely(lambda: live.tell(script_lines if above else [], lines_of.moving))
+            elif plain:
                 plain.show_events(events)
 
-            try:
-                yield tell_plainly
-            finally:
-                lines_of.close()
-                tell_plainly([])
+        try:
+            yield tell
+        finally:
+            tell([])
+            self._live = None
+            if live:
+                self._safely(live.close)
+        if plain:
             plain.close()
 
     def result(
@@ -360,54 +364,6 @@ class _LiveView:
 
     def _view(self) -> RenderableType:
         return view(self._state, self._recipe, self._why, *self._console.size, self._moving)
-
-
-class _TransferView:
-    """The progress of a push or a fetch on each host, redrawn in place; it disappears at the end."""
-
-    def __init__(self, console: RichConsole, transfers: Transfers) -> None:
-        self._console, self._transfers, self._drawn = console, transfers, 0.0
-        self._lock = threading.Lock()
-        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
-        self._live.start()
-
-    def tell(self, host: str, sent: int, total: int) -> None:
-        with self._lock:
-            now = time.monotonic()
-            self._transfers.note_progress(host, sent, total, now)
-            if now - self._drawn >= _REFRESH_S or sent == total:
-                self._drawn = now
-                rows = self._transfers.rows(now, max(3, self._console.size.height - 2))
-                table = Table.grid(padding=(0, 3, 0, 0))
-                for name, words in rows:
-                    table.add_row(Text(f"  {name}", "node"), Text(words, "quiet"))
-                self._live.update(table, refresh=True)
-
-    def close(self) -> None:
-        self._live.stop()
-
-
-class _Waiting:
-    """One line: the work, its phase, the seconds. It appears after a while and disappears at the end."""
-
-    def __init__(self, console: RichConsole, what: str) -> None:
-        self._what, self._phase, self._began = what, "", time.monotonic()
-        self._live = Live(console=console, get_renderable=self._line, transient=True, redirect_stdout=False)
-        self._timer = threading.Timer(_PATIENCE_S, self._live.start)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def say(self, phase: str) -> None:
-        self._phase = phase
-
-    def close(self) -> None:
-        self._timer.cancel()
-        self._timer.join()
-        self._live.stop()
-
-    def _line(self) -> RenderableType:
-        words = f"{self._phase}   {in_seconds(round(time.monotonic() - self._began))}"
-        return Text.assemble((self._what, "node"), "   ", (words, "quiet"), overflow="ellipsis", no_wrap=True)
 
 
 def _node_row(name: str, state: State) -> list[RichText]:

@@ -83,10 +83,9 @@ def _hint(
     folder, choice = sent
     lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
     needs = requirements.find(folder, "", lists)[0]
-    likely = likely_elsewhere(words, run, state.names, node_paths, folder) if fetch else ""
     # On this machine the nodes share the run's folder.
     own = node_paths.get(result.node) if fetch else _here(run_dir, named_paths.all_of(words, run))
-    if how := missed.hint(words, folder, choice, needs, run, own, open_end, likely and _with(likely, result)):
+    if how := missed.hint(words, folder, choice, needs, run, own, open_end):
         return how
     if open_end and _OF_OTHER_PYTHON.search(words):
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
@@ -98,7 +97,6 @@ def _hint(
 def _with_library(library: str, backend: str, again: object) -> str:
     """What brings a library of the system to where the run was. `again`: the options of its deploy, as typed."""
     of_system = f"{library} is in Debian's and Ubuntu's {libraries.package(library)}"
-    headless = libraries.headless(library)
     if backend in ("processes", "docker", "slurm"):
         where = {"processes": "here", "docker": f"for {option('BACKEND', 'processes')}, here", "slurm": "on its nodes"}
         how = f"{where[backend]}: sudo {libraries.install(library).replace('&& ', '&& sudo ')}"
@@ -110,7 +108,7 @@ def _with_library(library: str, backend: str, again: object) -> str:
         else:
             image = given.image or f"pytorch/pytorch:{official.USUAL.tag}"
             how = f"printf 'FROM {image}\\nUSER root\\n{run}\\n' > Dockerfile; then: {FLAG.dockerfile} Dockerfile"
-    return "; ".join(filter(None, (of_system, headless, how)))
+    return f"{of_system}; {how}"
 
 
 def _with(hint: str, result: Result) -> str:
@@ -135,24 +133,6 @@ def known_elsewhere(
         lacking = [node] if node in node_paths else [name for name in node_paths if name not in having]
         if having and lacking and lacking[0] not in having:
             return f"{having[0]} has {_as_the_script_has(path)}, and {lacking[0]} does not: {_NO_FOLDER}; {_HELPS}"
-    return ""
-
-
-def likely_elsewhere(
-    words: str, run: str, nodes: Sequence[str], node_paths: Mapping[str, frozenset[str]], folder: Path
-) -> str:
-    """What helps if a node did not say what it has: another rank may have written what was never sent.
-
-    `folder`: the one that was sent.
-    """
-    if len(nodes) < 2 or all(name in node_paths for name in nodes):
-        return ""
-    for path in (named_paths.within(path)[0] for path in named_paths.sure(words, run)):
-        of_folder = path.removeprefix(named_paths.WORK)
-        # A name without a folder may be that of the exception itself.
-        is_here = "/" not in of_folder or (folder / of_folder).exists()
-        if not is_here and not any(path in has for has in node_paths.values()):
-            return f"if another rank wrote {_as_the_script_has(path)}, only its host has it: {_NO_FOLDER}; {_HELPS}"
     return ""
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.text import amount, in_seconds, pace
 from ..run.events import Event
@@ -94,43 +94,46 @@ class Transfers:
     """
 
     def __init__(self, hosts: Sequence[str], then: str = ", loading") -> None:
-        self._then = then
+        self._then, self._lock = then, threading.Lock()
         self._hosts = {host: _Transfer() for host in hosts}
 
-    def note_progress(self, host: str, sent: int, total: int, now: float) -> None:
-        """`sent` bytes of `total` have gone to the host. A second transfer starts from zero."""
-        transfer = self._hosts.get(host)
-        if transfer is None:
-            transfer = _Transfer()
-            self._hosts = {host: transfer, **self._hosts}
-        if transfer.began is None or sent < transfer.sent:
-            transfer.began, transfer.ended = now, None
-        transfer.sent, transfer.total = sent, total
-        if sent >= total and transfer.ended is None:
-            transfer.ended = now
+    def note_progress(self, host: str, sent: int, total: int) -> None:
+        """`sent` bytes of `total` have gone to the host. A second transfer starts from zero. Any thread may call it."""
+        now = time.monotonic()
+        with self._lock:
+            transfer = self._hosts.get(host)
+            if transfer is None:
+                transfer = _Transfer()
+                self._hosts = {host: transfer, **self._hosts}
+            if transfer.began is None or sent < transfer.sent:
+                transfer.began, transfer.ended = now, None
+            transfer.sent, transfer.total = sent, total
+            if sent >= total and transfer.ended is None:
+                transfer.ended = now
 
-    def rows(self, now: float, room: int) -> list[tuple[str, str]]:
+    def rows(self, room: int) -> list[tuple[str, str]]:
         """Names and words in at most `room` rows: first the running transfers, then a count of the rest."""
-        moving = [name for name, host in self._hosts.items() if host.began is not None and host.ended is None]
-        others = [name for name in self._hosts if name not in moving]
-        names = [*moving, *others]
+        with self._lock:
+            hosts = {name: replace(host) for name, host in self._hosts.items()}
+        moving = [name for name, host in hosts.items() if host.began is not None and host.ended is None]
+        names = [*moving, *(name for name in hosts if name not in moving)]
         shown = names if len(names) <= room else names[: room - 1]
-        rows = [(name, self._words(self._hosts[name], now)) for name in shown]
+        rows = [(name, self._words(hosts[name])) for name in shown]
         if left := len(names) - len(shown):
-            done = sum(host.ended is not None for host in self._hosts.values())
+            done = sum(host.ended is not None for host in hosts.values())
             rows.append((f"and {left} more", f"{done} of {len(names)} done"))
         return rows
 
-    def line(self, now: float) -> str:
+    def line(self) -> str:
         """The progress in one line, for an output that is not a terminal."""
-        return "; ".join(f"{name} {words}" for name, words in self.rows(now, _IN_A_LINE))
+        return "; ".join(f"{name} {words}" for name, words in self.rows(_IN_A_LINE))
 
-    def _words(self, transfer: _Transfer, now: float) -> str:
+    def _words(self, transfer: _Transfer) -> str:
         if transfer.began is None:
             return "waiting"
         if transfer.sent < min(_TELLING, transfer.total):
             return f"{amount(transfer.total)} to go"
-        words = pace(transfer.sent, transfer.total, (transfer.ended or now) - transfer.began)
+        words = pace(transfer.sent, transfer.total, (transfer.ended or time.monotonic()) - transfer.began)
         return f"{words}{self._then}" if transfer.ended is not None else words
 
 
@@ -154,28 +157,3 @@ def ticking(
     finally:
         over.set()
         thread.join()
-
-
-@contextmanager
-def phases(what: str, say: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """Yields what takes the phase of a step; any thread may call it."""
-    latest = {"phase": ""}
-    with ticking(lambda: f"{what}   {latest['phase']}".rstrip(), say):
-        yield lambda phase: latest.update(phase=phase)
-
-
-@contextmanager
-def transfers(rows: Transfers, say: Callable[[str], None]) -> Iterator[Callable[[str, int, int], None]]:
-    """Yields what takes a host, its bytes so far, and all of them; any thread may call it."""
-    lock = threading.Lock()
-
-    def words() -> str:
-        with lock:
-            return rows.line(time.monotonic())
-
-    def tell(host: str, sent: int, total: int) -> None:
-        with lock:
-            rows.note_progress(host, sent, total, time.monotonic())
-
-    with ticking(words, say):
-        yield tell

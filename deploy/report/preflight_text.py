@@ -29,12 +29,8 @@ def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
         yield f"warning {finding.text}" + (f"; {finding.fix}" if finding.fix else "")
     if verdict.network:
         yield f"network {verdict.network}"
-    for text in verdict.burned:
-        yield f"burn    {text}"
     for text in verdict.unexplained:
         yield f"odd     {text}: nothing above explains this"
-    for text in verdict.differ:
-        yield f"differs {text}"
     if verdict.ok:
         yield _ready(verdict)
 
@@ -86,17 +82,3 @@ def heat(answers: Answers) -> Iterator[str]:
             shade = " " if rate is None else next(mark for part, mark in SHADES if rate >= part * middle)
             cells.append(f"{'-' if rate is None else f'{rate:.0f}':>{width}} {shade}")
         yield f"from {source:<{width + 1}}" + " ".join(cells)
-
-
-def matrix(answers: Answers) -> Iterator[str]:
-    """What `nc -vz` would say from each host to each: the rendezvous port, and a port of the data range."""
-    width = max([len(host) for host in answers.hosts_with_facts] or [4])
-    for title, kinds in ((f"port {answers.request.port}", ("rendezvous", "hint")), ("data ports", ("data",))):
-        yield f"{title:<{width + 8}}" + "  ".join(f"{host:>{width}}" for host in answers.hosts_with_facts) + "   (to)"
-        for source in answers.hosts_with_facts:
-            cells = []
-            for target in answers.hosts_with_facts:
-                tried = [link for kind in kinds for link in answers.between(source, target, kind)]
-                bad = [link.outcome for link in tried if not link.ok]
-                cells.append((bad[0] if bad else "open" if tried else "-") if source != target else "-")
-            yield f"from {source:<{width + 3}}" + "  ".join(f"{cell:>{width}}" for cell in cells)

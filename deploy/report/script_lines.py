@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from ..core.errors import UsageError
 from ..core.printable import plain
-from ..core.text import several
 from ..job.options import FLAG
 from ..run.events import Event
-from ..run.progress import State
 
 
 @dataclass(frozen=True)
@@ -25,15 +23,6 @@ class ShownRanks:
         return self.numbers is None or rank in self.numbers
 
 
-# A traceback waits so long for the verdict, and so many lines of it do.
-_VERDICT_S, _MOST_HELD = 8.0, 300
-# torch marks a rank's lines where it reports its end.
-_SPEAKER = re.compile(r"^(?:rank \d+  )?(?:\[rank\d+\]: ?)?")
-_BEGINS = re.compile(r"(?:\[rank\d+\]: ?)?Traceback \(most recent call last\)")
-_CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause|Traceback \(most")
-# What torch says behind it, in the ranks that end.
-_MORE = re.compile(rf"(?:{_CHAIN.pattern})|\[?rank\d+\]?:\[[WE]|\[[WE]\d{{4}} ")
-
 RANK_0 = ShownRanks(frozenset({0}))
 
 
@@ -46,40 +35,15 @@ def shown_ranks(text: str) -> ShownRanks:
     return ShownRanks(frozenset(map(int, (text or "0").split(","))))
 
 
-@dataclass
-class _Traceback:
-    """The lines of a traceback that a rank has printed, since `t`; `whole`: with the exception below its frames."""
-
-    t: float
-    lines: list[str]
-    whole: bool = False
-
-    def has(self, line: str) -> bool:
-        """Whether a line belongs to it, which is added then: a frame, its exception, or the next one of a chain."""
-        bare = _SPEAKER.sub("", line)
-        if len(self.lines) >= _MOST_HELD:
-            return False
-        if not self.whole or bare.startswith((" ", "\t")) or not bare or _MORE.match(bare):
-            self.whole = self.whole or not (bare.startswith((" ", "\t")) or not bare)
-            self.whole &= not _CHAIN.match(bare)
-            self.lines.append(line)
-            return True
-        return False
-
-
 class ScriptLines:
-    """Gathers the lines of `shown` ranks from events. `moving` is the line that a script redraws now.
+    """Gathers the lines of `shown` ranks from events. `moving` is the line that a script redraws now."""
 
-    A traceback waits until the `state` tells whose it is: that of a rank which only lost another one is a line.
-    """
-
-    def __init__(self, shown: ShownRanks, state: State | None = None) -> None:
-        self._shown, self._lines, self._state = shown, list[str](), state
+    def __init__(self, shown: ShownRanks) -> None:
+        self._shown, self._lines = shown, list[str]()
         self._named = shown.numbers is None or len(shown.numbers) > 1
-        self._held = dict[int, _Traceback]()
         self.moving = ""
 
-    def add_events(self, events: Sequence[Event], now: float = 0.0) -> None:
+    def add_events(self, events: Sequence[Event]) -> None:
         """Take the output from new events."""
         for event in events:
             if event["kind"] == "output_left_out":
@@ -88,43 +52,12 @@ class ScriptLines:
             elif event["kind"] == "output" and self._shown.have(event["rank"]):
                 line = self._label(event) + plain(event["line"])
                 self.moving = line if event["moving"] else ""
-                if not event["moving"]:
-                    self._take_line(event["rank"], line, plain(event["line"]), now)
-        for rank in [*self._held]:
-            self._settle(rank, now)
+                self._lines += [] if event["moving"] else [line]
 
     def take_lines(self) -> list[str]:
         """The whole lines since the last call."""
         lines, self._lines = self._lines, []
         return lines
-
-    def close(self) -> None:
-        """The run is over: what still waits has no better time."""
-        for rank in [*self._held]:
-            self._settle(rank, float("inf"))
-
-    def _take_line(self, rank: int | None, line: str, bare: str, now: float) -> None:
-        held = None if rank is None else self._held.get(rank)
-        if held and held.has(line):
-            return
-        if held and rank is not None:  # it goes on after its traceback: it lives
-            self._lines += self._held.pop(rank).lines
-        if rank is not None and self._state and _BEGINS.match(bare):
-            self._held[rank] = _Traceback(now, [line])
-        else:
-            self._lines.append(line)
-
-    def _settle(self, rank: int, now: float) -> None:
-        """Show the traceback of a rank that waits, or say in a line that it is a victim's."""
-        held, state = self._held[rank], self._state
-        end = state.ranks.ends.get(rank) if state else None
-        blame = state.blame() if state and end and end.victim else None
-        if blame and blame.rank not in (None, rank):
-            del self._held[rank]
-            lines = several(len(held.lines), "line")
-            self._lines.append(f"(rank {rank} lost rank {blame.rank}: the {lines} of its traceback are in the logs)")
-        elif (end and not end.victim) or now - held.t > _VERDICT_S:
-            self._lines += self._held.pop(rank).lines
 
     def _label(self, event: Event) -> str:
         if not self._named:

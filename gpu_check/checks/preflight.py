@@ -1,4 +1,4 @@
-"""What preflight does on a host with GPUs, here: its look at them, its rehearsal of two hosts, its burn."""
+"""What preflight does on a host with GPUs, here: its look at them, and its rehearsal of two hosts."""
 
 from __future__ import annotations
 
@@ -8,31 +8,27 @@ from contextlib import ExitStack
 from typing import Any
 
 from deploy.local.probe import LocalProbe
-from deploy.preflight import PreflightRequest, burned, probe_answers
+from deploy.preflight import PreflightRequest
 from deploy.preflight import judge as preflight_judge
 from deploy.preflight.probe import rehearsal, text
 from deploy.preflight.probe.conversation import examine
 from deploy.preflight.rehearsal import Scene, findings, summary
 
 from ..bench import Bench
-from ..finding import Finding, judge, untried
+from ..finding import Finding, judge
 from ..network import Place
-from ..nodes import HOME, environment, free_port
+from ..nodes import environment, free_port
 
-TITLE, LIMIT_S = "preflight: its look, its rehearsal and its burn", 80
-_BURN_S, _START_S = 8, 60.0
+TITLE, LIMIT_S = "preflight: its look and its rehearsal", 60
 _HOSTS = ("host-0", "host-1")
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """The three parts, one after the other."""
+    """Both parts, one after the other."""
     with ExitStack() as stack:
         yield _look(_started(stack, _HOSTS, text.text()), bench)
     with ExitStack() as stack:
         yield _rehearsal(_started(stack, _HOSTS, rehearsal.program()), bench)
-    with ExitStack() as stack:
-        program = text.text(HOME / "trainer" / "burn.py")
-        yield from _burn(_started(stack, _HOSTS[:1], program)[0], bench)
 
 
 def _started(stack: ExitStack, names: Sequence[str], program: bytes) -> list[LocalProbe]:
@@ -82,21 +78,3 @@ def _question(bench: Bench, endpoint: str, number: int, place: Place) -> Mapping
         **bench.apart(f"rehearsal-{number}"),
     }
     return {"backend": bench.backend, "environment": variables}
-
-
-def _burn(probe: LocalProbe, bench: Bench) -> Iterator[Finding]:
-    """All GPUs under load: nothing comes out wrong, and each has its numbers."""
-    bench.say(f"preflight burns the GPUs for {_BURN_S} s")
-    probe.send({"seconds": _BURN_S, **({} if bench.gpus else {"device": "cpu"})})
-    answer = probe_answers.read("burn", probe.read(_BURN_S + _START_S))
-    outcomes = {"this machine": burned.Burned(answer)}
-    wrong = [finding.text for finding in burned.findings(outcomes) if bench.gpus or finding.cause != "gpu-slow"]
-    lines = list(burned.lines(outcomes))
-    good = not wrong and len(lines) == (bench.gpus or 2)
-    yield judge("preflight's burn", good, "; ".join([*wrong, *lines]), "a line for each GPU, and no finding")
-    if not bench.gpus:
-        yield untried("preflight's burn: heat, power, clocks", "no GPU")
-        return
-    watched = answer["gpus"][0]["watched"]
-    read = [name for name in ("celsius", "mhz", "watts") if watched.get(name, -1) > 0]
-    yield judge("preflight's burn: heat, power, clocks", len(read) == 3, ", ".join(read), "celsius, mhz, watts")

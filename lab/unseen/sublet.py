@@ -71,7 +71,7 @@ wrapper("docker is the site's script, which takes the host's network from whoeve
         "n=$#; while [ $n -gt 0 ]; do at=$1; shift; n=$((n - 1)); if [ $skip ]; then skip=; else case $at in "
         '--net=host|--network=host) ;; --net|--network) skip=1;; *) set -- "$@" "$at";; esac; fi; done\n'
         'exec docker.real "$@"', "bridge-network", "docker-wrapped", "interface-missing", "interface-no-address",
-        "no-common-network", "other-network", "container-bridge", "endpoint-foreign",
+        "other-network", "container-bridge", "endpoint-foreign",
         says=r"network of (its|their) own|bridge|namespace|172\.17\.|script|wrapper")  # fmt: skip
 wrapper("docker's client is of 2016, the engine is not",
         "case $1 in container|image|system|context|builder|buildx|plugin|manifest) echo \"docker: $1 is not a docker "

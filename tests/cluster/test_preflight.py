@@ -58,15 +58,6 @@ def test_healthy_hosts_are_green_and_nothing_stays(rack, preflight):
     assert all(left_there(rack, host) == "" for host in rack.hosts[:2])
 
 
-def test_a_burn_of_hosts_without_gpus_says_so_and_leaves_nothing(rack, preflight):
-    code, verdict = preflight("--image", BASE, "--burn", "5")
-    assert (code, verdict["ok"], verdict["burned"]) == (0, True, [])
-    hosts = [finding["hosts"] for finding in verdict["findings"] if "torch sees no GPU" in finding["text"]]
-    assert hosts == [[host] for host in rack.hosts[:2]]
-    assert all(left_there(rack, host) == "" for host in rack.hosts[:2])
-    assert all(".rehearsal-" not in rack.on(host, "ls", "-A", ".muster/runs") for host in rack.hosts[:2])
-
-
 def test_the_rehearsal_finds_what_only_the_run_would_and_leaves_nothing(rack, tmp_path):
     hosts, file = rack.hosts[:2], tmp_path / "cluster.toml"
     tables = "".join(f'[[hosts]]\nname = "{host}"\n' for host in hosts)

@@ -112,7 +112,6 @@ TYPED = [
     f"preflight {HOST} --collectives ncc",
     f"preflight {HOST} --port abc",
     f"preflight {HOST} --bandwidth --size lots",
-    f"preflight {HOST} --burn x",
     f"clean {HOST} --older soon",
     "export --to nope -- train.py",
     "export --to sbatch",

@@ -104,7 +104,7 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
         "Where each step",
         "The machines",
         "Last lines",
-        "What it wrote",
+        "What happened",
         "Code",
         "Environment",
     ):
@@ -114,7 +114,7 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
     assert "<b>val/accuracy</b>" in page
     assert "Read from work/tb/events.out.tfevents." in page
     assert "+print(&#39;changed&#39;)" in page
-    assert "work/model.pt" in page
+    assert "<b>Left behind</b>" in page
     assert "&lt;script&gt;alert(1)" in page
     assert "fab up --backend processes --workers 1 --script train.py" in page
     assert not [words for words in ("Nothing was", "missing", "Incomplete") if words in page]

@@ -58,7 +58,6 @@ DOORS = {
         "trainer/recipe",
         "trainer/verdict",
         "trainer/rehearsal*",
-        "trainer/burn",
     },
 }
 # Words that leave open what a thing is.

@@ -65,9 +65,9 @@ SECTIONS = (
             Row(
                 "gpu-faulty",
                 (
-                    "`uncorrectable ECC error`, `unspecified launch failure`, hangs; losses that jump. `fab "
-                    "preflight --burn 60` finds memory that changes by itself and products that come out "
-                    "differently."
+                    "`uncorrectable ECC error`, `unspecified launch failure`, hangs; losses that jump. "
+                    "`dcgmi diag -r 3` and gpu-burn load the GPU: they find memory that changes by itself and products "
+                    "that come out differently."
                 ),
                 by_hand="`nvidia-smi -q -d ECC,ROW_REMAPPER`, `dmesg | grep Xid`",
                 fix="Reset the GPU (`nvidia-smi -r`). If the errors return, take it out of use and replace it.",
@@ -129,32 +129,10 @@ SECTIONS = (
                 group="gpus",
             ),
             Row(
-                "gpu-peers",
-                (
-                    "`fab preflight --burn 60` copied from one GPU to another, and other bytes arrived. Training "
-                    "hangs in NCCL, or its losses are wrong from the start."
-                ),
-                by_hand="`nvidia-smi topo -m`, the samples `p2pBandwidthLatencyTest` and `simpleP2P` of CUDA",
-                fix=(
-                    "`iommu=pt` on the kernel's command line, or no ACS on the bridges between the GPUs (in the "
-                    "BIOS). Until then `NCCL_P2P_DISABLE=1`, which is slower."
-                ),
-                source=(
-                    "docs.nvidia.com/deeplearning/nccl/user-guide (troubleshooting: GPU direct, PCI access control "
-                    "services)"
-                ),
-                command=(
-                    "on {host}: iommu=pt on the kernel's command line, or no ACS on the bridges; until then "
-                    "NCCL_P2P_DISABLE=1"
-                ),
-                symptom="hangs, or losses that are wrong from the start",
-                group="gpus",
-            ),
-            Row(
                 "gpu-slow",
                 (
-                    "All ranks wait for one: its GPU slows itself down (heat, power), has few PCIe lanes or "
-                    "NVLinks, or `fab preflight --burn 60` found it behind its like."
+                    "All ranks wait for one: its GPU slows itself down (heat, power), or has few PCIe lanes. Under "
+                    "load `dcgmi diag -r 3` or gpu-burn shows it."
                 ),
                 by_hand=(
                     "`nvidia-smi -q -d PERFORMANCE`, `nvidia-smi "

@@ -26,9 +26,8 @@ SECTIONS = (
             Row(
                 "interface-no-address",
                 (
-                    "The same message, for an interface without an address. As a warning: the address of the run "
-                    "ends in less than two minutes (`valid_lft`), unless the host's DHCP client renews its lease; "
-                    "if nobody does, all nodes hang then."
+                    "The same message, for an interface without an address. One whose lease nobody renews "
+                    "(`valid_lft`) goes while a run lasts: all nodes hang then."
                 ),
                 by_hand="`ip addr show DEV`: does `valid_lft` grow again?",
                 fix="Give it an address, or name another interface. For a lease: start the DHCP client again.",
@@ -101,25 +100,6 @@ SECTIONS = (
                 symptom="`connect: Network is unreachable`, `No route to host`, or a hang",
                 group="links",
                 ends=Cause.CUT_OFF,
-            ),
-            Row(
-                "no-common-network",
-                (
-                    "The hosts have several networks, and each of them is closed between some hosts or missing on "
-                    "one. The verdict says which hosts meet on which network, and which one lacks the least."
-                ),
-                by_hand="`nc -vz -s OWN_ADDRESS PEER_ADDRESS 29500` for each network",
-                fix=(
-                    "Open the network that it names between the hosts that it names, or connect the missing host "
-                    "to it. If you cannot: `fab deploy --overlay` ([overlay.md](overlay.md))."
-                ),
-                source="measured in the laboratory (docs/preflight-networks.md)",
-                symptom="all nodes hang silently, whichever interface they are told to use",
-                group="links",
-                explains=(
-                    "all-ports-dropped all-ports-rejected arp-unanswered data-ports-dropped data-ports-rejected "
-                    "host-unreachable no-route other-network rendezvous-dropped rendezvous-rejected"
-                ),
             ),
             Row(
                 "container-bridge",
@@ -223,15 +203,14 @@ SECTIONS = (
                 "loopback-silent",
                 (
                     "A host does not reach itself: its loopback has lost its address, or a firewall filters it. "
-                    "The host of the rendezvous hangs first. If only the name `localhost` leads nowhere, that is a "
-                    "warning: torchrun does without it, a script may not."
+                    "The host of the rendezvous hangs first. A name `localhost` that leads nowhere stops only "
+                    "a script that asks for it."
                 ),
                 by_hand=(
                     "`ip addr show lo`; `getent ahosts localhost`; `nc -vz 127.0.0.1 22`; `sudo iptables -S INPUT`"
                 ),
                 fix="`sudo ip addr add 127.0.0.1/8 dev lo`; `sudo iptables -I INPUT -i lo -j ACCEPT`.",
                 source=LAB,
-                command="on {host}: echo '127.0.0.1 localhost' | sudo tee -a /etc/hosts",
                 symptom="the rendezvous' own host hangs, or prints `The client socket has timed out`",
                 group="interfaces",
                 explains="rendezvous-dropped rendezvous-rejected",

@@ -33,7 +33,9 @@ SECTIONS = (
                 (
                     "`socket.gaierror: Name or service not known`, or `Unable to resolve hostname to a (local) "
                     "address. Using the loopback address`. If the look-up has no answer after 2 s, its name server "
-                    "is silent: a warning, and the likely cause where the rehearsal fails."
+                    "is silent: a warning, and the likely cause where the rehearsal fails. torchrun also ends with "
+                    "`UnicodeError: encoding with 'idna' codec failed` where a name has more than 63 letters between "
+                    "two dots."
                 ),
                 by_hand="`getent ahosts $(hostname)`",
                 fix="`echo 'ADDRESS NAME' | sudo tee -a /etc/hosts`",

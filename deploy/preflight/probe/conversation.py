@@ -18,7 +18,7 @@ from ..request import MUSTER, PreflightRequest
 from .text import ProbeStream
 
 # The facts are the first answer: a slow engine needs 25 s to start the container.
-FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S, RATE_S = 60.0, 8.0, 12.0, 5.0, 25.0
+FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S = 60.0, 8.0, 12.0, 5.0
 # A preflight with all its measurements keeps its ports for some seconds.
 OTHERS_S = 30.0
 STANDS_STILL = ("silent", "stall-send", "stall-receive")
@@ -104,13 +104,11 @@ def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> netwo
     closed = {frozenset(pair) for pair in seen.closed}
     wanted = [pair for pair in networks.pairs_of(network) if frozenset(pair) not in closed]
     for size in (networks.SIZE, networks.LARGE):
-        for pairs in bandwidth.rounds(list(network.places)):
-            calls = {
-                first: networks.call(answers, network, other, size)
-                for first, other in pairs
-                if (first, other) in wanted
-            }
-            links += _called(talk, {host: [call] for host, call in calls.items() if call}).values()
+
+        def call(pair: tuple[str, str], size: int = size) -> dict[str, Any] | None:
+            return networks.call(answers, network, pair[1], size) if pair in wanted else None
+
+        links += _in_rounds(talk, list(network.places), call)
         seen = networks.measured(answers, network, links)
         if seen.mbit < networks.FAST_MBIT:
             break
@@ -238,28 +236,30 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
             if "rate" not in call["kinds"] or not tried or link_quality.mbit_of(tried[0]) >= link_quality.SLOWISH_MBIT:
                 break
     if not links:
-        for pairs in bandwidth.rounds(answers.hosts_with_facts):
-            wanted = {pair[0]: targets.long_calls(answers, pair) for pair in pairs}
-            links += _called(talk, wanted).values()
+        links += _in_rounds(talk, answers.hosts_with_facts, lambda pair: targets.long_call(answers, pair))
     return links
 
 
 def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
-    """The rates of all pairs, in rounds in which no host has two calls."""
-    rates = [link for pairs in bandwidth.rounds(answers.hosts_with_facts) for link in _round(talk, answers, pairs)]
+    """The rates of all pairs; those of slow ones once more, one by one."""
+
+    def call(pair: tuple[str, str]) -> dict[str, Any] | None:
+        return bandwidth.call(answers, pair)
+
+    rates = _in_rounds(talk, answers.hosts_with_facts, call)
     slow = bandwidth.again(replace(answers, links=tuple(rates)))
-    return rates + [link for pair in slow for link in _round(talk, answers, [pair])]
+    return rates + [link for pair in slow for link in _in_rounds(talk, pair, call)]
 
 
-def _round(talk: _Talk, answers: Answers, pairs: Sequence[tuple[str, str]]) -> list[Link]:
-    """One call of each pair, all at once."""
-    calls = {pair[0]: call for pair in pairs if (call := bandwidth.call(answers, pair))}
-    by_host = talk.ask(lambda host: {"do": "connect", "targets": [calls[host]]}, RATE_S, list(calls)) if calls else {}
-    return [
-        targets.link_of(host, calls[host], result)
-        for host, answer in by_host.items()
-        for result in answer["results"][:1]
-    ]
+def _in_rounds(
+    talk: _Talk, hosts: Sequence[str], call: Callable[[tuple[str, str]], dict[str, Any] | None]
+) -> list[Link]:
+    """A call for each pair that has one, in rounds in which no host has two."""
+    links: list[Link] = []
+    for pairs in bandwidth.rounds(hosts):
+        calls = {pair[0]: made for pair in pairs if (made := call(pair))}
+        links += _called(talk, {host: [made] for host, made in calls.items()}).values()
+    return links
 
 
 def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:

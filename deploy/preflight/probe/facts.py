@@ -19,7 +19,7 @@ import time
 
 from .sockets import listeners, namespace, text
 
-UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
+UP, LOOPBACK, RUNNING = 0x1, 0x8, 0x40
 SIOCGIFMTU = 0x8921
 # Without its persistence daemon, a driver wakes up for each question: some seconds for eight GPUs.
 NAMES_S, GPUS_S, SMI_S = 2.5, 21.0, 20.0
@@ -82,7 +82,6 @@ def interfaces():
         flags = entry.pop("flags")
         entry["index"] = number_of(name)
         entry.update(up=bool(flags & UP), running=bool(flags & RUNNING), loopback=bool(flags & LOOPBACK))
-        entry["point_to_point"] = bool(flags & POINT_TO_POINT)
     return by_name
 
 
@@ -96,7 +95,6 @@ def link(name):
             mtu = struct.unpack("16si", fcntl.ioctl(asked, SIOCGIFMTU, request)[:20])[1]
         except OSError:
             mtu = 0
-    errors = [text(folder + "/statistics/" + kind).strip() for kind in ("rx_errors", "tx_errors", "rx_crc_errors")]
     return {
         "mtu": mtu,
         "speed": int(speed) if speed.isdigit() else 0,
@@ -104,7 +102,6 @@ def link(name):
         "bridge": os.path.isdir(folder + "/bridge"),
         "ports": sorted(os.listdir(folder + "/brif")) if os.path.isdir(folder + "/brif") else [],
         "tunnel": os.path.exists(folder + "/tun_flags"),
-        "errors": sum(int(count) for count in errors if count.isdigit()),
     }
 
 
@@ -157,20 +154,17 @@ def bindable(row):
 def software():
     """Versions of what training imports, without importing any of it."""
     versions = {"python": sys.version.split()[0]}
-    listed = []
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
         except OSError:
             continue
-        listed += [name for name in names if name.endswith((".dist-info", ".egg-info"))]
         of_torch = torch_version(text(os.path.join(folder, "torch", "version.py")))
         versions.update({name: value for name, value in of_torch.items() if name not in versions})
-    for entry in sorted(set(listed)):
-        known = re.match(r"(numpy|lightning|accelerate|deepspeed|nvidia_nccl_cu\d+)-(\d[^-]*)\.", entry)
-        if known:
-            versions.setdefault("nccl" if known[1].startswith("nvidia_nccl") else known[1], known[2])
-    versions["packages"] = sorted({entry.rsplit(".", 1)[0].lower() for entry in listed})
+        for entry in sorted(names):
+            nccl = re.match(r"nvidia_nccl_cu\d+-(\d[^-]*)\.dist-info", entry)
+            if nccl:
+                versions.setdefault("nccl", nccl[1])
     return versions
 
 
@@ -381,13 +375,6 @@ def leftovers():
     return rows
 
 
-def reserved():
-    """The ranges of local ports that the kernel gives only to a program that names them."""
-    words = text("/proc/sys/net/ipv4/ip_local_reserved_ports").strip().split(",")
-    ends = [word.split("-") for word in words if word]
-    return [[int(each[0]), int(each[-1])] for each in ends][:1000]
-
-
 def facts(asked):
     """Everything that this host can find out alone."""
     name = socket.gethostname()
@@ -400,13 +387,11 @@ def facts(asked):
         hostname=name,
         user=os.geteuid(),
         kernel=os.uname().release,
-        machine=os.uname().machine,
         namespace=namespace("self"),
         boot=text("/proc/sys/kernel/random/boot_id").strip(),
         container=os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
         interfaces=interfaces(),
         port_range=[int(port) for port in port_range] or [32768, 60999],
-        reserved=reserved(),
         environment={key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)},
         listening=sorted({row[1] for row in listeners()}),
         software=software(),

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import itemgetter
+from typing import Any
 
 Point = tuple[float, float]
 COLUMNS = 250
@@ -24,7 +25,7 @@ SMOOTH_FROM = 40
 
 @dataclass(frozen=True)
 class Series:
-    """Points in x order. `style` is a class of page.css: line, faint with a mean over it, dots, or an area's."""
+    """Points in x order. `style` is a class of page.css: line, faint with a mean over it, or dots."""
 
     name: str
     points: list[Point]
@@ -46,7 +47,6 @@ class Chart:
     scale: float = 1.0
     marks: list[tuple[float, str]] = field(default_factory=list)
     log: bool = False
-    stacked: bool = False
     zero: bool = False
     top: float | None = None
     steps: tuple[float, float] | None = None
@@ -55,80 +55,44 @@ class Chart:
     axis: str = "step"
 
 
-@dataclass(frozen=True)
-class Shape:
-    """One path of the SVG, and its class in page.css."""
-
-    path: str
-    style: str
-
-
-@dataclass(frozen=True)
-class Mark:
-    """An upright dashed line; the label is empty where there is no room."""
-
-    position: str
-    style: str
-    label: str
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """What chart.html writes. One without shapes is not shown. Positions are CSS lengths."""
-
-    title: str
-    unit: str
-    size: str
-    keys: list[Series]
-    shapes: list[Shape] = field(default_factory=list)
-    summary: str = ""
-    rules: list[str] = field(default_factory=list)
-    x_labels: list[tuple[str, str]] = field(default_factory=list)
-    y_labels: list[tuple[str, str]] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-    range: str = ""
-    readout: str = ""
-    readout_unit: str = ""
-    axis: str = "step"
-    side: int = SIDE
+# What chart.html writes: lines are positions as CSS lengths, shapes are a path and its class of page.css.
+Drawing = dict[str, Any]
 
 
 def draw(chart: Chart) -> Drawing:
-    """The drawing of a chart; one without shapes where no series has a point."""
+    """The drawing of a chart; empty where no series has a point."""
     series = [
         Series(s.name, [(x, y * chart.scale) for x, y in thin(s.points)], s.style) for s in chart.series if s.points
     ]
-    unit = chart.note or chart.unit
     if not series:
-        return Drawing(chart.title, unit, chart.size, [])
+        return {}
     xs = [x for s in series for x, _ in s.points]
-    first, last = chart.steps or (min(xs), max(xs))
-    x_axis = linear_axis(first, last, 4 if chart.size == "small" else 8, widen=False)
-    layers = _stack(series) if chart.stacked else [(s, None) for s in series]
-    y_axis = _y_axis(chart, [y for s, _ in layers for _, y in s.points])
-    return Drawing(
-        chart.title,
-        unit,
-        chart.size,
-        series if chart.legend and len(series) > 1 else [],
-        [shape for s, base in layers for shape in _shapes(s, base, x_axis, y_axis)],
-        _summary(chart, series),
-        [f"{SIDE - y_axis.at(tick) * SIDE:.1f}" for tick in y_axis.ticks],
-        _labels(x_axis),
-        _labels(y_axis),
-        _marks(chart.marks, x_axis, chart.size == "large"),
-        f"{x_axis.low:.10g},{x_axis.high:.10g}",
-        _readout(series),
-        chart.unit,
-        chart.axis,
-    )
+    x_axis = linear_axis(*(chart.steps or (min(xs), max(xs))), 4 if chart.size == "small" else 8, widen=False)
+    y_axis = _y_axis(chart, [y for s in series for _, y in s.points])
+    return {
+        "title": chart.title,
+        "unit": chart.note or chart.unit,
+        "size": chart.size,
+        "legend": series if chart.legend and len(series) > 1 else [],
+        "shapes": [shape for s in series for shape in _shapes(s, x_axis, y_axis)],
+        "summary": _summary(chart, series),
+        "rules": [f"{SIDE - y_axis.at(tick) * SIDE:.1f}" for tick in y_axis.ticks],
+        "x_labels": _labels(x_axis),
+        "y_labels": _labels(y_axis),
+        "marks": _marks(chart.marks, x_axis, chart.size == "large"),
+        "range": f"{x_axis.low:.10g},{x_axis.high:.10g}",
+        "readout": _readout(series),
+        "readout_unit": chart.unit,
+        "axis": chart.axis,
+        "side": SIDE,
+    }
 
 
 def _y_axis(chart: Chart, values: list[float]) -> Axis:
     low, high = min(values), max(values)
     if chart.log and low > 0 and high / low >= LOG_FROM:
         return log_axis(low, high)
-    if chart.zero or chart.stacked or 0 <= low < high / 3:
+    if chart.zero or 0 <= low < high / 3:
         low = 0.0
     high = chart.top if chart.top is not None else high
     if chart.scale == 100 and high <= 100:
@@ -136,43 +100,26 @@ def _y_axis(chart: Chart, values: list[float]) -> Axis:
     return linear_axis(low, max(high, low), 4)
 
 
-def _stack(series: list[Series]) -> list[tuple[Series, list[Point] | None]]:
-    """Each series on the one before it, as areas. All have the same x."""
-    base = [(x, 0.0) for x, _ in series[0].points]
-    layers: list[tuple[Series, list[Point] | None]] = []
-    for layer in series:
-        upper = [(x, y + below) for (x, y), (_, below) in zip(layer.points, base, strict=True)]
-        layers.append((Series(layer.name, upper, layer.style), base))
-        base = upper
-    return layers
-
-
-def _coordinates(points: list[Point], x_axis: Axis, y_axis: Axis) -> list[str]:
-    return [f"{x_axis.at(x) * SIDE:.1f} {SIDE - y_axis.at(y) * SIDE:.1f}" for x, y in points]
-
-
-def _shapes(series: Series, base: list[Point] | None, x_axis: Axis, y_axis: Axis) -> list[Shape]:
+def _shapes(series: Series, x_axis: Axis, y_axis: Axis) -> list[tuple[str, str]]:
     """A series as one path; dots as two, with the thread between them first."""
-    corners = _coordinates(series.points, x_axis, y_axis)
-    if base is not None:
-        corners += reversed(_coordinates(base, x_axis, y_axis))
+    corners = [f"{x_axis.at(x) * SIDE:.1f} {SIDE - y_axis.at(y) * SIDE:.1f}" for x, y in series.points]
     line = "M" + "L".join(corners)
     if series.style == "dots" or len(series.points) == 1:
         many = " many" if len(series.points) > CROWDED else ""
         # A line of no length with round ends is a dot that no stretching makes oval.
         dots = "".join(f"M{corner}h.01" for corner in corners)
-        return [Shape(line, "thread"), Shape(dots, f"dots{many}")]
-    return [Shape(line + ("Z" if base is not None else ""), series.style)]
+        return [(line, "thread"), (dots, f"dots{many}")]
+    return [(line, series.style)]
 
 
 def _labels(axis: Axis) -> list[tuple[str, str]]:
     return [(label, f"{axis.at(tick):.2%}") for tick, label in zip(axis.ticks, axis.labels, strict=True)]
 
 
-def _marks(marks: list[tuple[float, str]], x_axis: Axis, labelled: bool) -> list[Mark]:
-    """Upright lines; where there is room, labelled while there are few."""
+def _marks(marks: list[tuple[float, str]], x_axis: Axis, labelled: bool) -> list[tuple[str, str, str]]:
+    """Upright lines, by position, class and label; where there is room, labelled while there are few."""
     positions = [(x_axis.at(x), label if labelled and len(marks) <= LABELLED_MARKS else "") for x, label in marks]
-    return [Mark(f"{at:.2%}", "mark" if at < 0.75 else "mark left", label) for at, label in positions]
+    return [(f"{at:.2%}", "mark" if at < 0.75 else "mark left", label) for at, label in positions]
 
 
 def _summary(chart: Chart, series: list[Series]) -> str:

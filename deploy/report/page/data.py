@@ -117,10 +117,6 @@ def load(folder: Path, own: Fields | None = None) -> RunData:
     notes += [note for note in unread if not (script and note.endswith(MISSING))]
     for row in evaluations:
         _keep_numbers(row)
-    known = {int(row["step"]) for row in evaluations}
-    evaluated = [values for event in events if (values := _evaluated(event))]
-    evaluations += [row for row in evaluated if row["step"] not in known]
-    evaluations.sort(key=lambda row: float(row["step"]))
     nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
     in_its_words = IN_ITS_WORDS if script else (*IN_ITS_WORDS, *BY_AGENTS)
     seen = {event.t for event in events if event.kind not in in_its_words}
@@ -246,13 +242,6 @@ def _keep_numbers(row: Fields) -> Fields:
     values = {str(name): number(value) for name, value in row["values"].items()}
     row["values"] = {name: value for name, value in values.items() if value is not None}
     return row
-
-
-def _evaluated(event: Event) -> Fields | None:
-    step, values = number(event.fields.get("step")), event.fields.get("values")
-    if event.kind != "evaluated" or step is None or not isinstance(values, dict):
-        return None
-    return _keep_numbers({"step": step, "samples": event.fields.get("samples"), "values": values})
 
 
 def _ranks(folder: Path, notes: list[str], share: _Share) -> tuple[list[Event], dict[int, list[StepTime]]]:

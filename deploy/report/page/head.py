@@ -1,6 +1,6 @@
-"""The head of the report: how the run ended, its figures, and the commands to repeat or resume it.
+"""The head of the report: how the run ended, its figures, and the command that repeats it.
 
-Flow: RunData -> `summary` -> figures, facts, commands -> templates/run.html. Pure.
+Flow: RunData -> `summary` -> figures, facts, a command -> templates/run.html. Pure.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from ...core import text as words
 from ...core.program import FAB, MAKE, option
 from ...job.again import command_of, words_of
 from ...job.options import Options
 from ...job.script import as_given, as_option, as_typed
-from ...run.onward import options as onward_options
 from ...run.outcome import CODES, choose_verdict
 from ...run.record import SLURM, backend_of
-from . import units as words
 from .data import Fields, RunData, number
 
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
@@ -140,36 +139,11 @@ def again(record: Fields) -> str:
     return " ".join([f"{MAKE} up", *parts])
 
 
-def _deploy(record: Fields, hosts: list[Any], options: Options, left: Any = None) -> str:
-    """`fab deploy` with these options to the hosts of the run; the record's `again` has the others, quoted already.
-
-    `left`: the hosts that the hint at the run's end names, where one is lost; the outcome may be anybody's, so they
-    only choose from the record's.
-    """
-    on = [host for host in hosts if host in left] if isinstance(left, list) else []
-    whole = record.get("cluster") and not on
-    where: dict[str, Any] = {"cluster": str(record["cluster"])} if whole else {"hosts": ",".join(map(str, on or hosts))}
-    more = onward_options(str(record.get("again") or ""), len(hosts), len(on or hosts))
-    return command_of("deploy", replace(options, **where), more)
-
-
-def onward(run: RunData, verdict: str) -> str:
-    """The command that continues from the last checkpoint; empty if the run is done or cannot continue.
-
-    A script continues with the files that it wrote.
-    """
-    goes_on = bool(run.outcome.get("kept")) if run.script else _has_checkpoint(run)
-    if verdict == "done" or not run.own or not goes_on:
-        return ""
-    if hosts := run.own.get("hosts"):
-        return _deploy(run.own, hosts, Options(resume=run.folder.name), run.outcome.get("hosts_left"))
-    if run.script:
-        return command_of("up", Options(resume=run.folder.name))
-    return f"{MAKE} up {option('RESUME', shlex.quote(f'runs/{run.folder.name}'))}"
-
-
-def _has_checkpoint(run: RunData) -> bool:
-    return any(run.folder.glob("checkpoints/step-*/manifest.json"))
+def _deploy(record: Fields, hosts: list[Any], options: Options) -> str:
+    """`fab deploy` with these options to the hosts of the run; the record's `again` has the others, quoted already."""
+    cluster = record.get("cluster")
+    where: dict[str, Any] = {"cluster": str(cluster)} if cluster else {"hosts": ",".join(map(str, hosts))}
+    return command_of("deploy", replace(options, **where), str(record.get("again") or ""))
 
 
 def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
@@ -215,9 +189,3 @@ def facts(run: RunData, end: Summary) -> list[tuple[str, str]]:
         ("Started", words.date(end.start) if end.start else None),
     ]
     return [(name, str(value)) for name, value in rows if value]
-
-
-def commands(run: RunData, verdict: str) -> list[tuple[str, str]]:
-    """Commands that the user may type next, each with its purpose."""
-    rows = [("Go on from here", onward(run, verdict)), ("Do it again", again(run.own))]
-    return [(name, command) for name, command in rows if command]

@@ -7,11 +7,12 @@ were left out before (data.py reads them as run/events.py does).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import mean
+from typing import Any
 
-from . import units as words
-from .charts import Chart, Drawing, Point, Series, draw
+from ...core import text as words
+from .charts import Chart, Point, Series, draw
 from .data import Fields
 
 # The most nodes, and points of a line, so that a page of hundreds of GPUs still opens.
@@ -19,50 +20,42 @@ NODES, POINTS = 8, 240
 _GIGA, _MEGA = 1e9, 1e6
 
 
-@dataclass(frozen=True)
-class MachineCharts:
-    """One node: its facts in words, and its charts."""
-
-    node: str
-    facts: list[tuple[str, str]]
-    charts: list[Drawing]
+def kinds(names: Sequence[str]) -> str:
+    """Names, each once with how often it is there: `8 × A100, 2 × T4`."""
+    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names) if name)
 
 
-@dataclass(frozen=True)
-class MachinesSection:
-    """The nodes on the page, and the number of the others."""
+def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
+    """The nodes that the page shows, and the number of the others; empty if no node wrote two lines.
 
-    shown: list[MachineCharts]
-    left_out: int
-
-
-def section(telemetry: dict[str, list[Fields]], start: float | None) -> MachinesSection:
-    """The values of the section; empty if no node wrote two lines. `start`: the unix second where time begins."""
+    `start`: the unix second where time begins.
+    """
     lines = {node: rows for node, rows in sorted(telemetry.items()) if len(rows) > 1}
     if not lines:
-        return MachinesSection([], 0)
-    begin = start if start is not None else min(rows[0]["t"] for rows in lines.values())
-    begin = min(begin, *(rows[0]["t"] for rows in lines.values()))
+        return {}
+    begin = min(row["t"] for rows in lines.values() for row in rows[:1])
+    begin = begin if start is None else min(start, begin)
     span = max(rows[-1]["t"] for rows in lines.values()) - begin
     unit, scale = ("s", 1.0) if span < 600 else ("min", 60.0) if span < 3 * 3600 else ("h", 3600.0)
+    shown = list(lines.items())[:NODES]
     machines = [
-        _machine(node, rows, lambda row: (row["t"] - begin) / scale, unit) for node, rows in list(lines.items())[:NODES]
+        (node, _facts(rows), _charts(rows, lambda row: (row["t"] - begin) / scale, unit)) for node, rows in shown
     ]
-    return MachinesSection(machines, max(0, len(lines) - NODES))
+    return {"shown": machines, "left_out": max(0, len(lines) - NODES)}
 
 
-def _machine(node: str, rows: Sequence[Fields], time: Callable[[Fields], float], unit: str) -> MachineCharts:
+def _charts(rows: Sequence[Fields], time: Callable[[Fields], float], unit: str) -> list[dict[str, Any]]:
+    """The charts of one node that have points."""
     shown = rows[:: -(-len(rows) // POINTS)]
-    charts = [*_gpu_charts(shown, time), *_node_charts(shown, time)]
     steps = (time(rows[0]), time(rows[-1]))
-    drawings = [draw(replace(chart, axis=unit, steps=steps)) for chart in charts]
-    return MachineCharts(node, _facts(rows), [drawing for drawing in drawings if drawing.shapes])
+    charts = (*_gpu_charts(shown, time), *_node_charts(shown, time))
+    return [drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))]
 
 
 def _node_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:
     yield Chart("CPU", "%", [Series("CPU", _points(rows, "cpu_percent", time))], zero=True, top=100.0)
     limit = max((row.get("memory_limit_bytes", 0) for row in rows), default=0)
-    note = f"GB of {words.size(limit)}" if limit else "GB"
+    note = f"GB of {words.amount(limit)}" if limit else "GB"
     yield Chart(
         "Memory", "GB", [Series("memory", _points(rows, "memory_bytes", time, 1 / _GIGA))], note=note, zero=True
     )
@@ -117,7 +110,7 @@ def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
         for reason in {reason for gpu in row.get("gpus", []) for reason in gpu.get("throttled", [])}:
             reasons[reason] = reasons.get(reason, 0) + 1
     slowed = [f"{reason} {words.percent(count / len(rows))} of the time" for reason, count in sorted(reasons.items())]
-    facts = [("GPUs", words.kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
+    facts = [("GPUs", kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
     return [(name, value) for name, value in facts if value]
 
 

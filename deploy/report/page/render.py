@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...core import text as words
 from ...core.printable import visible
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ def page(template: str, title: str, styles: Sequence[str], script: str = "", **v
     allowed = "style-src 'unsafe-inline'" + (f"; script-src 'sha256-{proof}'" if script else "")
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     style = "".join(map(_read, styles))
-    markup = environment().get_template(template).render(values, title=title, policy=policy, style=style, script=code)
+    markup = (
+        environment()
+        .get_template(template)
+        .render(values, title=title, policy=policy, style=style, script=code, words=words)
+    )
     # Plain ASCII is right in any encoding, and a lone surrogate from a node cannot stop the page.
     return markup.encode("ascii", "xmlcharrefreplace").decode()
 

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ...core import text
+from ...core import text as words
 from ...run import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
-from . import units as words
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
 from .data import Fields, RunData, load, number
-from .files import ROWS, Rows
 
 NOTES = 12
-LONGEST = 400
+LONGEST, DOCUMENT_LINES = 400, 500
 METRIC_CHARTS = 6
 MARKS = 50
 UNSEEN = 20
@@ -37,7 +36,7 @@ UNSEEN_NAMES = {
 def build(run_dir: Path, own: Fields | None = None) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
-    `own`: what this machine itself recorded of the run; only this makes the commands on the page.
+    `own`: what this machine itself recorded of the run; only this makes the command on the page.
     """
     run = load(run_dir, own)
     end = head.summary(run)
@@ -52,8 +51,8 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
         symbol=head.SYMBOLS.get(end.verdict, "…"),
         state=end.verdict if end.verdict in head.SYMBOLS else "unknown",
         figures=head.figures(run, end),
-        facts=head.facts(run, end),
-        commands=head.commands(run, end.verdict),
+        known=head.facts(run, end),
+        again=head.again(run.own),
         notes=run.notes[:NOTES] + ([f"and {len(run.notes) - NOTES} more"] if len(run.notes) > NOTES else []),
         training=_charts(run),
         unseen=_unseen(run),
@@ -61,11 +60,9 @@ def build(run_dir: Path, own: Fields | None = None) -> str:
         steps=steps.section(run.times, run.nodes, run.script),
         machines=machines.section(run.telemetry, end.start),
         last_lines=files.last_lines(run),
-        written=files.written(run),
         events=timeline.section(run.events, end.start, run.script),
         code=_code(code.read(run_dir)),
-        configuration=_tables(run.config),
-        environment=_tables(run.environment),
+        documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
         files=files.listed(run_dir),
     )
 
@@ -97,7 +94,7 @@ def _charts(run: RunData) -> list[Drawing]:
     note = "rank 0’s own" if run.script else "mean over the global batch"
     loss = [*_smoothed("training", _column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
     main = Chart("Loss", "", loss, note=note, log=True, size="large")
-    return [drawing for chart in _aligned([main, *charts], run) if (drawing := draw(chart)).shapes]
+    return [drawing for chart in _aligned([main, *charts], run) if (drawing := draw(chart))]
 
 
 def _unseen(run: RunData) -> list[tuple[str, str]]:
@@ -139,43 +136,25 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
     return [Series(name, points, "faint"), Series("running mean", smoothed(points), "mean")]
 
 
-def _tables(fields: Fields) -> list[tuple[str | None, Rows]]:
-    """Plain values first, without a name; then each nested object under its name. It drops nulls."""
-    known = {key: value for key, value in fields.items() if value is not None}
-    nested = {key: value for key, value in known.items() if isinstance(value, dict) and value}
-    plain = {key: value for key, value in known.items() if key not in nested}
-    parts: list[tuple[str | None, Rows]] = [(None, _rows(plain))] if plain else []
-    return [*parts, *((key, _rows(value)) for key, value in nested.items())]
+def _document(fields: Fields) -> list[str]:
+    """A document as JSON, a line for each value; at most so many lines, none of them long."""
+    lines = json.dumps(fields, indent=1, ensure_ascii=False).split("\n") if fields else []
+    return [words.shortened(line, LONGEST) for line in lines[:DOCUMENT_LINES]]
 
 
-def _rows(fields: Fields) -> Rows:
-    return Rows([(key, _value(fields[key])) for key in list(fields)[:ROWS]], max(0, len(fields) - ROWS))
-
-
-def _value(value: object) -> str:
-    """Text as it is, anything else as JSON; shortened if it is too long for a table."""
-    return text.shortened(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), LONGEST)
-
-
-@dataclass(frozen=True)
-class CodeSection:
+def _code(known: code.Code | None) -> dict[str, Any]:
     """The code of the run: names and values; the lines of the diff, and whether it is complete."""
-
-    facts: list[tuple[str, str]]
-    lines: list[str]
-    whole: bool
-
-
-def _code(known: code.Code | None) -> CodeSection | None:
     if known is None:
-        return None
+        return {}
     named = (("Changed", known.changed), ("New", known.new), ("Not in the diff", known.left_out))
     facts = [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else "")]
     facts += [(name, _listed(paths)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
-    lines = known.diff.split("\n")
-    shown = [text.shortened(line, LONGEST) for line in lines[:DIFF_LINES]]
-    whole = len(lines) <= DIFF_LINES and not known.cut
-    return CodeSection([(name, value) for name, value in facts if value], shown if known.diff else [], whole)
+    lines = known.diff.split("\n") if known.diff else []
+    return {
+        "facts": [(name, value) for name, value in facts if value],
+        "lines": [words.shortened(line, LONGEST) for line in lines[:DIFF_LINES]],
+        "whole": len(lines) <= DIFF_LINES and not known.cut,
+    }
 
 
 def _listed(paths: Sequence[str]) -> str:

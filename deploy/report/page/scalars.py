@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import Any
 
-from . import units as words
-from .charts import Chart, Drawing, Point, Series, draw
+from ...core import text as words
+from .charts import Chart, Point, Series, draw
 from .data import Fields, number
 
 CHARTS, FACTS, FILES = 24, 40, 40
@@ -22,18 +22,8 @@ _EVENTS = re.compile(r"/?events\.out\.tfevents\.[^/]*$")
 Values = dict[str, dict[float, float]]
 
 
-@dataclass(frozen=True)
-class ScalarsSection:
+def section(scalars: dict[str, list[Fields]]) -> dict[str, Any]:
     """The charts, the numbers without a course, how many of both are left out, and the files all came from."""
-
-    charts: list[Drawing] = field(default_factory=list)
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    left_out: int = 0
-    files: list[str] = field(default_factory=list)
-
-
-def section(scalars: dict[str, list[Fields]]) -> ScalarsSection:
-    """The values of the section; empty where no file had a number."""
     courses = _courses(scalars)
     tags = dict.fromkeys(tag for values in courses.values() for tag in values)
     charts, facts = list[Chart](), list[tuple[str, str]]()
@@ -45,7 +35,12 @@ def section(scalars: dict[str, list[Fields]]) -> ScalarsSection:
             facts += [(tag, _fact(label, points, len(courses) > 1)) for label, points in series]
     left_out = max(0, len(charts) - CHARTS) + max(0, len(facts) - FACTS)
     files = dict.fromkeys(_CHECKPOINT.sub("checkpoint-*/", row["file"]) for rows in scalars.values() for row in rows)
-    return ScalarsSection([draw(chart) for chart in charts[:CHARTS]], facts[:FACTS], left_out, list(files)[:FILES])
+    return {
+        "charts": [draw(chart) for chart in charts[:CHARTS]],
+        "facts": facts[:FACTS],
+        "left_out": left_out,
+        "files": list(files)[:FILES],
+    }
 
 
 def _courses(scalars: dict[str, list[Fields]]) -> dict[str, Values]:

@@ -1,6 +1,6 @@
 """Where the time of a step went, and which rank the others wait for. Pure.
 
-Flow: step events by rank -> means, stragglers -> bars, areas over time and one sentence -> templates/steps.html.
+Flow: step events by rank -> means, stragglers -> bars and one sentence -> templates/run.html.
 
 The rule: all ranks of a data-parallel step end together, so a slow rank shows as the one that does not wait. A rank is
 a straggler when its mean wait is less than half the median wait of the other ranks, and shorter by at least a tenth
@@ -10,12 +10,12 @@ of a step. Under FEWEST_STEPS steps, told in FEWEST_REPORTS reports, nobody is c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
+from ...core import text as words
 from ...core.text import several
-from . import units as words
-from .charts import Chart, Drawing, Series, draw
 from .data import StepTime
 
 PARTS = ("data", "compute", "wait")
@@ -24,9 +24,7 @@ NAMES = {"data": "data", "compute": "compute", "wait": "waiting"}
 SCRIPT_NAMES = {**NAMES, "compute": "forward, backward, rest"}
 WAIT_UNKNOWN = "How long a rank waits for the others is not known: the time is part of the backward pass."
 BARS = 32
-OVER_TIME = 6
 FEWEST_STEPS, FEWEST_REPORTS = 20, 3
-SLICES = 80
 
 
 @dataclass(frozen=True)
@@ -39,38 +37,6 @@ class Mean:
     compute: float
     wait: float
     whole: float
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of a bar; its width is a share of the longest bar."""
-
-    part: str
-    width: str
-    title: str
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One rank's mean step."""
-
-    rank: int
-    node: str
-    straggler: bool
-    pieces: list[Piece]
-    cells: list[str]
-
-
-@dataclass(frozen=True)
-class StepsSection:
-    """All of templates/steps.html. Bars and charts may be fewer than the ranks."""
-
-    verdict: str
-    ranks: int
-    bars: list[Bar]
-    charts: list[Drawing]
-    names: Mapping[str, str] = field(default_factory=lambda: NAMES)
-    note: str = ""
 
 
 def mean(rank: int, node: str, times: list[StepTime]) -> Mean:
@@ -114,13 +80,13 @@ def verdict(means: list[Mean]) -> str:
     )
 
 
-def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: bool = False) -> StepsSection:
-    """The values of templates/steps.html; without bars if no rank wrote step times.
+def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: bool = False) -> dict[str, Any]:
+    """What templates/run.html writes of the steps; empty if no rank wrote step times.
 
     If no rank of a script knows how long it waits, there is no straggler.
     """
     if not times:
-        return StepsSection("", 0, [], [])
+        return {}
     means = [mean(rank, nodes.get(rank, ""), rows) for rank, rows in sorted(times.items())]
     waits = all(row.wait_known for rows in times.values() for row in rows)
     names = {part: name for part, name in (SCRIPT_NAMES if script else NAMES).items() if waits or part != "wait"}
@@ -131,42 +97,22 @@ def section(times: dict[int, list[StepTime]], nodes: dict[int, str], script: boo
     seen = f"{several(steps_seen, 'step')} in {several(reports, 'report')}"
     judged = f"{verdict(means)} Judged on {seen}." if enough else f"Too few steps to name a straggler: {seen}."
     by_interest = sorted(means, key=lambda rank: (rank.rank not in slow, rank.rank))
-    return StepsSection(
-        judged if waits and len(means) > 1 else "",
-        len(means),
-        _bars(sorted(by_interest[:BARS], key=lambda rank: rank.rank), slow, names),
-        _over_time(sorted(by_interest[:OVER_TIME], key=lambda rank: rank.rank), times, names),
-        names,
-        WAIT_UNKNOWN if len(means) > 1 and not waits else "",
-    )
+    return {
+        "verdict": judged if waits and len(means) > 1 else "",
+        "ranks": len(means),
+        "bars": _bars(sorted(by_interest[:BARS], key=lambda rank: rank.rank), slow, names),
+        "names": names,
+        "note": WAIT_UNKNOWN if len(means) > 1 and not waits else "",
+    }
 
 
-def _bars(means: list[Mean], slow: set[int], names: Mapping[str, str]) -> list[Bar]:
+def _bars(means: list[Mean], slow: set[int], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Each rank's mean step: its parts, whose widths are shares of the longest bar, and its numbers."""
     longest = max(rank.whole for rank in means) or 1.0
     bars = []
     for rank in means:
         values = {part: getattr(rank, part) for part in names}
-        pieces = [Piece(part, f"{ms / longest:.3%}", f"{names[part]} {ms:,.1f} ms") for part, ms in values.items()]
+        pieces = [(part, f"{ms / longest:.3%}", f"{names[part]} {ms:,.1f} ms") for part, ms in values.items()]
         cells = [f"{ms:,.1f}" for ms in (*values.values(), rank.whole)]
-        bars.append(Bar(rank.rank, rank.node, rank.rank in slow, pieces, cells))
+        bars.append({"rank": rank, "straggler": rank.rank in slow, "pieces": pieces, "cells": cells})
     return bars
-
-
-def _slices(times: list[StepTime]) -> list[StepTime]:
-    """At most SLICES step times, each the mean of its neighbours."""
-    each = -(-len(times) // SLICES)
-    groups = [times[start : start + each] for start in range(0, len(times), each)]
-    means = [(group[-1].step, mean(0, "", group)) for group in groups]
-    return [StepTime(step, 1, part.data, part.compute, part.wait, part.whole) for step, part in means]
-
-
-def _over_time(means: list[Mean], times: dict[int, list[StepTime]], names: Mapping[str, str]) -> list[Drawing]:
-    sliced = {rank.rank: _slices(times[rank.rank]) for rank in means}
-    top = max(row.data + row.compute + row.wait for rows in sliced.values() for row in rows)
-    charts = []
-    for rank in means:
-        rows = sliced[rank.rank]
-        series = [Series(name, [(row.step, getattr(row, part)) for row in rows], part) for part, name in names.items()]
-        title = f"rank {rank.rank}" + (f" · {rank.node}" if rank.node else "")
-        charts.append(draw(Chart(title, "ms", series, stacked=True, top=top, legend=False, note="ms per step")))
-    return charts

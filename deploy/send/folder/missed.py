@@ -41,14 +41,12 @@ def hint(
     run: str = "",
     host_paths: Collection[str] | None = None,
     open_end: bool = True,
-    instead: str = "",
 ) -> str:
     """What brings the file, the module or the variable that these last `words` miss; empty if no word of them is known.
 
     `needs`: the file of the folder that names its packages, if it has one. `run`: the run's id. `host_paths`: of the
     paths that the words name, those that the rank's host has (named_paths.py); None: unknown. `open_end`: the run's
-    end has no other cause, so that any path in the words may be what it misses. `instead`: what to say rather than a
-    guess.
+    end has no other cause, so that any path in the words may be what it misses.
     """
     modules = _MODULE.findall(words)[-1:]
     sure = named_paths.sure(words, run)
@@ -62,7 +60,7 @@ def hint(
         return how
     if modules:
         return _of_module(modules[0], folder, needs)
-    return instead or _of_typo(_of_folder([*sure]), folder, host_paths) or _of_variable(words, folder, choice)
+    return _of_typo(_of_folder([*sure]), folder, host_paths) or _of_variable(words, folder, choice)
 
 
 def _of_folder(paths: Sequence[str]) -> list[str]:

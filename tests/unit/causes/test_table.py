@@ -104,7 +104,7 @@ def places() -> dict[str, set[str]]:
 
 
 # Beside its row a cause stands in two places: the check that finds it, and the signs. These stand in more, and the list
-# only shrinks: a host and a container are looked at by two checks, a rehearsal and a burn find again what checks look
+# only shrinks: a host and a container are looked at by two checks, a rehearsal finds again what checks look
 # for, and a deploy goes on with some. Slugs of one word, and ways of links, are words of other things as well.
 MORE_PLACES = {
     "bridge-network": 3,
@@ -112,14 +112,10 @@ MORE_PLACES = {
     "docker-down": 3,
     "docker-refused": 7,
     "folder-readonly": 3,
-    "gpu-busy": 5,
-    "gpu-faulty": 3,
-    "gpu-missing": 3,
-    "gpu-xid": 3,
+    "gpu-busy": 4,
     "inodes-full": 3,
     "interface-down": 5,
     "interface-missing": 3,
-    "interface-no-address": 3,
     "link-loss": 3,
     "link-slow": 5,
     "loss-nan": 3,
@@ -127,8 +123,8 @@ MORE_PLACES = {
     "name-unresolvable": 4,
     "other-network": 4,
     "probe-died": 5,
-    "process-limits": 5,
-    "proof-failed": 6,
+    "process-limits": 4,
+    "proof-failed": 4,
     "script-error": 3,
 }
 OTHER_THINGS = {"no-route", "one-way", "link-local"}

@@ -329,13 +329,6 @@ def test_a_prefix_that_nobody_knows_is_learnt_from_a_traceback(prefix, text, cau
     assert explained.first == ("rank 3" if "rank3" in prefix else "")
 
 
-def test_lines_of_dockers_json_are_read():
-    line = '{"log":"RuntimeError: CUDA out of memory \\"x\\"\\n","stream":"stderr","time":"2026-01-02T03:04:05Z"}\n'
-    explained = explain({"a": line})
-    assert explained.cause == "gpu-memory"
-    assert explained.evidence[0].text == 'RuntimeError: CUDA out of memory "x"'
-
-
 @pytest.mark.parametrize("words", ["NCCL error in: net.cc:1, invalid argument, NCCL version 2.4.8", "ncclInvalidUsage"])
 def test_a_wrong_call_of_nccl_alone_says_nothing_of_shared_gpus(words):
     seen = explain({"a": words})

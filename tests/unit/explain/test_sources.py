@@ -1,4 +1,4 @@
-"""Where `fab explain` finds output: folders of any launcher, compressed files, UTF-16, and files of no use."""
+"""Where `fab explain` finds output: folders of any launcher, compressed files, and files of no use."""
 
 import gzip
 import io
@@ -17,11 +17,11 @@ def explained(data, who=""):
 
 
 @pytest.mark.parametrize("data", [
-    OOM.encode(), OOM.replace("\n", "\r\n").encode(), gzip.compress(OOM.encode()), OOM.encode("utf-16"),
-    OOM.encode("utf-16-le"), OOM.encode("utf-16-be"), gzip.compress(b"x\n") + gzip.compress(OOM.encode()),
+    OOM.encode(), OOM.replace("\n", "\r\n").encode(), gzip.compress(OOM.encode()),
+    gzip.compress(b"x\n") + gzip.compress(OOM.encode()),
     gzip.compress(b"step loss 0.1\n" * 50_000 + OOM.encode())[:-4],
     b"\xef\xbb\xbf" + OOM.encode(), bytes(range(256)) * 600 + b"\n" + OOM.encode(),
-], ids=["plain", "crlf", "gzip", "utf-16", "le", "be", "two gzips", "cut gzip", "mark", "junk"])  # fmt: skip
+], ids=["plain", "crlf", "gzip", "two gzips", "cut gzip", "mark", "junk"])  # fmt: skip
 def test_output_in_any_coat_is_read(data):
     assert explained(data).cause == "gpu-memory"
 

@@ -100,7 +100,7 @@ def test_words_that_have_several_causes_are_quoted_and_only_look_like_one(failed
 
 @pytest.mark.parametrize(
     ("code", "cause", "words"),
-    [(137, "memory-low", "SIGKILL"), (139, "proof-failed", "crashed"), (132, "proof-failed", "SIGILL")],
+    [(137, "memory-low", "SIGKILL"), (139, "proof-failed", "SIGSEGV"), (132, "proof-failed", "SIGILL")],
 )
 def test_a_container_that_a_signal_ended_has_the_signal_in_words(code, cause, words):
     told = found(b=Outcome({}, f"`sh ...` ended with code {code}: "))

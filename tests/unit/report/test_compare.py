@@ -1,14 +1,12 @@
-"""Two runs beside each other: what differs, their numbers and curves, as text and as a page."""
+"""Two runs beside each other: what differs, their numbers and curves."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
 from deploy.report import compare
 from deploy.run import code
-from tests.unit.report.test_page import ENVIRONMENT, HOSTILE, Page, sample, write, write_lines
+from tests.unit.report.test_page import ENVIRONMENT, HOSTILE, sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, START, plain_run, watched_run
 
 
@@ -59,25 +57,12 @@ def test_the_text_has_a_line_for_each(tmp_path):
     assert any("nothing differs" in line for line in lines)
 
 
-def test_the_page_has_both_curves_in_one_chart(tmp_path):
-    source = compare.page(compare.compare(watched_run(tmp_path / "a"), watched_run(tmp_path / "b")))
-    shown = Page(source)
-    charts = [json.loads(a["data-series"]) for _, a in shown.tags if "data-series" in a]
-    assert [[curve["name"] for curve in chart] for chart in charts] == [["a", "b"], ["a", "b"]]
-    assert "last loss 0.0333 0.0333 1.00 ×" in shown.text
-    assert "url(" not in source
-
-
 def test_text_of_the_runs_stays_text(tmp_path):
     first, second = plain_run(tmp_path / "a"), plain_run(tmp_path / "b")
     odd = HOSTILE + "\x1b[2J\n"
     write(second / "record.json", {**RECORD, "arguments": [odd], "nodes": [odd]})
     write(second / "environment.json", {odd: odd, "packages": {odd: odd}, "variables": {odd: odd}, "torch": [odd]})
     compared = compare.compare(first, second)
-    shown = Page(compare.page(compared))
-    assert shown.text.count("alert(") > 5
-    assert len(shown.scripts) == 1
-    assert "img" not in {name for name, _ in shown.tags}
     text = "\n".join(compare.lines(compared))
     assert "\x1b" not in text
     assert "\\x1b" in text
@@ -100,5 +85,4 @@ def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
         path.write_bytes(rubbish)
     compared = compare.compare(first, second)
     assert compare.lines(compared)
-    Page(compare.page(compared))
     compare.compare(tmp_path / "none", tmp_path / "neither")

@@ -179,19 +179,20 @@ def series_of(shown, name):
         ("Backend", "local processes (no Docker engine answers)"),
         ("Recipe", "digits"),
         ("Started", "2026-05-28 20:26:40 UTC"),
-        ("torch", "2.13.0+cpu"),
-        ("cpus", "2"),
-        ("checkpoint_every", "100"),
     ],
 )
-def test_head_and_tables_tell_the_folders_values(shown, name, value):
+def test_the_head_tells_the_folders_values(shown, name, value):
     assert shown.pairs[name] == value
+
+
+@pytest.mark.parametrize("line", ['"torch": "2.13.0+cpu"', '"OMP_NUM_THREADS": "1"', '"checkpoint_every": 100'])
+def test_the_documents_are_shown_as_they_are(shown, line):
+    assert line in shown.text
 
 
 def test_verdict_and_the_command_to_do_it_again(shown):
     assert "✓ Done" in shown.text
     assert "Do it again make up BACKEND=processes WORKERS=2 ARGS='--recipe digits --steps 600'" in shown.text
-    assert "Go on from here" not in shown.text
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def test_charts_take_the_last_value_for_a_step(shown):
 def test_resume_is_marked_on_every_chart_over_the_run(shown):
     assert len([a for a in shown.having(class_="mark") if a["style"].startswith("left:")]) == 4
     assert "Resumed at step 300" in shown.text
-    assert "Restarted, attempt 1" in shown.text
+    assert "Started again" in shown.text
 
 
 def test_straggler_is_named_with_its_reason(shown):
@@ -365,7 +366,6 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
     assert "✕ Failed" in shown.text
     assert "rank 2 on worker-2: the loss is not finite" in shown.text
     assert "hint lower --lr" in shown.text
-    assert f"Go on from here make up RESUME=runs/{tmp_path.name}" in shown.text
 
 
 def test_control_side_adds_what_no_rank_could_tell(tmp_path):
@@ -403,6 +403,6 @@ def test_many_checkpoints_are_folded_and_the_rest_is_not():
     events = [page_data.Event(START + i, "checkpoint", 0, "m", {"step": i, "pause_ms": 3 + i % 2}) for i in range(40)]
     stop = page_data.Event(START + 50, "stopping", 0, "m", {"step": 40, "message": "SIGTERM"})
     folded, after = timeline.section([*events, stop], START)
-    assert plain(folded.title + folded.detail) == "40 checkpoints: pause 3.5 ms median, 4.0 ms longest"
-    assert len(folded.lines) == 40
-    assert (after.title, after.lines) == ("Stopping at step 40", ())
+    assert plain(folded.title) == "40 checkpoints"
+    assert plain(folded.lines[1].detail) == "pause 4.0 ms"
+    assert (len(folded.lines), after.title, after.lines) == (40, "Stopping at step 40", [])

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
+from deploy.core import text
 from deploy.report.page import charts, head, steps, timeline
 from deploy.report.page import data as page_data
-from deploy.report.page import units as text
 
 
 def mean(rank, data, compute, wait):
@@ -89,8 +89,8 @@ def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
         (text.duration(185), "3 min 05 s"),
         (text.duration(21.42), "21.4 s"),
         (text.duration(59.99), "60.0 s"),
-        (text.size(1_234_567), "1.2 MB"),
-        (text.size(999), "999 B"),
+        (text.amount(1_234_567), "1.2 MB"),
+        (text.amount(999), "999 B"),
         (text.ranks_in_words([0, 1, 2, 5]), "ranks 0-2, 5"),
     ],
 )
@@ -102,6 +102,7 @@ def test_a_loss_that_only_the_control_side_has_words_for_is_in_the_timeline_of_t
     (tmp_path / "ranks").mkdir()
     about = {"rank": 0, "node": "a"}
     events = [
+        {"t": 0.5, "kind": "started", "attempt": 0, "world": 3, **about},
         {"t": 1.0, "kind": "plan", "start_step": 0, **about},
         {"t": 2.0, "kind": "ended", "code": -9, "how": "was killed by SIGKILL", **about},
         {"t": 3.0, "kind": "members", "members": ["a", "b"], "before": ["a", "b", "c"], **about},
@@ -113,7 +114,7 @@ def test_a_loss_that_only_the_control_side_has_words_for_is_in_the_timeline_of_t
     (tmp_path / "ranks/rank-0.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     (tmp_path / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in story))
     titles = [line.title for line in timeline.section(page_data.load(tmp_path).events, 0.0)]
-    assert titles == ["Plan", "a was killed", "c is lost", "Started again", "Resumed at step 20"]
+    assert titles == ["Started", "Plan", "a was killed", "c is lost", "Started again", "Resumed at step 20"]
 
 
 def test_the_losses_of_a_long_run_are_not_lost_between_its_starts_and_checkpoints():
@@ -131,13 +132,13 @@ def test_the_losses_of_a_long_run_are_not_lost_between_its_starts_and_checkpoint
     assert len(titles) <= 2 * 80 + 2
 
 
-def test_attempts_are_counted_although_each_agent_begins_to_count_again():
+def test_each_new_start_of_the_ranks_is_a_line_although_each_agent_begins_to_count_again():
     def begin(t, ranks, attempt):
         return [page_data.Event(t + rank, "began", rank, "a", {"attempt": attempt, "world": 3}) for rank in ranks]
 
     starts = [begin(0, range(3), 0), begin(100, range(3), 1), begin(200, range(2), 0), begin(300, (2, 0, 1), 1)]
     lines = timeline.section([event for start in starts for event in start], 0.0, script=True)
-    assert [line.title for line in lines] == ["Ranks began", *(f"Ranks began again, attempt {n}" for n in (1, 2, 3))]
+    assert [line.title for line in lines] == ["Ranks began", *["Ranks began again"] * 3]
 
 
 def test_the_headline_names_host_and_rank_also_where_only_the_traceback_has_the_host():

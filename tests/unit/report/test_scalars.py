@@ -53,37 +53,37 @@ def test_where_no_file_has_numbers_there_is_no_section(tmp_path):
 def test_one_name_from_several_files_shares_a_chart():
     files = [f"work/runs/{name}/events.out.tfevents.1.host.0" for name in "abcdef"]
     found = section(*(line(file, loss=[[1, 1.0], [2, index]]) for index, file in enumerate(files)))
-    (chart,) = found.charts
-    assert [key.name for key in chart.keys] == ["runs/a", "runs/b", "runs/c", "runs/d"]
-    assert chart.unit == "and 2 more"
+    (chart,) = found["charts"]
+    assert [key.name for key in chart["legend"]] == ["runs/a", "runs/b", "runs/c", "runs/d"]
+    assert chart["unit"] == "and 2 more"
 
 
 def test_event_files_of_one_folder_are_one_course_as_in_tensorboard():
     files = [f"work/runs/a/events.out.tfevents.{start}.host.0" for start in (1, 2)]
-    (chart,) = section(line(files[0], loss=[[1, 1.0]]), line(files[1], loss=[[2, 0.5]])).charts
-    assert chart.keys == []
-    assert "2" in chart.range
+    (chart,) = section(line(files[0], loss=[[1, 1.0]]), line(files[1], loss=[[2, 0.5]]))["charts"]
+    assert chart["legend"] == []
+    assert "2" in chart["range"]
 
 
 def test_checkpoints_of_one_trainer_are_one_course():
     files = [f"work/out/checkpoint-{step}/trainer_state.json" for step in (5, 10)]
     found = section(line(files[0], loss=[[5, 1.0]]), line(files[1], loss=[[10, 0.5]]))
-    assert len(found.charts) == 1
-    assert found.files == ["work/out/checkpoint-*/trainer_state.json"]
+    assert len(found["charts"]) == 1
+    assert found["files"] == ["work/out/checkpoint-*/trainer_state.json"]
 
 
 def test_a_copy_on_another_host_is_not_a_second_course():
     whole = {"loss": [[1, 1.0], [2, 0.5]]}
-    (chart,) = section(line(node="a", **whole), line(node="b", loss=[[1, 1.0]])).charts
-    assert chart.keys == []
-    (chart,) = section(line(node="a", **whole), line(node="b", loss=[[1, 1.5], [2, 0.5]])).charts
-    assert [key.name.rpartition(" ")[2] for key in chart.keys] == ["a", "b"]
+    (chart,) = section(line(node="a", **whole), line(node="b", loss=[[1, 1.0]]))["charts"]
+    assert chart["legend"] == []
+    (chart,) = section(line(node="a", **whole), line(node="b", loss=[[1, 1.5], [2, 0.5]]))["charts"]
+    assert [key.name.rpartition(" ")[2] for key in chart["legend"]] == ["a", "b"]
 
 
 def test_what_is_not_finite_is_not_drawn():
     found = section(line(loss=[[1, float("nan")], [2, 1.0], [3, float("inf")]]), line(gone=[[1, float("nan")]]))
-    assert found.charts == []
-    assert found.facts == [("loss", "1.00")]
+    assert found["charts"] == []
+    assert found["facts"] == [("loss", "1.00")]
 
 
 def test_hostile_words_stay_text(tmp_path):
