@@ -135,11 +135,10 @@ def leave(options: Options, console: Console) -> int:
     a spare takes the place. The host's GPUs are free then, its files
     stay, and it does not come back by itself.
     """
-    from ..hosts import leave as hosts_leave
-    from ..hosts import recorded
+    from ..hosts import members, recorded
 
-    hosts_leave.refuse_unnamed(options, "leave")
-    return hosts_leave.leave(recorded.filled(options, console), console)
+    members.refuse_unnamed(options, "leave")
+    return members.leave(recorded.filled(options, console), console)
 
 
 @command(
@@ -157,9 +156,7 @@ def join(options: Options, console: Console) -> int:
     A host that has left it, or whose node was lost, takes a free place
     after the next checkpoint; where none is free, it waits as a spare.
     """
-    from ..hosts import join as hosts_join
-    from ..hosts import leave as hosts_leave
-    from ..hosts import recorded
+    from ..hosts import members, recorded
 
-    hosts_leave.refuse_unnamed(options, "join")
-    return hosts_join.join(recorded.filled(options, console), console)
+    members.refuse_unnamed(options, "join")
+    return members.join(recorded.filled(options, console), console)

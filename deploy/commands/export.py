@@ -1,15 +1,14 @@
-"""`fab export`: a run as a file for something else that starts it. It starts nothing itself."""
+"""`fab export`: a run as a batch script for Slurm's sbatch. It starts nothing itself."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.errors import DONE, USAGE, UsageError
+from ..core.errors import DONE, USAGE
 from ..core.program import FAB
 from ..job.again import command_of
 from ..job.load import environment_of, gpus_of_each_node, read_run, read_text
@@ -18,27 +17,21 @@ from ..job.script import PER_NODE
 from ..job.script_file import file_of, refuse_missing
 from ..report.console import Console
 from ..run import environment, sbatch_options
-from ..run.compose_file import compose_file
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
 from ..send.image.model import slug
 from .command import command
 from .planned import agent_of, planned
 
-_TO = ("sbatch", "compose")
-_IMAGE = "muster-trainer:cpu"
 # The name of a job that runs Muster's own trainer.
 _TRAINER = "muster-trainer"
 
 
 @command(
-    example=(
-        f'{command_of("export", nodes="2", gpus="8")} {FLAG.slurm}="-t 4:00:00 -c 64" {FLAG.script} train.py',
-        f"{FAB} export {FLAG.to} compose {FLAG.nodes} 2 {FLAG.script} train.py",
-    ),
+    example=f'{command_of("export", nodes="2", gpus="8")} {FLAG.slurm}="-t 4:00:00 -c 64" {FLAG.script} train.py',
     codes={DONE: "the file is on standard output", USAGE: "an option was refused"},
 )
 def export(options: Options, console: Console) -> int:
-    """Print a run as a file for Slurm's sbatch, or for docker compose.
+    """Print a run as a file for Slurm's sbatch.
 
     The batch script passes a stop on to the ranks, and lets Slurm
     start the job again only when it was stopped with a checkpoint.
@@ -48,14 +41,6 @@ def export(options: Options, console: Console) -> int:
     asked = read_run(options.run)
     name = asked or _name(words)
     count: int = read_text("nodes", options.nodes or "1")
-    if options.to == "compose":
-        _refuse_absent(words)
-        _refuse_for_compose(options)
-        print(json.dumps(compose_file(name, options.image or _IMAGE, count, words, own), indent=2))
-        return DONE
-    if (options.to or "sbatch") != "sbatch":
-        hint = f"{FAB} export {FLAG.to} sbatch {FLAG.script} train.py"
-        raise UsageError(f"{FLAG.to} {options.to}: not one of {', '.join(_TO)}", hint)
     refuse_container(options.container, options.image)
     gpus = gpus_of_each_node(options)
     sbatch = _sbatch_options(options.slurm, gpus, words)
@@ -100,10 +85,3 @@ def _refuse_absent(words: Sequence[str]) -> None:
     path = file_of(words[1:]) if words[:1] == (environment.SCRIPT,) else ""
     if path and not Path(path).is_file():
         refuse_missing(path, Path(), "type the command in the job's folder, where the script is")
-
-
-def _refuse_for_compose(options: Options) -> None:
-    for name in ("slurm", "setup", "container", "gpus", "mount"):
-        if getattr(options, name):
-            flag = getattr(FLAG, name)
-            raise UsageError(f"{flag}: it is for {FLAG.to} sbatch", f"leave out {flag}, or edit the compose file")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ..core.errors import UsageError
 from ..core.names import RunId
 from ..job.again import pairs_of
-from ..job.load import read_run, read_text, value_of
-from ..job.options import FLAG, Options
-from ..job.script import once_a_node, read
-from ..job.script_file import refuse_no_script
+from ..job.load import read_run, read_text, read_what_runs, refuse_without_script, value_of
+from ..job.options import Options
+from ..job.script import read
 from ..run import environment, record
 
 # Each of them says what runs.
@@ -24,16 +23,13 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
 
     Raises UsageError.
     """
-    script = once_a_node(options.each, options.script)
-    if script and options.args:
-        raise UsageError(
-            f"{FLAG.args} are options of Muster's own trainer", f"put the script's options behind it in {FLAG.script}"
-        )
-    if not (script or options.args):
-        refuse_no_script(options.folder)
+    script = read_what_runs(options).script
     asked = read(script, Path())
     ranks = asked.asked_ranks(options.nproc)
-    count = environment.asked_restarts(asked.asked_restarts(options.restarts), bool(script))
+    restarts = asked.asked_restarts(options.restarts)
+    if not script:
+        refuse_without_script(replace(options, restarts=restarts), ("restarts", "style"))
+    count = environment.asked_restarts(restarts)
     own = {"PET_NPROC_PER_NODE": str(read_text("nproc", ranks))} if ranks not in ("", "auto") else {}
     own |= {environment.BARE_RANK: "1"} if asked.bare and not options.nproc else {}
     own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}

@@ -30,7 +30,6 @@ from ..send.folder.credentials import choice_of
 from ..send.folder.folder_look import FolderLook
 from ..slurm import deploy as slurm_deploy
 from ..slurm import known, plan
-from ..slurm.backend import Order
 from ..slurm.known import Known
 from .planned import COMMAND, agent_of, planned
 
@@ -45,7 +44,7 @@ def deploy(options: Options, console: Console) -> int:
     asked = replace(options, script=once_a_node(options.each, options.script), folder=folder)
     refuse_open_secrets(asked, {})
     words, own = planned(replace(options, run="", folder=folder))
-    own = {**own, **environment.asked_style(options.style, bool(asked.script)), **_variables(options)}
+    own = {**own, **environment.asked_style(options.style), **_variables(options)}
     own |= environment_of(options)
     plain, command = read_command(asked)
     for note in command.notes:
@@ -62,13 +61,22 @@ def deploy(options: Options, console: Console) -> int:
     deploy_push.look_through(code, "" if first.startswith("-") else first, console)
     sbatch = sbatch_options.words_of(FLAG.sbatch, options.sbatch)
     request = plan.JobRequest(
-        options, nodes, agent_of(options, words), own, gpus_of_each_node(options), sbatch, again(options)
+        options,
+        nodes,
+        agent_of(options, words),
+        own,
+        gpus_of_each_node(options),
+        sbatch,
+        again(options),
+        words[1:] if asked.script else words,
+        bool(asked.script),
+        sent,
+        choice,
     )
     plan.check(request)
     if few := sbatch_options.note_of_cpus(FLAG.sbatch, request.sbatch):
         console.note(few)
-    script = tuple(word for word in words[1:]) if asked.script else words
-    return slurm_deploy.deploy(Order(request, sent, choice), script, bool(asked.script), console, resumed)
+    return slurm_deploy.deploy(request, console, resumed)
 
 
 def again(options: Options) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
@@ -16,7 +15,6 @@ from ..job import secrets
 from ..job.again import command_of
 from ..job.load import load_cluster, refuse_open_secrets, refuse_without_slurm
 from ..job.options import FLAG, Options
-from ..job.script import once_a_node
 from ..report.console import Console
 from .command import command
 
@@ -75,7 +73,7 @@ def up(options: Options, console: Console) -> int:
     """
     from ..local import up as launch
 
-    return launch.up(replace(options, script=once_a_node(options.each, options.script)), console)
+    return launch.up(options, console)
 
 
 @command(

@@ -18,11 +18,10 @@ from typing import Any
 from ..core.errors import DETACHED, DONE
 from ..core.names import RunId, node_of
 from ..core.program import FAB
-from ..core.results import Results, all_faults
+from ..core.results import all_faults
 from ..core.text import several
-from ..door.session import Session, open_all
+from ..door.session import open_all
 from ..host import lock as host_lock
-from ..host.facts import Container
 from ..job.load import load_cluster, read_run
 from ..job.options import Options
 from ..job.secrets import secrets_of
@@ -53,9 +52,16 @@ def attach(options: Options, console: Console) -> int:
         Interrupts(console, "looking for the run", CONTINUES) as interrupts,
         open_all(cluster.hosts) as opened,
     ):
-        sessions = list(opened.values.values())
+        sessions, wanted = list(opened.values.values()), read_run(options.run)
+        answers = observe.containers(sessions)
+        runs, away = plan.runs_of(answers.values), [*opened.faults, *answers.faults]
+        meant = wanted or (next(iter(runs)) if len(runs) == 1 else "")
+        # A host that does not answer is a fault, but where the run's nodes go on without some.
+        if away and not any(node.least for node in runs.get(RunId(meant), {}).values()):
+            opened.all()
+            answers.all()
         try:
-            run, nodes, away = _run_on_hosts(opened, options.run)
+            run, nodes = ended.choose(wanted, answers.values, sessions)
         except ended.Ended as end:
             return ended.show(end, sessions, console)
         run_dir = record.folder_of(folders.RUNS, run)
@@ -69,12 +75,18 @@ def attach(options: Options, console: Console) -> int:
         if away:
             names = {host.name: node_of(host.name) for host in cluster.hosts if host.name in {*names, *away}}
         due = frozenset(name for node in nodes.values() for name in node.secrets)
-        secrets = partial(secrets_of, cluster, due) if due else None
-        run_handle = RunHandle(run_dir, names, script, arguments, secrets=secrets, since=times.started(known))
         recorded = None if options.wait_lost else known.get("wait_lost_s")
-        run_handle = replace(run_handle, wait_lost_s=recorded or cluster.job.wait_lost or WAIT_LOST_S)
-        lacking = [host for host in cluster.hosts if host.name in away]
-        run_handle = replace(run_handle, least=first.least, away=lacking)
+        run_handle = RunHandle(
+            run_dir,
+            names,
+            script,
+            arguments,
+            secrets=partial(secrets_of, cluster, due) if due else None,
+            since=times.started(known),
+            wait_lost_s=recorded or cluster.job.wait_lost or WAIT_LOST_S,
+            least=first.least,
+            away=[host for host in cluster.hosts if host.name in away],
+        )
         if not known:
             # These words come from a label on a host. We show them and never run them.
             open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
@@ -150,9 +162,11 @@ def follow_until_done(
 
             result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests)
             tell(here.rest())
-        remains = backend.remove()
-        lost = backend.out_of_sight
-        node_paths = _paths_by_node(backend, result) if result.verdict == "failed" else {}
+        remains, lost, node_paths = backend.remove(), backend.out_of_sight, dict[str, frozenset[str]]()
+        if result.verdict == "failed":  # of the paths in its words, those that each host has
+            named = named_paths.all_of(result.message, run_dir.name)
+            by_host = host_nodes.having(backend.sessions, run_dir.name, named)
+            node_paths = {run.nodes[host]: paths for host, paths in by_host.items() if host in run.nodes}
     except Detached:
         interrupts.say_again()
         return DETACHED
@@ -173,13 +187,6 @@ def follow_until_done(
     return code
 
 
-def _paths_by_node(backend: HostsBackend, result: Result) -> dict[str, frozenset[str]]:
-    """By node: of the paths in the words about the end, those that its host has."""
-    run = backend.run.run_dir.name
-    by_host = host_nodes.having(backend.sessions, run, named_paths.all_of(result.message, run))
-    return {backend.run.nodes[host]: paths for host, paths in by_host.items() if host in backend.run.nodes}
-
-
 def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:
     """Write this start into the local run folder.
 
@@ -192,21 +199,6 @@ def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str
     run_dir.mkdir(record.OWNERS, exist_ok=True)
     fields = {"hosts": list(hosts), "script": run.script, **resume_fields}
     return record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time(), fields)
-
-
-def _run_on_hosts(opened: Results[Session], run: str) -> tuple[RunId, Mapping[str, Container], list[str]]:
-    """The chosen run, its containers by host, and the hosts that do not answer where its nodes go on without some."""
-    wanted, sessions = read_run(run), list(opened.values.values())
-    answers = observe.containers(sessions)
-    containers = answers.values
-    runs = plan.runs_of(containers)
-    away = [*opened.faults, *answers.faults]
-    meant = wanted or (next(iter(runs)) if len(runs) == 1 else "")
-    if away and not any(node.least for node in runs.get(RunId(meant), {}).values()):
-        opened.all()
-        answers.all()
-    chosen, nodes = ended.choose(wanted, containers, sessions)
-    return chosen, nodes, away
 
 
 def _with_host_paths(result: Result, run: RunHandle) -> Result:

@@ -1,22 +1,45 @@
-"""The backend of real hosts: one container a host, over SSH. The run does not need this process once it has started."""
+"""The backend of real hosts: one container a host, over SSH. The run does not need this process once it has started.
+
+One long command on each host copies what is new into the local run folder. If this process ends, the run continues, and
+`fab attach` starts where the local folder ends. A lost connection is opened again. A host counts as lost only if the
+run misses it: while the ranks train, it does not matter that we cannot reach the host.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from ..causes.ends import Cause
+from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
-from ..door.session import Session
+from ..core.program import FAB
+from ..core.text import in_seconds
+from ..door.session import Session, open_all
+from ..host import commands
 from ..job.again import command_of
 from ..job.inventory import Host
 from ..job.options import FLAG
 from ..run.backend import Backend
 from ..run.events import Event
+from ..run.output import ConsoleLines
 from ..run.progress import WAIT_LOST_S, State
+from ..run.state.story import Happening
 from . import nodes
-from .watch import HostsWatch
+from . import secrets as deploy_secrets
+from .container import container_name
+from .mirror import Mirror
+from .signs import AFTER_S, BLAME_S, UNSEEN_S, Misses, Signs, engine_words, is_lost
+
+EVERY_S = 0.5
+AGAIN_S = 2.0
+# Somebody may start the container of an ended node again.
+ENDED_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -47,34 +70,72 @@ class HostsBackend(Backend):
     """
 
     def __init__(self, sessions: Sequence[Session], run: RunHandle, say: Callable[[str], None]) -> None:
-        self.run = run
-        self._opened, self._say, self._id = sessions, say, run.run_dir.name
-        self._watch: HostsWatch | None = None
+        self.run, self._say, self._id = run, say, run.run_dir.name
+        self._sessions = {session.host.name: session for session in sessions}
+        self._hosts = {host.name: host for host in (*run.away, *(session.host for session in sessions))}
+        self._handover = deploy_secrets.Handover(self._id, run.secrets, self._sessions.__getitem__, say)
+        self._lines, self._mirrors = ConsoleLines(), dict[str, Mirror]()
+        self._step, self._moved = 0, time.monotonic()
+        self._silent, self._full, self._reported = set[str](), set[str](), set[str]()
+        self._final, self._closed = FinalCodes(), threading.Event()
 
     @property
-    def sessions(self) -> Sequence[Session]:
-        """The current sessions to the hosts that answer."""
-        return self._watch.sessions if self._watch else self._opened
+    def sessions(self) -> list[Session]:
+        """The current sessions to the hosts that answer; lost ones have been opened again."""
+        return [session for host, session in list(self._sessions.items()) if host not in self.out_of_sight]
 
     @property
-    def out_of_sight(self) -> Sequence[str]:
+    def out_of_sight(self) -> list[str]:
         """Hosts that do not answer, or whose engine does not answer."""
-        return self._watch.out_of_sight if self._watch else ()
+        return [host for host, mirror in self._mirrors.items() if mirror.engine_s() > UNSEEN_S]
 
     def start(self) -> None:
         """Does nothing: another command has started the nodes."""
         return
 
+    def _watch(self) -> None:
+        """Begin to follow the nodes on all hosts."""
+        for host, node in self.run.nodes.items():
+            hear = partial(self._hear, host, node)
+            self._mirrors[host] = Mirror(self.run.run_dir, host, node, self._say, hear)
+        self._moved = time.monotonic()
+        for host in self._mirrors:
+            threading.Thread(target=self._follow, args=(host,), daemon=True, name=f"muster-follow-{host}").start()
+
     def states(self, state: State) -> list[NodeState]:
-        """The state of each node, as its host last reported it. Raises DeployError if no host answers for too long."""
-        if self._watch is None:
-            run = self.run
-            self._watch = HostsWatch(self._opened, run.nodes, run.run_dir, run.script, self._say, run.secrets, run.away)
-        return self._watch.states(state)
+        """The state of each node. A node is lost if the run waits too long for its host, never while the ranks train.
+
+        Raises DeployError if no host answers for too long. The run continues then.
+        """
+        if not self._mirrors:
+            self._watch()
+        mirrors = list(self._mirrors.values())
+        ranks_on = state.ranks.ranks_on
+        signs = {host: mirror.signs(ranks_on(mirror.state.node)) for host, mirror in self._mirrors.items()}
+        self._tell_silent(state, signs)
+        self._tell_full(state)
+        cut_off_s = min(of_host.silent_s for of_host in signs.values())
+        if cut_off_s > state.wait_lost_s:
+            raise DeployError(
+                f"no host of {self._id} has answered for {in_seconds(cut_off_s)}; the run may continue there",
+                f"try again: {FAB} attach --hosts {','.join(self._mirrors)} --run {self._id}",
+            )
+        waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
+        if self.run.script or self.out_of_sight or waits or state.ranks.waiting:
+            # A script reports no steps, and a run that waits for a host, or its GPUs, must not count as silent.
+            state.ranks.last_sign = time.time()
+        step = max((view.step for view in state.ranks.views.values()), default=0)
+        if step != self._step:
+            self._step, self._moved = step, time.monotonic()
+        if state.ranks.waiting and not state.verdicts:
+            return [mirror.state for mirror in mirrors]  # the nodes wait for a host that is away, and so do we
+        finding = state.case.finding
+        lost = finding.node if finding and finding.cause == Cause.NODE_LOST else ""
+        return [self._judged(host, signs, state, lost) for host in self._mirrors]
 
     def output(self, state: State) -> list[Event]:
         """The lines of the nodes' consoles."""
-        return self._watch.lines.take(state.ranks.began) if self._watch else []
+        return self._lines.take(state.ranks.began)
 
     def stop(self) -> None:
         """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (docs/contract.md)."""
@@ -106,9 +167,137 @@ class HostsBackend(Backend):
 
     def close(self) -> None:
         """Stop following. The run continues."""
-        if self._watch:
-            self._watch.close()
+        self._closed.set()
+        self._handover.close()
 
     def _signal(self, name: str) -> None:
         for host, fault in nodes.signal(self.sessions, self._id, name).faults.items():
             self._say(f"{host}: {name} did not reach it: {fault.message}")
+
+    def _hear(self, host: str, node: str, words: str, t: float) -> None:
+        self._handover.on_console_line(host, words)
+        if not words.startswith(commands.WAITS_FOR_HOSTS):  # the run's story has it
+            self._lines.put(node, words, t)
+
+    def _tell_silent(self, state: State, signs: Mapping[str, Signs]) -> None:
+        """Engines that do not answer where SSH does, and those that answer again."""
+        # A host that was silent itself says so of its engine at first, too: it waited for that answer.
+        silent = {host for host, mirror in self._mirrors.items() if mirror.away_s() > UNSEEN_S}
+        for host in sorted(silent - self._silent):
+            words = engine_words(signs[host], _trains_since(state, self._mirrors[host].state.node, signs[host]))
+            state.story.tell(Happening(time.time(), f"{host}: {words}", grave=True))
+        for host in sorted(self._silent - silent):
+            state.story.tell(Happening(time.time(), f"{host}: the Docker engine there answers again"))
+        self._silent = silent
+
+    def _tell_full(self, state: State) -> None:
+        """A full disk, where the ranks' own words about it cannot be written either."""
+        full = {host for host, mirror in self._mirrors.items() if mirror.full}
+        for host in sorted(full ^ self._full):
+            words = "has room again"
+            if host in full:
+                words = "is full: no checkpoint and no event can be written there"
+            state.story.tell(Happening(time.time(), f"{host}: the disk of the run's folder {words}", host in full))
+        self._full = full
+
+    def _judged(self, host: str, signs: Mapping[str, Signs], state: State, lost: str) -> NodeState:
+        """The node's state. `lost`: the node for which the others wait, as they say."""
+        mirror, own = self._mirrors[host], signs[host]
+        node, others = mirror.state, [of_host for name, of_host in signs.items() if name != host]
+        if trouble := own.trouble or ("closed" if mirror.closed and not node.trouble else ""):
+            node = replace(node, trouble=trouble)
+        if state.verdicts:
+            return self._final.at_the_end(node)
+        self._final.before_the_end(node)
+        if node.state == "exited" and node.code == FAILED and any(1 < other.silent_s <= BLAME_S for other in others):
+            # It may be a victim of the host that is silent now.
+            return replace(node, state="running", code=None)
+        stood_s = time.monotonic() - self._moved
+        awaited = node.node == lost if self.run.script else stood_s > state.wait_lost_s
+        # A node that has left the run misses nobody.
+        ended = any(
+            other.over and other.state.node in (state.nodes.members or state.names)
+            for name, other in self._mirrors.items()
+            if name != host
+        )
+        if is_lost(own, others, Misses(stood_s, ended, awaited, state.wait_lost_s)):
+            return replace(node, state="lost")
+        return node
+
+    def _follow(self, host: str) -> None:
+        mirror = self._mirrors[host]
+        if host not in self._sessions:
+            self._reopen(host)
+        while not self._closed.is_set():
+            session = self._sessions[host]
+            folder = f"{session.home}/runs/{self._id}"
+            try:
+                since, files = mirror.known()
+                command = commands.follow(container_name(self._id), folder, mirror.mark, since, files, EVERY_S)
+                session.run(command, timeout_s=None, on_line=mirror.take, check=False)
+            except BadAnswer as fault:
+                if fault.message not in self._reported:
+                    self._reported.add(fault.message)
+                    self._say(f"{host}: {fault.message}")
+            except DeployError as fault:
+                if self._closed.is_set():
+                    return
+                # Our command is long and tells nothing: we show only the host and the fault.
+                self._say(f"{fault.brief}: the run continues; reconnecting")
+                self._reopen(host)
+            self._closed.wait(AGAIN_S if not mirror.over else ENDED_AGAIN_S)
+
+    def _reopen(self, host: str) -> None:
+        """Open a new session to the host in a thread of its own, which keeps it open while we follow."""
+        reopened = threading.Event()
+
+        def hold() -> None:
+            while not self._closed.is_set():
+                with open_all([self._hosts[host]]) as opened:
+                    for session in opened.values.values():
+                        self._sessions[host] = session
+                        self._say(f"{host}: connected again")
+                        reopened.set()
+                        self._closed.wait()
+                        return
+                self._closed.wait(AGAIN_S)
+
+        threading.Thread(target=hold, daemon=True, name=f"muster-hold-{host}").start()
+        while not reopened.wait(0.5) and not self._closed.is_set():
+            pass
+
+
+def _trains_since(state: State, node: str, signs: Signs) -> int | None:
+    """The one rank of a node, if it has made a step since its engine fell silent: its container may be stopped."""
+    rank = state.ranks.only_rank(node)
+    if rank is None or rank in state.ranks.still or rank in state.ranks.ends or state.verdicts:
+        return None
+    view = state.ranks.views.get(rank)
+    return rank if view and view.stepped > time.time() - signs.engine_s + AFTER_S else None
+
+
+class FinalCodes:
+    """Takes each node's state, look after look, and keeps the code with which it ended the run.
+
+    Its engine may start it again afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._restarts: dict[str, int] = {}
+
+    def before_the_end(self, node: NodeState) -> None:
+        """Take a state while no rank has given a verdict."""
+        self._restarts[node.node] = node.restarts
+
+    def at_the_end(self, node: NodeState) -> NodeState:
+        """The state once a rank has given a verdict: a node that has ended since then stays ended.
+
+        A node that runs has the code of its life before. That life ended with the run only if the engine has started
+        the node since the last look before the verdict.
+        """
+        ended = node.state != "running" or node.restarts > self._restarts.get(node.node, -1)
+        if node.code is not None and ended:
+            self._codes.setdefault(node.node, node.code)
+        code = self._codes.get(node.node)
+        return node if code is None else replace(node, state="exited", code=code)

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..core.errors import UsageError
@@ -280,19 +280,6 @@ def cache_folder(facts: HostFacts, job: Job) -> str:
     return f"{facts.home}/.muster/cache/{user_of(facts, job).partition(':')[0]}" if job.cache else ""
 
 
-def _cache_mount(facts: HostFacts, job: Job, work: Work) -> tuple[Mount, ...]:
-    folder = cache_folder(facts, job) if work.script else ""
-    return (Mount(folder, environment.CACHE, False),) if folder else ()
-
-
-def _kept_mounts(folder: str, keep: Sequence[str]) -> Iterator[Mount]:
-    """The kept paths, and a read-only cover over their folder: a container could put links there for the next start."""
-    if keep:
-        yield Mount(f"{folder}/keep", f"{commands.RUN_IN_CONTAINER}/keep", True)
-    for path in keep:
-        yield Mount(f"{folder}/keep{path}", path, False)
-
-
 def user_of(facts: HostFacts, job: Job) -> str:
     """The login's own uid; for root, the uid that host/run_user.py chose, which no user of the host has."""
     if facts.uid:
@@ -315,8 +302,16 @@ def _labels_of_work(facts: HostFacts, work: Work) -> dict[str, str]:
 
 
 def _node_options(folder: str, host: Host, facts: HostFacts, job: Job, work: Work) -> tuple[str, ...]:
-    """`docker run` options of a node, which its rehearsal has too: those of every container, its run folder, mounts."""
-    mounted = (*_kept_mounts(folder, job.keep), *_cache_mount(facts, job, work))
+    """`docker run` options of a node, which its rehearsal has too: those of every container, its run folder, mounts.
+
+    A read-only cover lies over the folder of what is kept: a container could put links there for the next start.
+    """
+    cache = cache_folder(facts, job) if work.script else ""
+    mounted = [
+        *([Mount(f"{folder}/keep", f"{commands.RUN_IN_CONTAINER}/keep", True)] if job.keep else []),
+        *(Mount(f"{folder}/keep{path}", path, False) for path in job.keep),
+        *([Mount(cache, environment.CACHE, False)] if cache else []),
+    ]
     secret_files = any(secret.as_file for secret in job.secrets)
     return (
         *("--volume", f"{folder}:{commands.RUN_IN_CONTAINER}"),

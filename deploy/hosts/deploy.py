@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import UsageError
 from ..core.names import RunId, node_of
@@ -20,8 +19,6 @@ from ..core.program import FAB
 from ..core.text import duration
 from ..door.session import Session, open_all
 from ..host import run_user
-from ..host.facts import HostFacts
-from ..job import script_file
 from ..job import secrets as secret_settings
 from ..job.cluster import Cluster
 from ..job.load import (
@@ -31,17 +28,18 @@ from ..job.load import (
     load_cluster,
     read_command,
     read_run,
+    read_what_runs,
     refuse_open_secrets,
+    refuse_without_script,
     script_words,
     trainer_words,
 )
 from ..job.options import Options
-from ..job.script import ScriptCommand, once_a_node
 from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import alone, environment, folders, record, resumable
+from ..run import environment, folders, record, resumable
 from ..run.progress import WAIT_LOST_S
 from ..run.start import Start, start_run
 from ..run.state.times import CLOCKS_DIFFER_S
@@ -88,7 +86,6 @@ class _OnHosts(Start[NewRun]):
     def __init__(self, options: Options, console: Console, interrupts: Interrupts) -> None:
         self._options, self._console, self._interrupts = options, console, interrupts
         self._name = read_run(options.run)
-        self._resumption: resume.Resumption | None = None
         self.dry_run, self.detach = options.dry_run, options.detach
 
     @contextmanager
@@ -99,13 +96,22 @@ class _OnHosts(Start[NewRun]):
         with open_all(cluster.hosts) as opened:
             self._interrupts.at("looking at the hosts")
             self._request = self._look(cluster, work, list(opened.all().values()))
-            _tell_neighbours(self._request.facts, self._name, self._console)
             yield
 
     def _load(self) -> tuple[Cluster, Work]:
         """Read the options, the command and its folder."""
         console, self._resumes = self._console, bool(self._options.resume)
-        options, self._command, self._script_run = _what_to_run(fill_from_file(self._options), console)
+        options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
+        options, self._command = read_command(options)
+        if not options.script:
+            refuse_without_script(options, ("restarts", "style"))
+        for variable, value in environment.asked_style(options.style).items():
+            options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
+        for note in self._command.notes:
+            console.note(note)
+        before = record.path_of(self._continues) if self._continues else None
+        if before and (other := resumable.other_than(before, self._command.words, options.folder)):
+            console.warn(other)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
         self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
@@ -116,8 +122,6 @@ class _OnHosts(Start[NewRun]):
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)
         self._needs = packages.asked(cluster, look, console) if work.script else None
         self.code = repository.look(folder, choice, look.result()) if folder and look else None
-        if folder:
-            _warn_alone(folder, work.script, cluster, console)
         if work.restarts and not folder and len(cluster.hosts) > 1 and not cluster.job.mounts:
             console.warn(_OWN_FILES)
         self._options, self._folder, self._choice = options, folder, choice
@@ -130,18 +134,22 @@ class _OnHosts(Start[NewRun]):
         observe.refuse_missing(sessions, cluster.job)
         base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
         tag = tag_of(base, self._folder)
-        if self._script_run:
-            self._resumption = resume.continue_script(self._script_run, facts, self._resumes, console.warn)
-        elif options.resume:
-            self._resumption = resume.choose(options.resume, sessions, facts, work.arguments)
-        if resumption := self._resumption:
-            work = replace(work, arguments=(*resumption.arguments, *work.arguments), start=resumption.start)
-        cluster, who = run_user.choose(cluster, sessions, facts, resumption.run if resumption else "")
+        if self._continues:
+            work = replace(work, start=resume.next_start(self._continues, facts, self._resumes, console.warn))
+        cluster, who = run_user.choose(cluster, sessions, facts, self._continues or "")
         work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe)
-        work = replace(work, ports=group.choose_ports(list(facts.values())) if work.least else ())
+        work = replace(work, ports=plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ())
         about = (cluster, sessions, facts, base, self._folder, tag, work, self._choice)
-        request = _overlaid(DeployRequest(*about, options.force, self._needs, options.wait))
-        _tell_user(who, facts, console)
+        request = DeployRequest(*about, options.force, self._needs, options.wait)
+        if cluster.job.overlay:
+            network = overlay_plan.planned(work.token, overlay.look(sessions), facts)
+            work = replace(work, overlay=network.socket)
+            request = replace(request, overlay=network, facts=network.on(facts), work=work)
+        # It is news where it is not one user who logs in on all hosts.
+        uids = {fact.uid for fact in facts.values()}
+        if len(uids) > 1 or 0 in uids:
+            console.note(f"the run's processes run {who}")
+        console.data({"kind": "user", "text": who})
         return request
 
     def show_plan(self) -> None:
@@ -150,12 +158,15 @@ class _OnHosts(Start[NewRun]):
 
     def choose_folder(self) -> Path:
         """The run's folder here; and the folders on the hosts that its nodes mount."""
-        request, work = self._request, self._request.work
-        _make_folders(request, self._console)
+        request, work, job = self._request, self._request.work, self._request.cluster.job
+        made = observe.make_folders(request.sessions, request.facts, job, bool(work.script)).all()
+        for host, paths in made.items():
+            for path in paths:
+                self._console.note(f"{host}: made {path}")
         plan.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
-        if self._resumption:
+        if self._continues:
             self.resumed = True
-            return record.folder_of(folders.RUNS, self._resumption.run)
+            return record.folder_of(folders.RUNS, self._continues)
         taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
         if self._name:
             record.folder_of(folders.RUNS, RunId(self._name))  # it may be of another machine's run
@@ -169,19 +180,20 @@ class _OnHosts(Start[NewRun]):
         running = self._name or (run_dir.name if self.resumed else environment.script_name(work.script))
         names = {host.name: node_of(host.name) for host in request.cluster.hosts}
         hidden = (lambda: work.secrets) if work.secrets else None
-        handle = RunHandle(run_dir, names, bool(work.script), work.script or work.arguments, self.resumed, hidden)
         since = time.time() - CLOCKS_DIFFER_S if self.resumed else 0.0
-        wait_lost_s = request.cluster.job.wait_lost or WAIT_LOST_S
-        handle = replace(handle, wait_lost_s=wait_lost_s, least=work.least, since=since)
+        wait_lost_s, command = request.cluster.job.wait_lost or WAIT_LOST_S, work.script or work.arguments
+        about = (run_dir, names, bool(work.script), command, self.resumed, hidden, since, wait_lost_s)
+        handle = RunHandle(*about, least=work.least)
         with Places(request.sessions, request.facts, running, work.token, request.wait) as places:
             yield NewRun(request, handle, places, self._console, self._interrupts)
 
     def record_start(self, backend: NewRun) -> dict[str, bytes]:
         """Write this start into the run's folder, with what the next one repeats."""
-        handle, resumption = backend.run, self._resumption
+        handle, options, command = backend.run, self._options, self._command
+        script = {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare}
         fields = {
-            **_for_the_record(self._options, self._command),
-            "foreign": ["arguments"] if resumption and resumption.foreign else [],
+            **resume.resume_fields(options),
+            **(script if command.words else {}),
             "gpus": backend.gpus,
             "wait_lost_s": handle.wait_lost_s,
             "least": handle.least,
@@ -203,73 +215,6 @@ class _OnHosts(Start[NewRun]):
         """Follow the run until it ends, or the user leaves it."""
         sent = (self._folder, self._choice) if self._folder else None
         return attach.follow_until_done(backend, self._console, self._interrupts, self._ranks, sent)
-
-
-def _what_to_run(options: Options, console: Console) -> tuple[Options, ScriptCommand, RunId | None]:
-    """The options with the script to run, its command, and the recorded run of a script that goes on, if one does.
-
-    Raises UsageError, and says what is not used of the command, and what is another one than before.
-    """
-    options = replace(options, script=once_a_node(options.each, options.script))
-    for variable, value in environment.asked_style(options.style, bool(options.script)).items():
-        options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
-    if not (options.script or options.args or options.resume):
-        script_file.refuse_no_script(options.folder)
-    options, script_run = resume.script_run(options)
-    options, command = read_command(options)
-    for note in command.notes:
-        console.note(note)
-    if script_run and (other := resumable.other_than(record.path_of(script_run), command.words, options.folder)):
-        console.warn(other)
-    return options, command, script_run
-
-
-def _for_the_record(options: Options, command: ScriptCommand) -> dict[str, Any]:
-    """For record.json: what a resume repeats, where the script lies, and whether its command asks for no torchrun."""
-    fields: dict[str, Any] = dict(resume.resume_fields(options))
-    if command.words:
-        fields |= {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare}
-    return fields
-
-
-def _make_folders(request: DeployRequest, console: Console) -> None:
-    """Make the folders that the hosts lack, and name them."""
-    work, job = request.work, request.cluster.job
-    for host, made in observe.make_folders(request.sessions, request.facts, job, bool(work.script)).all().items():
-        for path in made:
-            console.note(f"{host}: made {path}")
-
-
-def _overlaid(request: DeployRequest) -> DeployRequest:
-    """Return the request on an overlay network, if the job wants one. Raises DeployError if a host cannot have it."""
-    if not request.cluster.job.overlay:
-        return request
-    looks = overlay.look(request.sessions)
-    return request.overlaid(overlay_plan.planned(request.work.token, looks, request.facts))
-
-
-def _tell_user(who: str, facts: Mapping[str, HostFacts], console: Console) -> None:
-    """Say as whom the run's processes run, where it is not one user who logs in on all hosts."""
-    uids = {fact.uid for fact in facts.values()}
-    if len(uids) > 1 or 0 in uids:
-        console.note(f"the run's processes run {who}")
-    console.data({"kind": "user", "text": who})
-
-
-def _tell_neighbours(facts: Mapping[str, HostFacts], own: str, console: Console) -> None:
-    """Name the runs that share a host's processor with this one: claims keep only GPUs apart."""
-    for host, fact in facts.items():
-        others = sorted({each.run for each in fact.containers if each.code is None and each.run != own})
-        if others and not fact.gpus:
-            console.note(f"{host} runs {', '.join(others)} as well: they share its processor")
-
-
-def _warn_alone(folder: Path, script: Sequence[str], cluster: Cluster, console: Console) -> None:
-    """Warn about each line of the script that makes each host train alone."""
-    ranks = 2 if cluster.job.processes not in ("auto", 1) else 1  # a GPU host may have more: nobody has looked yet
-    if not cluster.job.separate and len(cluster.hosts) * ranks > 1:
-        for warning in alone.warnings(folder, script, len(cluster.hosts)):
-            console.warn(warning)
 
 
 def _dry_run(request: DeployRequest, console: Console) -> None:
@@ -296,8 +241,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     containers = sent_folders.give(containers, pushes)
     if request.requirements:
         pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
-        target = packages.Target(request.cluster, request.sessions, request.facts, request.tag, pushed=pushed)
-        packages.foretell(target, request.requirements, console)
+        packages.foretell(request.target(pushed), request.requirements, console)
         containers = packages.foreseen(containers)
     steps = plan.steps(containers, pushes)
     for step in steps:
@@ -315,15 +259,11 @@ def _work(options: Options, cluster: Cluster) -> Work:
     hidden = secrets_of(cluster)
     refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
     script = script_words(options)
-    if options.resume and (script or options.run):
-        if script:
-            raise UsageError(f"--resume {options.resume}: it names no run of a script", f"{FAB} runs lists them")
-        raise UsageError("--resume continues a run of Muster's trainer and cannot take --run", "leave out --run")
     arguments = () if script else trainer_words(options)
     variables = environment_of(options)
     if twice := sorted(variables.keys() & hidden.keys()):
         raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
-    restarts = environment.asked_restarts(options.restarts, bool(script))
+    restarts = environment.asked_restarts(options.restarts)
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
     work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))

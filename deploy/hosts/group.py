@@ -6,27 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..core.errors import DeployError, UsageError
-from ..host.facts import HostFacts
-from ..job.again import command_of
 from ..job.options import FLAG, flag_of
 from ..run import environment
 from .container import NodeContainer, Work
 
 # Beside the port of the rendezvous: what a firewall has to let through is known before the run.
 PORTS = range(29600, 29700)
-
-
-def choose_ports(facts: Sequence[HostFacts]) -> tuple[int, ...]:
-    """The ports of the nodes' register and of their questions: free on all hosts.
-
-    Raises DeployError if there are none.
-    """
-    busy = frozenset[int]().union(*(fact.listening for fact in facts))
-    free = tuple(port for port in PORTS if port not in busy)[:2]
-    if len(free) < 2:
-        words = f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host"
-        raise DeployError(words, f"{command_of('status', hosts='...')} lists the runs")
-    return free
 
 
 def refuse(least: int, on_end: str, waits: bool) -> None:

@@ -34,6 +34,7 @@ from . import (
     observe,
     overlay_plan,
     packages,
+    plan,
     preflight,
     sent_folders,
     waits,
@@ -72,6 +73,10 @@ class DeployRequest:
         """A new look at the folder: somebody may have worked in it since the last one."""
         return FolderLook(self.folder, self.choice) if self.folder else None
 
+    def target(self, pushed: Mapping[str, Pushed] | None = None) -> packages.Target:
+        """The hosts that get the run's packages; `pushed`: how its image got there."""
+        return packages.Target(self.cluster, self.sessions, self.facts, self.tag, self.folder, pushed or {})
+
     def containers(
         self, run_id: str, try_links: bool, interfaces: Mapping[str, str] | None = None
     ) -> tuple[NodeContainer, ...]:
@@ -79,13 +84,28 @@ class DeployRequest:
 
         interfaces: those of the network that the preflight chose.
         """
-        return _containers(self, replace(self.work, run_id=run_id), try_links, interfaces)
-
-    def overlaid(self, overlay: Overlay) -> DeployRequest:
-        """Return the request for a run on its own overlay network."""
-        return replace(
-            self, overlay=overlay, facts=overlay.on(self.facts), work=replace(self.work, overlay=overlay.socket)
-        )
+        work = replace(self.work, run_id=run_id)
+        hosts, job = self.cluster.hosts, self.cluster.job
+        if self.overlay:
+            interfaces = {host.name: self.overlay.interface for host in hosts}
+        facts = [self.facts[host.name] for host in hosts]
+        met, addresses = meeting.choose(hosts, self.sessions, facts, try_links, interfaces)
+        made = container.node_containers(hosts, facts, job, work, met)
+        made = overlay_plan.beside(made, facts, job, work, self.overlay)
+        made = group.grouped(made, addresses, work, job.spares, job.arbiter)
+        if try_links and work.least:
+            peers = {
+                host.name: [other for other in addresses if other != own]
+                for host, own in zip(hosts, addresses, strict=True)
+            }
+            for register_port in work.ports:
+                observe.refuse_unreached(self.sessions, peers, register_port)
+        port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
+        began = time.time() + facts[0].clock_ahead_s
+        queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
+        made = waits.claimed(made, hosts, facts, work, queue)
+        port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
+        return witness.beside(made, hosts, facts, job, work, addresses, port)
 
     def waiting(self) -> DeployRequest:
         """Return the request for nodes that wait on their hosts."""
@@ -160,10 +180,7 @@ class NewRun(HostsBackend):
             record.write_json(run_dir / "preflight.json", self._preflight)
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
-            target = packages.Target(
-                request.cluster, request.sessions, request.facts, request.tag, request.folder, pushed
-            )
-            installed = packages.bring(target, request.requirements, self._console)
+            installed = packages.bring(request.target(pushed), request.requirements, self._console)
             self._containers = packages.give(self._containers, installed)
         # The others use a waiting run's GPUs now, and its nodes rehearse before they start.
         new_network = request.overlay and not request.force
@@ -236,29 +253,3 @@ class NewRun(HostsBackend):
         overlooked += ("link-loss", "link-slow") if request.overlay and not request.force else ()
         images, planned = (request.tag, request.base), self._preflight.get("interfaces", {}) if after_push else None
         return preflight.gate(hosts, images, request.force, self._console, planned, overlooked, request.work.ports)
-
-
-def _containers(
-    request: DeployRequest, work: Work, try_links: bool, interfaces: Mapping[str, str] | None
-) -> tuple[NodeContainer, ...]:
-    hosts, job = request.cluster.hosts, request.cluster.job
-    if request.overlay:
-        interfaces = {host.name: request.overlay.interface for host in hosts}
-    facts = [request.facts[host.name] for host in hosts]
-    met, addresses = meeting.choose(hosts, request.sessions, facts, try_links, interfaces)
-    made = container.node_containers(hosts, facts, job, work, met)
-    made = overlay_plan.beside(made, facts, job, work, request.overlay)
-    made = group.grouped(made, addresses, work, job.spares, job.arbiter)
-    if try_links and work.least:
-        peers = {
-            host.name: [other for other in addresses if other != own]
-            for host, own in zip(hosts, addresses, strict=True)
-        }
-        for register_port in work.ports:
-            observe.refuse_unreached(request.sessions, peers, register_port)
-    port = waits.choose_port(facts, met.port) if work.waits else 0
-    began = time.time() + facts[0].clock_ahead_s
-    queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
-    made = waits.claimed(made, hosts, facts, work, queue)
-    circle = witness.Circle(addresses, witness.choose_port(facts, met.port) if work.on_end else 0)
-    return witness.beside(made, hosts, facts, job, work, circle)

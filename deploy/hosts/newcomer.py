@@ -16,23 +16,22 @@ from dataclasses import replace
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, node_of
 from ..core.program import FAB
-from ..core.results import Results
 from ..door.session import Session, open_all
 from ..host import audit, lock, run_user
-from ..host.facts import Container, HostFacts
-from ..job.cluster import Cluster
+from ..host.facts import Container
 from ..job.inventory import Host
 from ..job.load import environment_of, folder_to_send, load_cluster, script_words
 from ..job.options import Options
 from ..report.console import Console
 from ..run import record as record_of_run
-from ..run.environment import CODE_DIGEST, PACKAGES, SCRIPT, SENT_DIGEST, asked_restarts
+from ..run.environment import CODE_DIGEST, MASTER_PORT, PACKAGES, SCRIPT, SENT_DIGEST, asked_restarts
 from ..send.folder.credentials import choice_of
 from ..send.folder.folder_look import FolderLook
 from ..send.image.model import tag_of
 from . import container, group, nodes, observe, packages, plan, preflight, sent_folders, waits
 from . import push as deploy_push
 from .container import Meeting, NodeContainer, Work
+from .new_run import DeployRequest
 from .newcomer_plan import (
     RANKS,
     Template,
@@ -48,43 +47,32 @@ from .preflight import ReachedHosts
 _BUSY = ("gpu-busy", "gpu-claimed", "memory-low")
 
 
-def join(run: RunId, host: Host, console: Console, dry_run: bool) -> Container:
+def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
     """Start a node of the run on this host. Raises UsageError or DeployError; then nothing of it is left there."""
     known = record_of_run.own(record_of_run.path_of(run))
     if not known.get("hosts"):
         hint = f"run it on the machine where `{FAB} deploy` was typed"
         raise UsageError(f"{host.name} is new to {run}, and no record of that run is here", hint)
     others = [each for each in known["hosts"] if each != host.destination]
-    hosts, cluster = ",".join([*others, host.destination]), known.get("cluster", "")
-    options = replace(again(known.get("again", "")), hosts=hosts, cluster=cluster)
+    named = {"hosts": ",".join([*others, host.destination]), "cluster": known.get("cluster", "")}
+    options = replace(again(known.get("again", "")), dry_run=dry_run, **named)
     words = known.get("arguments")
     if known.get("script") and words:
         options, words = replace(options, script=shlex.join(words)), [SCRIPT, *words]
-    with open_all(load_cluster(options).hosts) as opened:
-        reached = list(opened.values.values())
-        facts = observe.facts(reached)
-        return _join(run, options, _present(load_cluster(options), reached, facts), console, dry_run, words)
+    cluster = load_cluster(options)
+    with open_all(cluster.hosts) as opened:
+        sessions, last = opened.values, cluster.hosts[-1].name
+        facts = observe.facts(sessions.values())
+        if last not in facts.values:
+            facts.all()
+            raise DeployError(f"{last}: does not answer", f"ssh {last}")
+        # Those that answer, the newcomer last.
+        present = tuple(each for each in cluster.hosts if each.name in facts.values)
+        reached = [sessions[each.name] for each in present]
+        _join(run, options, ReachedHosts(replace(cluster, hosts=present), reached, facts.values), console, words)
 
 
-def _present(cluster: Cluster, reached: Sequence[Session], facts: Results[HostFacts]) -> ReachedHosts:
-    """The hosts that answer, the newcomer last. Raises its own fault."""
-    last = cluster.hosts[-1].name
-    if last not in facts.values:
-        facts.all()
-        raise DeployError(f"{last}: does not answer", f"ssh {last}")
-    hosts = tuple(host for host in cluster.hosts if host.name in facts.values)
-    sessions = {session.host.name: session for session in reached}
-    return ReachedHosts(replace(cluster, hosts=hosts), [sessions[host.name] for host in hosts], facts.values)
-
-
-def _join(
-    run: RunId,
-    options: Options,
-    hosts: ReachedHosts,
-    console: Console,
-    dry_run: bool,
-    recorded: Sequence[str] | None,
-) -> Container:
+def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, recorded: Sequence[str] | None) -> None:
     new = hosts.sessions[-1]
     members = plan.runs_of({name: fact.containers for name, fact in hosts.facts.items()}).get(run, {})
     running = [
@@ -97,20 +85,27 @@ def _join(
         raise UsageError(f"{run} runs without --min-nodes: no host can join it", f"{FAB} stop, then --resume")
     template = template_of(running[0].run(("docker", "inspect", "--format", "{{json .Config}}", first.name)).out)
     refuse_other_arguments(run, template.words, recorded)
-    name, place = node_of(new.host.name), 1 + max(len(template.plan["nodes"]) - 1, *(n.place for n in members.values()))
+    name = node_of(new.host.name)
     if name in template.plan["nodes"]:
         raise UsageError(f"{name} was a node of {run}, and its container was removed", "join with another host")
     hosts = replace(hosts, cluster=run_user.choose(hosts.cluster, hosts.sessions, hosts.facts, run)[0])
-    made = _container(run, options, hosts, template, place, members)
-    if dry_run:
+    request = _request(run, options, hosts, template, console)
+    peers = {
+        session.host.name: node
+        for session in hosts.sessions[:-1]
+        if (node := members.get(session.host.name)) and node.node in template.plan["nodes"] and node.code is None
+    }
+    place = 1 + max(len(template.plan["nodes"]) - 1, *(node.place for node in members.values()))
+    if options.dry_run:
+        made = _container(request, hosts.sessions[:-1], peers, template, place)
         console.text(f"{new.host.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
-        return first
+        return
     with lock.take(hosts.sessions, run), Places([new], hosts.facts, run, template.token) as places:
         places.take()
-        hosts = replace(hosts, facts=places.narrowed(hosts.facts))
-        made = _container(run, options, hosts, template, place, members)
-        preflight.gate(hosts, (made.image,), False, console, None, _BUSY)
-        made, volume = _equipped(made, options, hosts, console)
+        request = replace(request, facts=places.narrowed(request.facts))
+        made = _container(request, hosts.sessions[:-1], peers, template, place)
+        preflight.gate(replace(hosts, facts=request.facts), (request.tag,), False, console, None, _BUSY)
+        made, volume = _equipped(request, made, console)
         sent = (SENT_DIGEST, CODE_DIGEST)
         theirs = (_layers(running[0], first.name), *map(template.variables.get, sent), _packages(running[0], first))
         ours = (_layers(new, made.image, image=True), *map(made.environment.get, sent), volume)
@@ -122,40 +117,45 @@ def _join(
             nodes.undo([new], [made])
             raise
     audit.note(new, f"{run} joined as {name}")
-    facts = record_of_run.facts(record_of_run.path_of(run))
-    record_of_run.write_record(
-        record_of_run.path_of(run), {**facts, "hosts": list(dict.fromkeys([*facts["hosts"], new.host.destination]))}
+    run_dir = record_of_run.path_of(run)
+    facts = record_of_run.facts(run_dir)
+    joined = list(dict.fromkeys([*facts["hosts"], new.host.destination]))
+    record_of_run.write_record(run_dir, {**facts, "hosts": joined})
+
+
+def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Template, console: Console) -> DeployRequest:
+    """What the deploy asked for, of the newcomer alone."""
+    cluster, folder, script = hosts.cluster, folder_to_send(options, hosts.cluster), script_words(options)
+    choice = choice_of(cluster)
+    code = FolderLook(folder, choice) if folder else None
+    base = deploy_push.base_of(options, cluster, hosts.facts, console, hosts.sessions, not script)
+    needs = packages.asked(cluster, code, console) if script else None
+    work = Work(
+        run,
+        tag := tag_of(base, folder),
+        script,
+        () if script else template.words,
+        environment=environment_of(options),
+        token=template.token,
+        sent=bool(script and folder),
+        restarts=asked_restarts(options.restarts) if script else None,
+        least=template.plan["least"],
     )
-    return observe_node(new, run)
+    alone = replace(cluster, hosts=cluster.hosts[-1:])
+    return DeployRequest(alone, hosts.sessions[-1:], hosts.facts, base, folder, tag, work, choice, False, needs)
 
 
-def observe_node(session: Session, run: RunId) -> Container:
-    """The container of the run's node there. Raises DeployError if it is gone."""
-    by_host = plan.runs_of(observe.containers([session], run).all()).get(run, {})
-    if session.host.name not in by_host:
-        raise DeployError(f"{session.host.name}: its node is gone", f"{FAB} logs --hosts {session.host.name}")
-    return by_host[session.host.name]
-
-
-def _equipped(
-    made: NodeContainer, options: Options, hosts: ReachedHosts, console: Console
-) -> tuple[NodeContainer, str]:
+def _equipped(request: DeployRequest, made: NodeContainer, console: Console) -> tuple[NodeContainer, str]:
     """The newcomer's container once its host has all that it needs; and the digest of its packages."""
-    new, cluster, facts = hosts.sessions[-1], hosts.cluster, hosts.facts
-    folder = folder_to_send(options, cluster)
-    code = FolderLook(folder, choice_of(cluster)) if folder else None
-    needs = packages.asked(cluster, code, console) if options.script else None
-    base = deploy_push.base_of(options, cluster, facts, console, hosts.sessions, not options.script)
-    pushed = deploy_push.bring([new], base, code, made.image, console)
+    pushed = deploy_push.bring(request.sessions, request.base, request.code(), request.tag, console)
     (made,) = sent_folders.give([made], pushed)
-    observe.make_folders([new], facts, cluster.job, bool(options.script)).all()
-    if not needs:
+    observe.make_folders(request.sessions, request.facts, request.cluster.job, bool(request.work.script)).all()
+    if not request.requirements:
         return made, ""
     # The lock is the deploy's, which this machine has kept; a later one would have another digest.
-    target = packages.Target(cluster, [new], facts, made.image, folder, pushed)
-    installed = packages.bring(target, needs, console)
+    installed = packages.bring(request.target(pushed), request.requirements, console)
     (made,) = packages.give([made], installed)
-    return made, _digest(installed.environments.get(new.host.name, ""))
+    return made, _digest(installed.environments.get(made.host, ""))
 
 
 def _packages(session: Session, node: Container) -> str:
@@ -176,47 +176,23 @@ def _layers(session: Session, name: str, image: bool = False) -> str:
 
 
 def _container(
-    run: RunId,
-    options: Options,
-    hosts: ReachedHosts,
-    template: Template,
-    place: int,
-    members: Mapping[str, Container],
+    request: DeployRequest, others: Sequence[Session], peers: Mapping[str, Container], template: Template, place: int
 ) -> NodeContainer:
-    """What the newcomer runs. Raises DeployError where it and the others do not reach each other."""
-    cluster, new, host = hosts.cluster, hosts.sessions[-1], hosts.cluster.hosts[-1]
-    at = {node: tuple(where) for node, where in template.plan["nodes"].items()}
-    peers = {
-        s.host.name: at[n.node]
-        for s in hosts.sessions[:-1]
-        if (n := members.get(s.host.name)) and n.node in at and n.code is None
-    }
-    way = observe.routes([new], {host.name: next(iter(peers.values()))[0]}).all()[host.name]
-    port = group.choose_ports([hosts.facts[host.name]])[0]
-    for peer_address, _, theirs in peers.values():
-        observe.refuse_unreached([new], {host.name: [peer_address]}, theirs)
-    observe.refuse_unreached(hosts.sessions[:-1], {peer: [way.source] for peer in peers}, port)
-    tag = tag_of(
-        deploy_push.base_of(
-            replace(options, dry_run=True), cluster, hosts.facts, Console(True), hosts.sessions, not options.script
-        ),
-        folder_to_send(options, cluster),
-    )
-    work = Work(run, tag, token=template.token, least=template.plan["least"])
-    work = replace(work, environment=environment_of(options))
-    if options.script:
-        restarts = asked_restarts(options.restarts, True)
-        work = replace(
-            work, script=script_words(options), sent=folder_to_send(options, cluster) is not None, restarts=restarts
-        )
-    else:
-        work = replace(work, arguments=template.words)
-    met = Meeting(str(next(iter(at.values()))[0]), 29500, (host.interface or way.interface,))
-    facts = hosts.facts[host.name]
-    made = container.newcomer(place, host, facts, cluster.job, work, met)
+    """What the newcomer runs; `peers`: the running nodes by host. Raises DeployError where they do not reach each
+    other."""
+    (host,), (new,), run = request.cluster.hosts, request.sessions, request.work.run_id
+    facts, at = request.facts[host.name], template.plan["nodes"]
+    where = {peer: tuple(at[node.node]) for peer, node in peers.items()}
+    way = observe.routes([new], {host.name: next(iter(where.values()))[0]}).all()[host.name]
+    port = plan.choose_ports([facts], group.PORTS)[0]
+    for address, _, theirs in where.values():
+        observe.refuse_unreached([new], {host.name: [address]}, theirs)
+    observe.refuse_unreached(others, {peer: [way.source] for peer in where}, port)
+    met = Meeting(str(next(iter(at.values()))[0]), MASTER_PORT, (host.interface or way.interface,))
+    made = container.newcomer(place, host, facts, request.cluster.job, request.work, met)
     began = time.time() + facts.clock_ahead_s
     queue = waits.Queue((way.source,), 0, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
-    (made,) = waits.claimed((made,), (host,), (facts,), work, queue)
+    (made,) = waits.claimed((made,), (host,), (facts,), request.work, queue)
     needed, has = template.variables[RANKS], made.environment[RANKS]
     if has != needed:
         raise DeployError(

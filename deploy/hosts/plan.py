@@ -61,30 +61,33 @@ def platform(facts: Mapping[str, HostFacts]) -> str:
     machines = {host: look.architecture for host, look in facts.items() if look.architecture}
     if len(set(machines.values())) > 1:
         listed = ", ".join(f"{host} {machine}" for host, machine in machines.items())
+        kinds = list(machines.values())
+        most = max(kinds, key=kinds.count)
+        alike = ",".join(host for host, machine in machines.items() if machine == most)
         raise DeployError(
             f"the hosts have different architectures: {listed}; one image cannot run on both",
-            f"use hosts of one architecture: --hosts {','.join(_alike(machines))}",
+            f"use hosts of one architecture: --hosts {alike}",
         )
     return push_plan.platform(next(iter(machines.values()))) if machines else ""
 
 
-def _alike(machines: Mapping[str, str]) -> list[str]:
-    """The hosts of the architecture that most of them have."""
-    kinds = list(machines.values())
-    most = max(kinds, key=kinds.count)
-    return [host for host, machine in machines.items() if machine == most]
-
-
 def choose_port(master: HostFacts) -> int:
-    """A port that is free there and that no run has claimed. Raises DeployError if all are taken."""
-    taken = master.listening | {container.port for container in master.containers if container.code is None}
-    for port in range(MASTER_PORT, MASTER_PORT + PORTS_TO_TRY):
-        if port not in taken:
-            return port
-    raise DeployError(
-        f"ports {MASTER_PORT} to {MASTER_PORT + PORTS_TO_TRY - 1} are all in use",
-        f"{FAB} status --hosts ... lists the runs",
-    )
+    """A port for the rendezvous that is free there and that no run has claimed. Raises DeployError if all are taken."""
+    claimed = {container.port for container in master.containers if container.code is None}
+    return choose_ports([master], range(MASTER_PORT, MASTER_PORT + PORTS_TO_TRY), taken=claimed)[0]
+
+
+def choose_ports(
+    facts: Sequence[HostFacts], ports: Sequence[int], count: int = 1, taken: Collection[int] = ()
+) -> tuple[int, ...]:
+    """The first of these ports that are free on all hosts. Raises DeployError if there are not so many."""
+    busy = frozenset(taken).union(*(fact.listening for fact in facts))
+    free = tuple(port for port in ports if port not in busy)[:count]
+    if len(free) < count:
+        raise DeployError(
+            f"ports {min(ports)} to {max(ports)} are all in use", f"{FAB} status --hosts ... lists the runs"
+        )
+    return free
 
 
 def choose_image(facts: Sequence[HostFacts]) -> str:

@@ -30,7 +30,7 @@ def filled(options: Options, console: Console) -> Options:
 
     Without --run it is the newest run that was deployed to hosts. Raises UsageError if `latest` means none.
     """
-    newest = record.newest(folders.RUNS, record.HOSTS)
+    newest = record.newest(record.HOSTS)
     if options.run == "latest":
         if newest is None:
             raise UsageError(
@@ -39,11 +39,11 @@ def filled(options: Options, console: Console) -> Options:
         options = replace(options, run=newest.name)
     run_dir = record.path_of(RunId(read_run(options.run))) if options.run else newest
     own = record.own(run_dir) if run_dir else {}
-    if run_dir and not run_dir.is_dir() and not _names_hosts(options):
+    if run_dir and not run_dir.is_dir() and not names_hosts(options):
         raise UsageError(f"{options.run}: no such run in {folders.RUNS}", f"{FAB} runs lists them; or {FLAG.hosts} a,b")
     if run_dir:
         _refuse_slurm(run_dir, options)
-    if _names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
+    if names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
         return options
     hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")
     console.note(f"{run_dir.name}: on {hosts}, as its record here says")
@@ -55,9 +55,9 @@ def to_stop(options: Options, console: Console) -> Options:
 
     Raises UsageError if several have none: an end that no command here has seen is unknown, so Muster would guess.
     """
-    if options.run or _names_hosts(options):
+    if options.run or names_hosts(options):
         return filled(options, console)
-    names = [path.name for path in record.without_end(folders.RUNS, record.HOSTS)]
+    names = [path.name for path in record.without_end(record.HOSTS)]
     if len(names) > 1:
         shown = ", ".join(names[:_MOST_NAMES]) + (" and others" if len(names) > _MOST_NAMES else "")
         raise UsageError(f"which run? of {shown} no end is known here", f"name the run: {FLAG.run} {names[0]}")
@@ -66,7 +66,7 @@ def to_stop(options: Options, console: Console) -> Options:
 
 def or_here(options: Options, console: Console) -> Options:
     """Fill the options of a command that also takes runs of this machine; for such a run they name no hosts."""
-    if _names_hosts(options):
+    if names_hosts(options):
         return filled(options, console)
     run_dir = _here(options)
     _refuse_slurm(run_dir, options)
@@ -77,13 +77,13 @@ def or_here(options: Options, console: Console) -> Options:
 
 def newest_of(runs: Container[str]) -> RunId | None:
     """The newest run that was deployed from this folder, if it is one of `runs`: hosts have those of others as well."""
-    newest = record.newest(folders.RUNS, record.HOSTS)
+    newest = record.newest(record.HOSTS)
     return RunId(newest.name) if newest and newest.name in runs else None
 
 
 def without_end() -> frozenset[str]:
     """The runs of this folder whose end is not known here: of several on the hosts, these are meant."""
-    return frozenset(path.name for path in record.without_end(folders.RUNS, record.HOSTS))
+    return frozenset(path.name for path in record.without_end(record.HOSTS))
 
 
 def ended_here(options: Options, rank: str = "") -> bool:
@@ -93,7 +93,7 @@ def ended_here(options: Options, rank: str = "") -> bool:
     """
     run_dir = _here(options)
     logs = f"logs/rank-{rank}.log" if rank.isdecimal() else "logs/rank-*.log" if rank else "logs/*.log"
-    return not _names_hosts(options) and (run_dir / "outcome.json").is_file() and any(run_dir.glob(logs))
+    return not names_hosts(options) and (run_dir / "outcome.json").is_file() and any(run_dir.glob(logs))
 
 
 def _here(options: Options) -> Path:
@@ -106,13 +106,9 @@ def _here(options: Options) -> Path:
 def _refuse_slurm(run_dir: Path, options: Options) -> None:
     """Raise UsageError if the run is one on Slurm, and the command did not ask for that first: it knows hosts alone."""
     own = record.own(run_dir)
-    if own.get("backend") == record.SLURM and not _names_hosts(options):
+    if own.get("backend") == record.SLURM and not names_hosts(options):
         job, login = own.get("job") or "JOB", ",".join(own.get("hosts", ()))
         raise UsageError(
             f"{run_dir.name}: it runs on Slurm: status, logs, attach, stop and fetch know it, this command does not",
             f"in its job: ssh {login} srun --overlap --jobid={job} nvidia-smi",
         )
-
-
-def _names_hosts(options: Options) -> bool:
-    return bool(options.hosts or options.cluster or Path("cluster.toml").is_file())

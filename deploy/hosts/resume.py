@@ -1,7 +1,7 @@
 """Resume a run on real hosts: `fab deploy --resume latest|ID`, and the hint that names it.
 
-A script continues with the files that it wrote on each host. Muster's trainer continues from its newest checkpoint on
-any of the hosts: its ranks look on their disks, and the one that has it sends it to the others.
+A run continues with the files that it wrote on each host. The ranks of Muster's trainer look on their disks for its
+newest checkpoint, and the one that has it sends it to the others.
 """
 
 from __future__ import annotations
@@ -9,119 +9,63 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ..causes.ends import Cause
-from ..core.errors import BadAnswer, DeployError, UsageError
-from ..core.fields import document, either, nothing, scalar, table, text
-from ..core.names import RunId, asked, run_id, run_ids
+from ..core.errors import DeployError, UsageError
+from ..core.names import RunId, asked, run_id
 from ..core.program import FAB, SCRIPT
-from ..door.session import Session, on_all
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job import script as typed
 from ..job.again import command_of, read_again, words_again, words_of
 from ..job.cluster import Cluster, find_cluster
 from ..job.inventory import hosts_of_flag
-from ..job.load import read_run
+from ..job.load import read_run, trainer_words
 from ..job.options import Job, Options, flag_of
 from ..run import folders, onward, record, resumable
 from ..run.outcome import Result
 from ..send.folder.credentials import Choice
 from . import plan
 
-# Options of the trainer that belong to one start only.
-_ONCE = ("resume",)
-_CONFIG = table(text(100, "[a-z][a-z0-9_]*"), either(nothing, scalar))
-_CHECKPOINT, _STEP = re.compile(r"([0-9]{1,12}) (.+) (\S+)"), re.compile(r"step-([0-9]{1,12})")
 
+def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
+    """The run that --resume, or --run once more, continues, and `options` with what it runs; None for a new run.
 
-@dataclass(frozen=True)
-class Resumption:
-    """The run to resume: its id, the trainer's arguments, and the number of this start.
-
-    `foreign`: the arguments come from a host, not from this machine's record.
+    A script, and Muster's trainer, find their own checkpoints: they work in the same folder of each host. Only what
+    this machine recorded is run again. Raises UsageError for a run of another script that `latest` or --run would
+    continue, for one that is not on hosts, and for one of which nobody here says what it ran.
     """
-
-    run: RunId
-    arguments: tuple[str, ...]
-    start: int
-    foreign: bool = False
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The newest checkpoint of a run on one host: its step, and the time of writing by the host's clock."""
-
-    step: int
-    t: int
-
-
-def choose(
-    wanted: str, sessions: Sequence[Session], facts: Mapping[str, HostFacts], arguments: Sequence[str] = ()
-) -> Resumption:
-    """The run of Muster's own trainer that `latest` or an id names; `arguments`: what it is given now.
-
-    Raises DeployError if the run still runs, UsageError if it has no checkpoint here.
-    """
-    known = frozenset[RunId]().union(*(fact.runs for fact in facts.values()))
-    if wanted != "latest":
-        refuse_going(run := asked(flag_of("resume"), wanted, run_id), facts)
-        if run not in known and not record.path_of(run).exists():
-            resumable.refuse_unknown(run, folders.RUNS, _flag, known)
-    checkpoints = on_all(sessions, _checkpoints).all()
-    if wanted == "latest":
-        checkpoints = {host: _meant(by_run, arguments) for host, by_run in checkpoints.items()}
-    run = pick(wanted, checkpoints, known)
-    refuse_going(run, facts)
-    run_dir = record.folder_of(folders.RUNS, run)
-    own = record.own(run_dir)
-    if record.facts(run_dir).get("script"):
-        raise UsageError(f"{run} runs a script", f"name both: {FAB} deploy --resume {run} {SCRIPT} ...")
-    if "arguments" in own:
-        return Resumption(run, tuple(own["arguments"]), len(own.get("starts", ())) + 1)
-    # Another machine started it: the trainer's configuration lies beside its checkpoints.
-    configs = on_all(sessions, lambda session: _config(session, run)).all()
-    config = next((configs[session.host.name] for session in sessions if configs[session.host.name]), {})
-    newest = max(by_run[run].t for by_run in checkpoints.values() if run in by_run)
-    return Resumption(run, arguments_of(config), newest, foreign=True)
-
-
-def _meant(by_run: Mapping[RunId, Checkpoint], arguments: Sequence[str]) -> dict[RunId, Checkpoint]:
-    """Those that may go on with these arguments: of no script, nor of another recipe, as far as it is recorded here."""
-    others = {
-        path.name
-        for path in record.on(folders.RUNS, record.HOSTS)
-        if record.own(path).get("script") or not resumable.Asked(arguments=tuple(arguments)).matches(path)
-    }
-    return {run: checkpoint for run, checkpoint in by_run.items() if run not in others}
-
-
-def script_run(options: Options) -> tuple[Options, RunId | None]:
-    """The run of a script that --resume, or --run once more, continues, and `options` with its script; None otherwise.
-
-    The script finds its own checkpoints: it works in the same folder of each host. Raises UsageError for a run of
-    another script that `latest` or --run would continue, and for one that is not on hosts.
-    """
-    run_dir = _script_run_dir(options)
+    run_dir = _run_dir_named(options)
     if run_dir is None:
         return options, None
-    own = record.own(run_dir)
-    if own.get("script"):
-        script = options.script or resumable.command_of(run_dir)
-    elif options.resume not in ("", "latest") and options.script:
-        script = options.script  # another machine started it
-    else:
-        return options, None
+    own, run = record.own(run_dir), RunId(run_dir.name)
+    if not (options.resume or own.get("script")):
+        return options, None  # --run refuses the name of a run that exists
     if options.resume and options.run:
         raise UsageError("--resume and --run both name a run", "leave out --run")
-    folder = options.folder or ("" if options.script else resumable.folder_of(run_dir))
-    return replace(options, script=script, folder=folder, resume="", run=""), RunId(run_dir.name)
+    continued = replace(options, resume="", run="")
+    if own.get("script"):
+        script = options.script or resumable.command_of(run_dir)
+        folder = options.folder or ("" if options.script else resumable.folder_of(run_dir))
+        return replace(continued, script=script, folder=folder), run
+    if "arguments" in own and options.script:
+        raise UsageError(f"--resume {run}: it is not the run of a script", "leave out the script")
+    if "arguments" in own:
+        return replace(continued, args=shlex.join([*own["arguments"], *trainer_words(options)])), run
+    if not (options.script or options.args):  # another machine started it
+        if not run_dir.exists():
+            resumable.refuse_unknown(run, folders.RUNS, _flag)
+        raise UsageError(
+            f"--resume {run}: this machine has not recorded what it ran, and Muster never runs what others recorded",
+            f"say it yourself: {FAB} deploy --resume {run} {SCRIPT} ..., or --args",
+        )
+    return continued, run
 
 
-def _script_run_dir(options: Options) -> Path | None:
+def _run_dir_named(options: Options) -> Path | None:
     if options.resume == "latest":
         return _latest_recorded(options)
     if options.resume:
@@ -138,20 +82,19 @@ def _script_run_dir(options: Options) -> Path | None:
     return run_dir
 
 
-def _latest_recorded(options: Options) -> Path | None:
-    """The newest recorded run on hosts that the command means; None: the hosts know those of Muster's own trainer.
+def _latest_recorded(options: Options) -> Path:
+    """The newest recorded run on hosts that the command means.
 
     The script of cluster.toml says which script is meant, as in a deploy; what it was given is as it was recorded.
     """
     job = find_cluster(options.hosts, options.cluster).job
-    script = options.script or job.script * (not options.args)
-    if not script and (options.args or job.args):
-        return None
-    words = typed.read(script, Path(options.folder or ".")).words
-    wanted = resumable.Asked(words, options.folder)
-    run_dir = resumable.newest(folders.RUNS, record.HOSTS, wanted)
-    if run_dir is None and words:
-        resumable.refuse_none(wanted, folders.RUNS, record.on(folders.RUNS, record.HOSTS), _flag)
+    script, arguments = options.script, tuple(trainer_words(options))
+    if not (script or arguments):
+        script, arguments = job.script, tuple(shlex.split(job.args))
+    wanted = resumable.Asked(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
+    run_dir = resumable.newest(record.HOSTS, wanted)
+    if run_dir is None:
+        resumable.refuse_none(wanted, folders.RUNS, record.on(record.HOSTS), _flag)
     return run_dir
 
 
@@ -159,10 +102,8 @@ def _flag(run: str) -> str:
     return f"--resume {run}"
 
 
-def continue_script(
-    run: RunId, facts: Mapping[str, HostFacts], resumes: bool, warn: Callable[[str], None]
-) -> Resumption:
-    """The next start of a script's run; `resumes`: by --resume, and not by --run once more.
+def next_start(run: RunId, facts: Mapping[str, HostFacts], resumes: bool, warn: Callable[[str], None]) -> int:
+    """The number of the run's next start; `resumes`: by --resume, and not by --run once more.
 
     Raises DeployError if it still runs, UsageError for a resume of a run of which no host has a file.
     """
@@ -172,45 +113,20 @@ def continue_script(
         if resumes:
             _refuse_fileless(run, own, facts)
         warn(f"{run}: these hosts have no files of it; the script starts with the folder that you send")
-    return Resumption(run, (), max(2, len(own.get("starts", ())) + 1))
+    return max(2, len(own.get("starts", ())) + 1)
 
 
 def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, HostFacts]) -> NoReturn:
     """Raise UsageError: the run that shall go on has no files on these hosts, so it would begin anew."""
-    present = frozenset[str]().union(*(fact.runs for fact in facts.values()))
     if not own:
-        resumable.refuse_unknown(run, folders.RUNS, _flag, present)
-    hosts, new = [str(host) for host in own.get("hosts", ())], "leave out --resume to start a new run"
-    if alike := resumable.alike(record.path_of(run), present):
-        hint = f"they have {resumable.described(alike, _flag)}; or {new}"
-    elif hosts and not facts.keys() & {host.name for host in hosts_of_flag(",".join(hosts))}:
-        hint = f"it ran on {', '.join(hosts)}: {FAB} deploy --hosts {','.join(hosts)} --resume {run}; or {new}"
-    else:
-        hint = new
+        resumable.refuse_unknown(
+            run, folders.RUNS, _flag, frozenset[str]().union(*(each.runs for each in facts.values()))
+        )
+    hosts, hint = [str(host) for host in own.get("hosts", ())], "leave out --resume to start a new run"
+    if hosts and not facts.keys() & {host.name for host in hosts_of_flag(",".join(hosts))}:
+        hint = f"it ran on {', '.join(hosts)}: {FAB} deploy --hosts {','.join(hosts)} --resume {run}; or {hint}"
     have = "has" if len(facts) == 1 else "have"
     raise UsageError(f"--resume {run}: {', '.join(facts)} {have} no files of it", hint)
-
-
-def pick(wanted: str, checkpoints: Mapping[str, Mapping[RunId, Checkpoint]], runs: frozenset[RunId]) -> RunId:
-    """The id of the run that `wanted` names. `checkpoints`: by host, the newest of each run. `runs`: all run folders.
-
-    Raises UsageError if that run has no checkpoint here.
-    """
-    times = {run: checkpoint.t for by_run in checkpoints.values() for run, checkpoint in by_run.items()}
-    if wanted == "latest":
-        if not times:
-            raise UsageError(
-                "--resume latest: no run on these hosts has a checkpoint", "leave it out to start a new one"
-            )
-        return max(times, key=lambda run: (times[run], run))
-    if wanted in times:
-        return RunId(wanted)
-    if wanted in runs:
-        raise UsageError(f"--resume {wanted}: that run has no checkpoint yet", "start a new one without --resume")
-    available = f"they have checkpoints of {', '.join(sorted(times))}" if times else "they have no checkpoint at all"
-    raise UsageError(
-        f"--resume {wanted}: these hosts have no checkpoint of it; {available}", "name the hosts that ran it"
-    )
 
 
 def refuse_going(run: str, facts: Mapping[str, HostFacts]) -> None:
@@ -223,18 +139,6 @@ def refuse_going(run: str, facts: Mapping[str, HostFacts]) -> None:
             f"--resume {run}: it still runs on {', '.join(running)}",
             f"follow it: {FAB} attach --hosts {','.join(nodes)} --run {run}",
         )
-
-
-def arguments_of(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The trainer's command line that makes `config`, as rank 0 wrote it into config.json."""
-    words: list[str] = []
-    for name, value in config.items():
-        option = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(option)
-        elif value not in (None, False) and name not in _ONCE:
-            words += [option, str(value)]
-    return tuple(words)
 
 
 def resume_fields(options: Options) -> dict[str, str]:
@@ -310,35 +214,3 @@ def with_host_paths(text: str, run: str, first: str, own: str = "") -> str:
         return f"{host}:~/.muster/runs/{run}{match['kept'] or ''}"
 
     return re.sub(inside, host_path, text)
-
-
-def _config(session: Session, run: RunId) -> dict[str, Any]:
-    """The trainer's configuration as rank 0 wrote it there; empty if it did not."""
-    done = session.run(commands.document(run, "config.json"), check=False)
-    return {} if done.code or not done.out else parse_config(done.out)
-
-
-def parse_config(answer: str) -> dict[str, Any]:
-    """Read config.json as the trainer writes it. Raises BadAnswer."""
-    return _CONFIG(document(answer, "config.json"), "config.json")
-
-
-def parse_checkpoints(answer: str) -> dict[RunId, Checkpoint]:
-    """The newest checkpoint of each run, from the lines of checkpoints.
-
-    Other folders are skipped. Raises BadAnswer for a line of another form.
-    """
-    checkpoints: dict[RunId, Checkpoint] = {}
-    for line in answer.splitlines():
-        match = _CHECKPOINT.fullmatch(line)
-        if not match:
-            raise BadAnswer("a checkpoint", "a time, a run and a step", line)
-        step = _STEP.fullmatch(match[3])
-        for run in run_ids([match[2]]):
-            if step and (run not in checkpoints or int(step[1]) > checkpoints[run].step):
-                checkpoints[run] = Checkpoint(int(step[1]), int(match[1]))
-    return checkpoints
-
-
-def _checkpoints(session: Session) -> dict[RunId, Checkpoint]:
-    return parse_checkpoints(session.run(commands.script("checkpoints")).out)

@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
-from ..core.errors import DeployError
 from ..core.formats import LABELS
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.inventory import Host
-from ..job.options import FLAG, Job
-from ..run import environment, witness
+from ..job.options import Job
+from ..run import environment
 from . import container
 from .container import NodeContainer, Work
 from .docker_run import DockerRun
 
 PORTS = range(29700, 29800)
-
-
-@dataclass(frozen=True)
-class Circle:
-    """Where the witnesses of a run meet: the address of each host, in the hosts' order, and a port free on all."""
-
-    addresses: tuple[str, ...]
-    port: int
-
-
-def choose_port(facts: Sequence[HostFacts], taken: int) -> int:
-    """A port that is free on all hosts. Raises DeployError if there is none."""
-    busy = frozenset({taken}).union(*(fact.listening for fact in facts))
-    if free := next((port for port in PORTS if port not in busy), 0):
-        return free
-    words = f"ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host"
-    raise DeployError(words, f"leave out {FLAG.on_end}")
 
 
 def beside(
@@ -44,42 +25,36 @@ def beside(
     facts: Sequence[HostFacts],
     job: Job,
     work: Work,
-    circle: Circle,
+    addresses: Sequence[str],
+    port: int,
 ) -> tuple[NodeContainer, ...]:
-    """The nodes, each with its witness; the same nodes without --on-end."""
+    """The nodes, each with its witness; the same nodes without --on-end. The witnesses meet at these addresses."""
     if not work.on_end:
         return tuple(nodes)
     made, rank = [], 0
-    names = [node.node for node in nodes]
+    ours = {environment.NODE, environment.RUN_DIR, environment.RESTARTED_BY_HOST, environment.LAUNCHER_RANKS}
+    ours |= {environment.CLAIM, environment.WAIT}
     for place, (node, host, fact) in enumerate(zip(nodes, hosts, facts, strict=True)):
         start, restarts = node.environment["PET_RDZV_ID"], environment.RESTARTED_BY_HOST in node.environment
         plan = {
-            **witness.plan_of(work.on_end, work.run_id, commands.RUN_IN_CONTAINER, [node.node], start, restarts, rank),
-            **{"hosts": list(circle.addresses), "names": names, "place": place, "port": circle.port},
-            "token": work.token,
+            **{"command": work.on_end, "run": work.run_id, "folder": commands.RUN_IN_CONTAINER, "nodes": [node.node]},
+            **{"start": start, "restarts": restarts, "rank": rank, "hosts": list(addresses), "place": place},
+            **{"names": [each.node for each in nodes], "port": port, "token": work.token},
         }
-        made.append(replace(node, witness=_witness(node, host, fact, job, work, plan)))
+        variables = {
+            name: value for name, value in node.environment.items() if name not in ours and not name.startswith("PET_")
+        }
+        variables[environment.ON_END] = json.dumps(plan)
+        labels = {"muster.format": str(LABELS), "muster.end": work.run_id, "muster.start": node.start}
+        options = (
+            *("--volume", f"{node.folder}:{commands.RUN_IN_CONTAINER}", *container.LOG_LIMITS),
+            *container.container_options(host, replace(fact, gpus=(), rdma=False), job),
+            *(("--ulimit", "core=0") if node.secrets else ()),
+        )
+        command = ("-P", "-m", "trainer.node.on_end")
+        docker = DockerRun(f"{node.name}-end-{work.token}", labels, options, node.image, command, once=True)
+        end = replace(node, docker=docker, environment=variables, fresh=False, first=False, keep=(), claim="")
+        end = replace(end, own=commands.NO_CLAIM)
+        made.append(replace(node, witness=end))
         rank += container.processes(fact, job)
     return tuple(made)
-
-
-def _witness(
-    node: NodeContainer, host: Host, facts: HostFacts, job: Job, work: Work, plan: Mapping[str, Any]
-) -> NodeContainer:
-    ours = {environment.NODE, environment.RUN_DIR, environment.RESTARTED_BY_HOST, environment.LAUNCHER_RANKS}
-    ours |= {environment.CLAIM, environment.WAIT}
-    variables = {
-        name: value for name, value in node.environment.items() if name not in ours and not name.startswith("PET_")
-    }
-    variables[environment.ON_END] = json.dumps(plan)
-    labels = {"muster.format": str(LABELS), "muster.end": work.run_id, "muster.start": node.start}
-    options = (
-        *("--volume", f"{node.folder}:{commands.RUN_IN_CONTAINER}", *container.LOG_LIMITS),
-        *container.container_options(host, replace(facts, gpus=(), rdma=False), job),
-        *(("--ulimit", "core=0") if node.secrets else ()),
-    )
-    command = ("-P", "-m", "trainer.node.on_end")
-    docker = DockerRun(f"{node.name}-end-{work.token}", labels, options, node.image, command, once=True)
-    return replace(
-        node, docker=docker, environment=variables, fresh=False, first=False, keep=(), claim="", own=commands.NO_CLAIM
-    )

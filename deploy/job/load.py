@@ -26,7 +26,7 @@ from .script import ScriptCommand
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
 from .values import Mount
 
-# What is typed of these is not simply added to what the file says: see `_job_of` and `load_cluster`.
+# What is typed of these is not simply added to what the file says: see `job_of` and `load_cluster`.
 _OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
@@ -43,7 +43,7 @@ def load_cluster(options: Options) -> Cluster:
     for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
         refuse_named_like_secrets(variables, "cluster.toml: environment:")
     mounts = value_of(options, "mount")
-    job, targets = _job_of(options, cluster.job), {mount.target for mount in mounts}
+    job, targets = job_of(options, cluster.job), {mount.target for mount in mounts}
     gpus = value_of(options, "gpus")
     hosts = tuple(
         replace(host, mounts=_without(targets, host.mounts), gpus=_own_gpus(host, job, gpus)) for host in cluster.hosts
@@ -79,6 +79,24 @@ def read_command(options: Options) -> tuple[Options, ScriptCommand]:
     command = script.read(options.script, Path(options.folder or "."))
     ranks, restarts = command.asked_ranks(options.nproc), command.asked_restarts(options.restarts)
     return replace(options, script=shlex.join(command.words), nproc=ranks, restarts=restarts), command
+
+
+def read_what_runs(options: Options, demo: bool = False) -> Options:
+    """The options with --each as a script. Raises UsageError where two things shall run, or nothing and no `demo`."""
+    asked = script.once_a_node(options.each, options.script)
+    if asked and options.args:
+        raise UsageError(
+            f"{FLAG.args} are options of Muster's own trainer", f"put the script's options behind it in {FLAG.script}"
+        )
+    if not (asked or options.args or options.resume or demo):
+        script_file.refuse_no_script(options.folder)
+    return replace(options, script=asked)
+
+
+def refuse_without_script(options: Options, names: Sequence[str]) -> None:
+    """Raise UsageError for an option of these that is given: what runs is Muster's own trainer, and it has none."""
+    if name := next((name for name in names if getattr(options, name)), ""):
+        raise UsageError(f"{flag_of(name)}: there is no script", "Muster's own trainer has none of it: leave it out")
 
 
 def script_words(options: Options) -> tuple[str, ...]:
@@ -129,7 +147,7 @@ def _cluster_of(options: Options) -> Cluster:
     return Cluster(tuple(hosts), replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters)))
 
 
-def _job_of(options: Options, job: Job) -> Job:
+def job_of(options: Options, job: Job) -> Job:
     """The job of cluster.toml with what is typed: it is added where an option has several values, else it wins."""
     if options.dockerfile:
         _refuse_dockerfile(options.dockerfile, options.image)

@@ -168,7 +168,7 @@ class Options:
         of={
             "preflight": f"look from inside this image (default: the one {FAB} deploy would take)",
             "push": "the image to send (default: muster-trainer:cpu, or :gpu where there are GPUs)",
-            "export": "the image, made from Muster's own (default: muster-trainer:cpu for compose; else no container)",
+            "export": "the image, made from Muster's own (default: no container)",
         },
         key=Key("image", values.word, "the name of an image"),
     )
@@ -452,7 +452,6 @@ class Options:
             "(default: look at real hosts)"
         },
     )
-    to: str = option("what will start it: sbatch or compose (default: sbatch)", "export", again=False)
     json: bool = option(
         "write JSON lines to standard output",
         "deploy attach push bootstrap clean gpus login trust unlock exec fetch logs port status stop join "

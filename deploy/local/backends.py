@@ -73,9 +73,9 @@ class LocalBackend(Backend):
         """The nodes of one start of a run."""
 
     @classmethod
-    def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
+    def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
         """How a script of the user's runs here; local/script.py has brought its folder into the run folder."""
-        return Script(str(script.sent(run_dir)), gpus, nodes)
+        return replace(asked, sent=str(script.sent(run_dir)), gpus=gpus, nodes=nodes)
 
     @classmethod
     def refuse_without_container(cls, paths: Sequence[str], secret_files: Sequence[str]) -> None:
@@ -144,7 +144,7 @@ class ProcessBackend(LocalBackend):
     @classmethod
     def with_caches(cls, own: Script) -> Script:
         """This user's own: a script has another home here, and would download again what this user has."""
-        return replace(own, own=script.own_caches(os.environ, Path.home()))
+        return replace(own, own={**script.own_caches(os.environ, Path.home()), **own.own})
 
     @classmethod
     def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
@@ -215,9 +215,9 @@ class ComposeBackend(LocalBackend):
         self._given = set[tuple[str, str]]()
 
     @classmethod
-    def script(cls, run_dir: Path, gpus: int, nodes: int) -> Script:
+    def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
         """Return the script with its folder as containers see it. Their image has torch for the CPU."""
-        return Script(f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
+        return replace(asked, sent=f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
 
     @classmethod
     def refuse_group(cls, least: int) -> None:

@@ -26,14 +26,6 @@ class BackendChoice:
     why: str
 
 
-@dataclass(frozen=True)
-class PortChoice:
-    """The rendezvous port; `note` is set if it is not the wanted one."""
-
-    port: int
-    note: str = ""
-
-
 def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> BackendChoice:
     """Choose the backend for `auto`, or check the wanted one of `names` against the facts."""
     if wanted != "auto" and wanted not in names:
@@ -77,11 +69,9 @@ def ranks_of(given: str) -> int | None:
     return None if count == "auto" else count
 
 
-def check_gpus(given: str, script: bool, backend: str) -> values.Gpus:
+def check_gpus(given: str, backend: str) -> values.Gpus:
     """--gpus, read. Raises UsageError for other text, and where no GPU can be given."""
     asked: values.Gpus = read_text("gpus", given or "auto")
-    if given and not script:
-        raise UsageError(f"{FLAG.gpus} {given}: there is no script", "Muster's own trainer trains on the CPU here")
     if asked not in ("auto", 0) and backend == "docker":
         raise UsageError(
             f"{FLAG.gpus} {given}: the containers of this machine have torch for the CPU",
@@ -126,11 +116,11 @@ def check_processes(machine: MachineFacts, script: bool = False) -> None:
     )
 
 
-def choose_port(wanted: int, busy: Collection[int]) -> PortChoice:
+def choose_port(wanted: int, busy: Collection[int]) -> int:
     """The wanted port, or the next free one."""
     for port in range(wanted, wanted + PORTS_TO_TRY):
         if port not in busy:
-            return PortChoice(port, "" if port == wanted else f"port {wanted} is in use: the nodes meet on {port}")
+            return port
     raise DeployError(
         f"this machine: ports {wanted} to {wanted + PORTS_TO_TRY - 1} are all in use",
         f"`{MAKE} down` stops the runs of this checkout",

@@ -117,7 +117,7 @@ def _processes(names: Sequence[str], port: int) -> Iterator[Place]:
     chosen = plan.choose_port(port, observe.busy_ports(range(port, port + plan.PORTS_TO_TRY)))
     name = spec.LOOPBACK[machine.system]
     python = ["env", f"GLOO_SOCKET_IFNAME={name}", f"NCCL_SOCKET_IFNAME=={name}", sys.executable, "-P"]
-    yield Place({ONE_HOST: python}, dict.fromkeys(names, python), "127.0.0.1", chosen.port)
+    yield Place({ONE_HOST: python}, dict.fromkeys(names, python), "127.0.0.1", chosen)
 
 
 @contextmanager

@@ -11,62 +11,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..core.errors import USAGE, DeployError, UsageError
-from ..job import secrets
 from ..job import values as values
-from ..job.load import read_text
-from ..job.script_file import file_of, refuse_missing, refuse_no_folder, refuse_outside
-from ..job.values import Secret
-from ..report import folder_notes
-from ..report.console import Console
 from ..run import folders, own_files
 from ..send.folder import folder_look
 from ..send.folder.content import WORKSPACE
 from ..send.folder.credentials import Choice
-from ..send.folder.folder_look import Look
 from ..send.image import commands
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 _LOOK_S = 20.0
-
-
-def secrets_named(variables: Sequence[str], lists: Sequence[str], files: Sequence[str] = ()) -> tuple[Secret, ...]:
-    """The secrets of --secret, --env-file and --secret-file. Raises UsageError."""
-    flags, paths = secrets.secrets_of_options(variables, lists, files)
-    return secrets.combined(paths, (), flags, frozenset(), _refuse_ours)
-
-
-def _refuse_ours(name: str, where: str) -> None:
-    if name.startswith(("MUSTER_", "PET_")):
-        raise UsageError(f"{where} {name}: Muster sets this variable for each node", "leave it out")
-
-
-def choice_of(
-    include: Sequence[str], folder_limit: str, named: Sequence[Secret] = (), known: Mapping[str, str] | None = None
-) -> Choice:
-    """Which files of the folder may be sent. Raises UsageError."""
-    paths = frozenset(read_text("include", text) for text in include)
-    most = read_text("folder_limit", folder_limit or "256m")
-    sources = {secret.name: secret.file for secret in named if secret.file}
-    return Choice(paths, sources, secrets.telling(named, known or {}), most)
-
-
-def check(folder: str, script: tuple[str, ...], choice: Choice, console: Console) -> tuple[Path, Look]:
-    """The folder to send, and what there is in it. Names the credentials in it that stay here.
-
-    Raises UsageError if it lacks the script.
-    """
-    path = Path(folder or ".")
-    if not path.is_dir():
-        refuse_no_folder(folder)
-    first = file_of(script)
-    if first:
-        refuse_outside(first, path)
-        if not (path / first).is_file():
-            refuse_missing(first, path)
-    look = folder_look.look_at(path, choice)
-    folder_look.refuse_unsent(look, path, first)
-    folder_notes.tell(look, console)
-    return path, look
 
 
 def refuse_arguments(arguments: Sequence[str], here: Path) -> None:

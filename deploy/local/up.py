@@ -23,51 +23,53 @@ from ..job import consent, script_file, secrets
 from ..job import script as typed
 from ..job.again import words_again
 from ..job.allowed import stranger
+from ..job.cluster import Cluster
 from ..job.consent import Wish
-from ..job.load import read_run, refuse_nested_keeps, value_of
-from ..job.options import Options
+from ..job.load import (
+    folder_to_send,
+    job_of,
+    read_run,
+    read_what_runs,
+    refuse_nested_keeps,
+    refuse_without_script,
+    value_of,
+)
+from ..job.options import Job, Options
 from ..job.values import Gpus
-from ..report import ending
+from ..report import ending, folder_notes
 from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from ..report.script_lines import ShownRanks, shown_ranks
-from ..run import alone, environment, folders, follow, locks, record, resumable
-from ..run.backend import Backend
+from ..report.script_lines import shown_ranks
+from ..run import environment, folders, follow, locks, record, resumable
 from ..run.events import Event
 from ..run.folders import display_path
 from ..run.outcome import Result, may_have_written
 from ..run.progress import State
 from ..run.start import Start, start_run
-from ..send.folder import repository
-from ..send.folder.credentials import Choice
+from ..send.folder import folder_look, repository
+from ..send.folder.credentials import choice_of
 from . import backends, plan, script, witness
 from . import gpus as local_gpus
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
+# Options that Muster's own trainer does not have on this machine.
+_OF_A_SCRIPT = ("restarts", "style", "separate", "keep", "nproc", "gpus", "secret", "env_file", "secret_file")
 # A disk with less room than this counts as full: each node frees a little at its end.
 _FULL = 4 << 20
 
 
 @dataclass(frozen=True)
 class _Request:
-    """The options, read. `ranks` of each node; None: one a GPU, or one. `notes`: what is not used of a command.
-
-    `own`: variables of the nodes that the options ask for.
-    """
+    """The options, read. `own`: what they say of a script. `notes`: what is not used of its command."""
 
     choice: record.Choice
     workers: int
-    ranks: int | None
-    restarts: int
-    keep: tuple[str, ...]
-    observe: bool
+    own: environment.Script
     notes: tuple[str, ...]
     gpus: Gpus
-    own: dict[str, str]
     least: int
-    bare: bool
 
 
 def up(options: Options, console: Console) -> int:
@@ -92,33 +94,69 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._ranks, self.resumed = shown_ranks(options.rank), bool(asked.choice.run_dir)
         for note in asked.notes:
             console.note(note)
-        self._in_files, self._hidden, self._sending = _hidden(options, asked.choice.script)
+        job = job_of(options, Job())
+        self._hidden, self._sending = secrets.read_values(job.secrets), choice_of(Cluster((), job))
+        self._in_files = tuple(secret.name for secret in job.secrets if secret.as_file)
         self._folder, look, self._needs = None, None, None
         if asked.choice.script:
-            self._folder, look = script.check(options.folder, script_words, self._sending, console)
+            typed_as = replace(options, script=shlex.join(script_words))
+            self._folder = folder = folder_to_send(typed_as, Cluster((), Job())) or Path()
+            look = folder_look.look_at(folder, self._sending)
+            folder_look.refuse_unsent(look, folder, script_file.file_of(script_words))
+            folder_notes.tell(look, console)
             self._needs = packages_shown.asked(options.requirements, self._folder, look, console)
-            _warn_alone(self._folder, asked, options, console)
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
         self._gpus = plan.how_many(asked.gpus, observe.gpus()) if self._folder else 0
-        plan.check_ranks(asked.ranks, self._gpus, nodes)
+        plan.check_ranks(asked.own.asked, self._gpus, nodes)
         self._choice, self._engine = _backend(options.backend, _code(self._folder, script_words), self._gpus, nodes)
         self._kind = backends.BACKENDS[self._choice.name]
-        self._kind.refuse_without_container(asked.keep, self._in_files)
+        self._kind.refuse_without_container(asked.own.keep, self._in_files)
         self._kind.refuse_group(asked.least)
         with self._held:
             yield
 
     def choose_folder(self) -> Path:
         """The run's folder, whose lock is this command's from now on; with it the run's port and GPUs."""
-        options, asked, console, held = self._options, self._asked, self._console, self._held
-        here = self._kind.meets_on_machine
-        self._port = _choose_port(held, console) if here else environment.MASTER_PORT
-        running = options.run or environment.script_name(asked.choice.arguments)
-        self._uuids = _hold_gpus(asked.gpus, running, held, console) if self._gpus and here else ()
-        run_dir = asked.choice.run_dir or _new_folder(options.run, asked.choice, self._engine, self._choice.name)
-        _take(run_dir, held, self._engine)
+        options, asked, here = self._options, self._asked, self._kind.meets_on_machine
+        self._port = self._choose_port() if here else environment.MASTER_PORT
+        self._uuids: tuple[str, ...] = ()
+        if self._gpus and here:
+            own = local_gpus.take(asked.gpus, options.run or environment.script_name(asked.choice.arguments))
+            self._held.callback(own.release)
+            if asked.gpus != "auto":
+                self._console.note(f"GPU {', '.join(str(gpu.index) for gpu in own.gpus)}")
+                self._uuids = tuple(gpu.uuid for gpu in own.gpus)
+        run_dir = asked.choice.run_dir or self._make_folder()
+        taken = locks.hold_run(run_dir)
+        if taken:
+            self._held.callback(taken.release)
+        if taken is None or run_dir.name in backends.running(folders.RUNS, self._engine):
+            again = f"`{MAKE} up {option('RESUME', display_path(run_dir))}`"
+            raise DeployError(
+                f"{run_dir.name} is still running", f"wait until it ends, or `{MAKE} down` first; then {again}"
+            )
         return run_dir
+
+    def _make_folder(self) -> Path:
+        name, choice, in_docker = self._options.run, self._asked.choice, self._choice.name == "docker"
+        taken = client.run_ids() if self._engine.answers and not name else frozenset()
+        # Somebody may start a run of this name in another folder right now, and containers have their run's name.
+        mark = token_hex(2) if in_docker else ""
+        return record.new_folder(name, choice.arguments, choice.script, taken, mark)
+
+    def _choose_port(self) -> int:
+        """A free port that no other run has claimed; this run holds it until its end."""
+        first = environment.MASTER_PORT
+        taken: Collection[int] = observe.busy_ports(range(first, first + plan.PORTS_TO_TRY))
+        while True:
+            port = plan.choose_port(first, taken)
+            if claim := locks.hold_port(port):
+                self._held.callback(claim.release)
+                if port != first:
+                    self._console.note(f"port {first} is in use: the nodes meet on {port}")
+                return port
+            taken = {*taken, port}
 
     @contextmanager
     def open_backend(self, run_dir: Path) -> Iterator[backends.LocalBackend]:
@@ -128,7 +166,15 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         if self._folder:
             with _new_folder_undone(run_dir, asked.choice):
                 own = self._bring(self._folder, run_dir)
-        self._run = run = _spec(self._options, asked, run_dir, self._port, own)
+        machine, choice = observe.machine(), asked.choice
+        run = environment.local_spec(
+            run_dir, choice.start, asked.workers, choice.arguments, self._port, machine.cores, machine.system, own
+        )
+        if hours := value_of(self._options, "max_hours"):
+            run = run.with_variables({environment.MAX_HOURS: hours})
+        if asked.least:
+            run = run.grouped(asked.least, observe.doors(1 + asked.workers), token_hex(16))
+        self._run = run
         if self.resumed:
             console.note(f"resuming in {display_path(run_dir)}, start {asked.choice.start}")
             if other := resumable.other_than(run_dir, asked.choice.arguments, self._options.folder):
@@ -143,8 +189,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         """Copy the script's folder into the run's, and install its packages there."""
         kind, asked = self._kind, self._asked
         script.bring(folder, run_dir, self._sending)
-        own = kind.script(run_dir, self._gpus, 1 + asked.workers)
-        own = _completed(own if self._options.no_cache else kind.with_caches(own), asked)
+        own = kind.script(asked.own, run_dir, self._gpus, 1 + asked.workers)
+        own = own if self._options.no_cache else kind.with_caches(own)
         packages = kind.install(self._needs, run_dir, self._console) if self._needs else None
         return replace(own, secrets=self._hidden, secret_files=self._in_files, uuids=self._uuids, packages=packages)
 
@@ -164,17 +210,44 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
     def follow(self, backend: backends.LocalBackend) -> int:
         """Follow the run to its end, and leave nothing of it but its folder."""
-        run_dir, state, why = self._run.run_dir, self._state, self._choice.why
-        view = (self._follower, state, why, self._console, self._interrupts, self._ranks)
-        result = _follow(self._run, backend, *view)
+        run, state, console = self._run, self._state, self._console
+        result = self._follow_nodes(backend)
+        with suppress(DeployError):  # without an engine there are no consoles
+            backend.collect_logs()
         backend.clean()
-        _warn_full(run_dir, self._console)
+        if shutil.disk_usage(run.run_dir).free < _FULL:
+            where = display_path(run.run_dir)
+            console.warn(f"the disk of {where} is full: words of ranks may be missing in its logs")
         if result.verdict == "refused" and not state.ranks.views:
-            record.undo_start(run_dir, self._before)
+            record.undo_start(run.run_dir, self._before)
             raise DeployError(result.message, result.hint, result.code)
+        # A container calls the run folder /muster/runs/<id>: the reader can open it under its own name.
+        message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run.run_id}", str(run.run_dir))
+        result = replace(result, message=message.replace(str(run.run_dir), display_path(run.run_dir)))
+        if result.verdict == "stopped" and not result.hint and state.script and may_have_written(state):
+            command = " ".join(filter(None, (f"{FAB} up --resume {run.run_id}", record.own(run.run_dir).get("again"))))
+            result = replace(result, hint=f"continue with what it wrote: {command}")
         sent = (self._folder, self._sending) if self._folder else None
-        result = _with_resume_hint(_with_local_paths(result, run_dir), run_dir, state)
-        return ending.end(run_dir, result, state, time.time() - self._began, self._console, sent=sent)
+        return ending.end(run.run_dir, result, state, time.time() - self._began, console, sent=sent)
+
+    def _follow_nodes(self, backend: backends.LocalBackend) -> Result:
+        run, state = self._run, self._state
+        what = environment.script_name(run.arguments[1:]) if run.script else environment.recipe_name(run.arguments)
+        try:
+            with self._console.following(state, what, self._choice.why, self._ranks) as tell:
+
+                def tell_and_keep(events: list[Event]) -> None:
+                    tell(events)
+                    with suppress(OSError):  # of a full disk the run's own end tells
+                        record.keep_story(run.run_dir, state.story)
+
+                return follow.follow(backend, self._follower, state, tell_and_keep, self._interrupts.requests)
+        except EngineLost as fault:
+            # Containers may survive a pause of their engine. A resume beside them would be two starts in one folder.
+            hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
+            return Result("failed", fault.message, hint, step=state.step)
+        except DeployError as fault:
+            return Result("failed", fault.message, fault.hint)
 
 
 @contextmanager
@@ -214,59 +287,37 @@ def _backend(wanted: str, code: Sequence[Path], gpus: int, nodes: int) -> tuple[
     return choice, facts
 
 
-def _spec(
-    options: Options, asked: _Request, run_dir: Path, port: int, own: environment.Script | None
-) -> environment.RunSpec:
-    """The nodes of this start."""
-    machine, choice, nodes = observe.machine(), asked.choice, 1 + asked.workers
-    run = environment.local_spec(
-        run_dir, choice.start, asked.workers, choice.arguments, port, machine.cores, machine.system, own
-    )
-    run = run.limited(value_of(options, "max_hours") or "")
-    return run.grouped(asked.least, observe.doors(nodes), token_hex(16)) if asked.least else run
-
-
-def _completed(own: environment.Script, asked: _Request) -> environment.Script:
-    own = replace(own, own={**own.own, **asked.own})
-    return replace(
-        own, observe=asked.observe, asked=asked.ranks, restarts=asked.restarts, keep=asked.keep, bare=asked.bare
-    )
-
-
 def _read(options: Options) -> tuple[Options, _Request]:
     """The options as numbers and paths, and with the folder of a recorded script. Raises UsageError."""
-    command = typed.read(options.script, Path(options.folder or "."))
     # In the checkout, `make up` alone shows Muster's own trainer.
-    if not (options.script or options.args or options.resume or (folders.IN_CHECKOUT and not options.folder)):
-        script_file.refuse_no_script(options.folder)
+    options = read_what_runs(options, demo=folders.IN_CHECKOUT and not options.folder)
+    command = typed.read(options.script, Path(options.folder or "."))
     choice = _choice(options, command)
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
-    restarts = environment.asked_restarts(command.asked_restarts(options.restarts), choice.script)
+    ranks, restarts = command.asked_ranks(options.nproc), command.asked_restarts(options.restarts)
+    if not choice.script:
+        refuse_without_script(replace(options, nproc=ranks, restarts=restarts), _OF_A_SCRIPT)
     paths = tuple(dict.fromkeys(value_of(options, "keep")))
     refuse_nested_keeps(paths, ())
-    if paths and not choice.script:
-        raise UsageError(
-            f"--keep {paths[0]}: there is no script", "Muster's own trainer writes into the run folder alone"
-        )
     # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
     command.refuse_nodes(1 + workers, f"give one of the two: {option('WORKERS', workers)} is {1 + workers} nodes")
-    ranks = command.asked_ranks(options.nproc)
-    if ranks and not choice.script:
-        raise UsageError(f"--nproc {ranks}: there is no script", "a node of Muster's own trainer has one rank here")
-    number = plan.ranks_of(ranks)
-    gpus = plan.check_gpus(options.gpus, choice.script, options.backend)
-    own = environment.asked_style(options.style, choice.script)
-    if options.separate:
-        if not choice.script:
-            raise UsageError("--separate: there is no script", "the ranks of Muster's own trainer train together")
-        own = {**own, environment.SEPARATE: "1"}
+    gpus = plan.check_gpus(options.gpus, options.backend)
+    own = environment.asked_style(options.style)
+    own |= {environment.SEPARATE: "1"} if options.separate else {}
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
-    observed, bare = not options.no_observe, choice.bare and not ranks
-    request = _Request(choice, workers, number, restarts or 0, paths, observed, command.notes, gpus, own, least, bare)
-    return options, request
+    asked = environment.Script(
+        "",
+        observe=not options.no_observe,
+        asked=plan.ranks_of(ranks),
+        restarts=environment.asked_restarts(restarts) or 0,
+        keep=paths,
+        own=own,
+        bare=choice.bare and not ranks,
+    )
+    return options, _Request(choice, workers, asked, command.notes, gpus, least)
 
 
 def _engine(wanted: str) -> EngineFacts:
@@ -276,19 +327,9 @@ def _engine(wanted: str) -> EngineFacts:
     return client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
 
 
-def _hidden(options: Options, has_script: bool) -> tuple[tuple[str, ...], dict[str, str], Choice]:
-    """The secrets that are files, the values of all by name, and what of the folder may be sent. Raises UsageError."""
-    named = script.secrets_named(options.secret, options.env_file, options.secret_file)
-    hidden = secrets.read_values(named)
-    if hidden and not has_script:
-        raise UsageError(f"secret {next(iter(hidden))}: there is no script", "Muster's own trainer needs none")
-    in_files = tuple(secret.name for secret in named if secret.as_file)
-    return in_files, hidden, script.choice_of(options.include, options.folder_limit, named, hidden)
-
-
 def _again(options: Options, asked: _Request) -> str:
     """The options that a command repeats to do the same again, beside its script, nodes and backend."""
-    ranks, restarts = str(asked.ranks or ""), str(asked.restarts or "")
+    ranks, restarts = str(asked.own.asked or ""), str(asked.own.restarts or "")
     return shlex.join(words_again(replace(options, nproc=ranks, restarts=restarts)))
 
 
@@ -296,8 +337,6 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     """What to run. --run names a new run, or one of this script that continues."""
     resume = options.resume
     wanted = resumable.Asked(command.words, options.folder, tuple(_split(options.args)))
-    if options.script and options.args:
-        raise UsageError("--args are options of Muster's own trainer", "put the script's options behind it in --script")
     name = read_run(options.run)
     if name and record.path_of(RunId(name)).exists():
         if resume or not options.script:
@@ -308,13 +347,6 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     if named and resume != "latest" and record.path_of(named).is_dir():
         resume = str(record.path_of(named))
     return resumable.choose(folders.RUNS, resume, wanted, command.bare)
-
-
-def _new_folder(name: str, choice: record.Choice, facts: EngineFacts, backend: str) -> Path:
-    taken = client.run_ids() if facts.answers and not name else frozenset()
-    # Somebody may start a run of this name in another folder right now, and containers have their run's name.
-    mark = token_hex(2) if backend == "docker" else ""
-    return record.new_folder(name, choice.arguments, choice.script, taken, mark)
 
 
 def stop_all(console: Console, run: str = "") -> int:
@@ -337,102 +369,6 @@ def stop_all(console: Console, run: str = "") -> int:
 def list_all(console: Console) -> None:
     """`make runs`."""
     console.runs(record.listing(folders.RUNS, backends.running(folders.RUNS, client.find_engine())))
-
-
-def _follow(
-    run: environment.RunSpec,
-    backend: Backend,
-    follower: follow.Follower,
-    state: State,
-    why: str,
-    console: Console,
-    interrupts: Interrupts,
-    ranks: ShownRanks,
-) -> Result:
-    what = environment.script_name(run.arguments[1:]) if run.script else environment.recipe_name(run.arguments)
-    try:
-        with console.following(state, what, why, ranks) as tell:
-
-            def tell_and_keep(events: list[Event]) -> None:
-                tell(events)
-                with suppress(OSError):  # of a full disk the run's own end tells
-                    record.keep_story(run.run_dir, state.story)
-
-            result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests)
-    except EngineLost as fault:
-        # Containers may survive a pause of their engine. A resume beside them would be two starts in one run folder.
-        hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
-        result = Result("failed", fault.message, hint, step=state.step)
-    except DeployError as fault:
-        result = Result("failed", fault.message, fault.hint)
-    with suppress(DeployError):  # without an engine there are no consoles
-        backend.collect_logs()
-    return result
-
-
-def _with_local_paths(result: Result, run_dir: Path) -> Result:
-    """The result with a path that the reader can open: a container calls the run folder /muster/runs/<id>."""
-    message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run_dir.name}", str(run_dir))
-    return replace(result, message=message.replace(str(run_dir), display_path(run_dir)))
-
-
-def _warn_alone(folder: Path, asked: _Request, options: Options, console: Console) -> None:
-    """Name the lines of the script that may keep the ranks of several nodes from training together."""
-    if asked.workers and not options.separate:
-        for warning in alone.warnings(folder, asked.choice.arguments, 1):
-            console.warn(warning)
-
-
-def _warn_full(run_dir: Path, console: Console) -> None:
-    if shutil.disk_usage(run_dir).free < _FULL:
-        console.warn(f"the disk of {display_path(run_dir)} is full: words of ranks may be missing in its logs")
-
-
-def _with_resume_hint(result: Result, run_dir: Path, state: State) -> Result:
-    """The result of a script that was stopped, with the command that continues from the files that it wrote."""
-    if result.verdict != "stopped" or result.hint or not state.script or not may_have_written(state):
-        return result
-    command = " ".join(filter(None, (f"{FAB} up --resume {run_dir.name}", record.own(run_dir).get("again"))))
-    return replace(result, hint=f"continue with what it wrote: {command}")
-
-
-def _take(run_dir: Path, held: ExitStack, engine: EngineFacts) -> None:
-    """Take the run's lock, or raise DeployError: two commands must not drive one run."""
-    taken = locks.hold_run(run_dir)
-    if taken is None or run_dir.name in backends.running(folders.RUNS, engine):
-        if taken:
-            taken.release()
-        raise DeployError(
-            f"{run_dir.name} is still running",
-            f"wait until it ends, or `{MAKE} down` first; then `{MAKE} up {option('RESUME', display_path(run_dir))}`",
-        )
-    held.callback(taken.release)
-
-
-def _hold_gpus(asked: Gpus, running: str, held: ExitStack, console: Console) -> tuple[str, ...]:
-    """Take the run's GPUs, until its end; their UUIDs where these are not all of the machine's."""
-    own = local_gpus.take(asked, running)
-    held.callback(own.release)
-    if asked == "auto":
-        return ()
-    console.note(f"GPU {', '.join(str(gpu.index) for gpu in own.gpus)}")
-    return tuple(gpu.uuid for gpu in own.gpus)
-
-
-def _choose_port(held: ExitStack, console: Console) -> int:
-    """A free port that no other run has claimed; this run holds it until its end."""
-    taken: Collection[int] = observe.busy_ports(
-        range(environment.MASTER_PORT, environment.MASTER_PORT + plan.PORTS_TO_TRY)
-    )
-    while True:
-        choice = plan.choose_port(environment.MASTER_PORT, taken)
-        claim = locks.hold_port(choice.port)
-        if claim:
-            held.callback(claim.release)
-            if choice.note:
-                console.note(choice.note)
-            return choice.port
-        taken = {*taken, choice.port}
 
 
 def _split(arguments: str) -> list[str]:

@@ -142,7 +142,7 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
 def _consoles(run_dir: Path) -> Iterator[tuple[str, str]]:
     """The lines of the nodes' consoles, node by node: of a run on hosts, that is what a follower keeps here."""
     for path in sorted(run_dir.glob("logs/*.log")):
-        with own_files.open_to_read(run_dir, f"logs/{path.name}") as file:
+        with suppress(OSError), own_files.open_to_read(run_dir, f"logs/{path.name}") as file:
             for line in file:
                 text = line.decode(errors="replace").rstrip("\n")
                 if not text.startswith("muster-said "):

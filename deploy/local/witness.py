@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 from ..core.errors import DeployError
-from ..run import witness
 from ..run.environment import ON_END, RunSpec
 from ..run.folders import with_trainer
 from ..send.image import commands
@@ -20,7 +19,11 @@ def start(run: RunSpec, command: str) -> None:
         return
     first = run.nodes[0].environment
     restarts = run.script is None or run.script.restarts > 0
-    plan = witness.plan_of(command, run.run_id, str(run.run_dir), run.names, first["PET_RDZV_ID"], restarts)
+    plan = {
+        **{"command": command, "run": run.run_id, "folder": str(run.run_dir), "nodes": list(run.names)},
+        **{"start": first["PET_RDZV_ID"], "restarts": restarts, "rank": 0, "hosts": [""], "place": 0},
+        **{"names": list(run.names), "port": 0, "token": ""},
+    }
     # Without MUSTER_RUN_DIR: by that variable, the end of the run would find and kill it.
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "PET_"))}
     try:

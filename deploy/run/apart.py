@@ -33,7 +33,7 @@ def folders(run_dir: Path) -> list[Path]:
 
 def head(run_dir: Path, name: str) -> bytes:
     """How a file of the run folder begins; empty if it is missing, or no file of ours."""
-    with suppress(OSError), own_files.open_inside(run_dir, name) as file:
+    with suppress(OSError), own_files.open_to_read(run_dir, name) as file:
         return file.read(HEAD)
     return b""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..causes.ends import Cause
 from ..core.errors import DONE
+from .causes import Finding
 from .inquest.collectives import MISMATCH_WORDS
 
 MOST_NAMES = 4
@@ -49,16 +50,6 @@ class End:
     place: str = ""
 
 
-@dataclass(frozen=True)
-class Blame:
-    """The message about the end, and its cause; `node` and `rank` name the culprit; empty and None if unknown."""
-
-    message: str
-    cause: Cause
-    node: str = ""
-    rank: int | None = None
-
-
 def cause_of_error(error: str) -> Cause:
     """The cause in the words of an exception."""
     return next((cause for cause, words in _TEXTS if re.search(words, error, re.IGNORECASE)), Cause.EXCEPTION)
@@ -79,12 +70,12 @@ def first_culprit(ends: Sequence[End]) -> End | None:
     return min(own, key=lambda end: (end.t, end.rank), default=None)
 
 
-def blame(began: Mapping[int, str], ends: Sequence[End]) -> Blame | None:
+def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
     """Who is to blame; None if no rank failed. `began`: the node of each rank; `ends`: the last end of each rank."""
     if first := first_culprit(ends):
         error = f": {first.error}" if first.error else ""
         text = f"{_who(first.rank, first.node)} {first.how}{error}"
-        return Blame(text, cause_of_end(first), first.node, first.rank)
+        return Finding(cause_of_end(first), text, first.node, first.rank)
     victims = sorted((end for end in ends if end.victim), key=lambda end: (end.t, end.rank))
     if not victims:
         return None
@@ -94,26 +85,26 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Blame | None:
     if left:
         early = min(left, key=lambda end: (end.t, end.rank))
         text = f"left early, with code 0, while the others waited; {lost} lost it ({first.error})"
-        return Blame(f"{_who(early.rank, early.node)} {text}", Cause.LEFT_EARLY, early.node, early.rank)
+        return Finding(Cause.LEFT_EARLY, f"{_who(early.rank, early.node)} {text}", early.node, early.rank)
     # The rank that notices another size may be the odd one itself, and one that still ran is not to blame for that.
     if odd := next((end for end in victims if re.search(MISMATCH_WORDS, end.error, re.IGNORECASE)), None):
         who = f"{_who(odd.rank, odd.node)} {odd.how} ({odd.error.strip()})"
         text = f"the ranks do not agree on a collective: {who}; could not tell which of them is wrong"
-        return Blame(text, Cause.MISMATCH)
+        return Finding(Cause.MISMATCH, text)
     if len(still) == 1:
         ((rank, node),) = still.items()
         if "reset by peer" in first.error:
             text = f"lost its connection to {_who(rank, node)}: that end, or something between them, reset it"
             text = f"{_who(first.rank, first.node)} {text} ({first.error})"
-            return Blame(text, Cause.CUT_OFF, first.node, first.rank)
+            return Finding(Cause.CUT_OFF, text, first.node, first.rank)
         text = f"did not answer: it hangs, or cannot be reached; {lost} gave up on it ({first.error})"
-        return Blame(f"{_who(rank, node)} {text}", Cause.NOT_KNOWN, node, rank)
+        return Finding(Cause.NOT_KNOWN, f"{_who(rank, node)} {text}", node, rank)
     if still:
         text = f"could not tell which rank stopped answering: {lost} gave up ({first.error}), {_ranks(still)} still ran"
-        return Blame(text, Cause.NOT_KNOWN)
+        return Finding(Cause.NOT_KNOWN, text)
     who = _who(first.rank, first.node)
     text = f"could not tell which rank failed: each lost another one; the first was {who} ({first.error})"
-    return Blame(text, Cause.NOT_KNOWN)
+    return Finding(Cause.NOT_KNOWN, text)
 
 
 def _who(rank: int, node: str) -> str:

@@ -190,9 +190,8 @@ class RunSpec:
         """Node names by place."""
         return tuple(node.name for node in self.nodes)
 
-    def limited(self, hours: str) -> RunSpec:
-        """Return a copy of the run that its nodes stop after so many hours; empty: no limit."""
-        more = {MAX_HOURS: hours} if hours else {}
+    def with_variables(self, more: Mapping[str, str]) -> RunSpec:
+        """Return a copy of the run whose nodes have more variables."""
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
 
@@ -208,8 +207,7 @@ class RunSpec:
             return self
         waiting = self.names[len(self.names) - spares :]
         more = group_variable(least, key, dict(zip(self.names, where, strict=True)), spares=waiting, arbiter=arbiter)
-        nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
-        return replace(self, nodes=nodes, least=least)
+        return replace(self.with_variables(more), least=least)
 
 
 def local_spec(
@@ -296,23 +294,18 @@ def group_variable(
     return {GROUP: json.dumps({"least": least, "key": key, "nodes": where, **more})}
 
 
-def asked_restarts(text: str, script: bool) -> int | None:
-    """--restarts as a number; None where it is not given. Raises UsageError for other text, and without a script."""
-    if not text:
-        return None
-    if not script:
-        hint = "Muster's own trainer starts again from its newest checkpoint"
-        raise UsageError(f"--restarts {text}: there is no script", hint)
-    number: int = read_text("restarts", text)
-    return number
+def asked_restarts(text: str) -> int | None:
+    """--restarts as a number; None where it is not given. Raises UsageError for other text."""
+    return read_text("restarts", text) if text else None
 
 
-def asked_style(text: str, script: bool) -> dict[str, str]:
-    """--style as a node's variable; empty if not given. Raises UsageError for an unknown style or without a script."""
-    if text and (text not in STYLES or not script):
-        why = f"not one of {', '.join(STYLES)}" if text not in STYLES else "there is no script"
+def asked_style(text: str) -> dict[str, str]:
+    """--style as a node's variable; empty if not given. Raises UsageError for an unknown style."""
+    if text and text not in STYLES:
         style = near(text, STYLES, 0.5) or STYLES[0]
-        raise UsageError(f"--style {text}: {why}", f"{FAB} {COMMAND} ... --style {style} -- train.py")
+        raise UsageError(
+            f"--style {text}: not one of {', '.join(STYLES)}", f"{FAB} {COMMAND} ... --style {style} -- train.py"
+        )
     return {STYLE: text} if text else {}
 
 

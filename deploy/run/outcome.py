@@ -13,7 +13,7 @@ from ..causes.ends import Cause
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from ..core.text import in_seconds
-from .blame import MOST_NAMES, Blame, cause_of_error
+from .blame import MOST_NAMES, cause_of_error
 from .causes import Finding
 from .events import Event
 from .progress import State
@@ -239,7 +239,7 @@ def _failed(state: State, node: str, message: str, hint: str, cause: Cause) -> R
     return Result("failed", message, hint, node, view.rank if view else None, state.step, cause=cause)
 
 
-def _blamed(blame: Blame, state: State) -> Result:
+def _blamed(blame: Finding, state: State) -> Result:
     where = f"logs/{blame.node}.log has its last words" if blame.node else "logs/ has what each node said last"
     return Result("failed", blame.message, where, blame.node, blame.rank, state.step, cause=blame.cause)
 
@@ -260,7 +260,7 @@ def _node_gone(state: State, now: float) -> Result | None:
     name = min(ended, key=lambda entry: (*_rank_of_end(states[entry[1]]), entry))[1]
     node, who = states[name], ranks.node_name(name)
     code = node.code if node.code is not None else FAILED
-    at = state.at_step
+    at = state.ranks.at_step
     if code == USAGE:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
     if node.state == "lost":
@@ -270,12 +270,9 @@ def _node_gone(state: State, now: float) -> Result | None:
         return _blamed(blame, state)
     if code == STOPPED:
         return Result("stopped", f"{who} was asked to stop{at}", "", name, None, state.step)
-    restarts = f" ({node.restarts} restarts did not help)" if node.restarts else ""
     how = "ended without a verdict" if code == DONE else ended_how(code)
     at = at if ranks.began or ranks.views else _before_any_rank(state)
-    return _failed(
-        state, name, f"{who} {how}{at}{restarts}", f"logs/{name}.log has its last words", _cause_of_node(node)
-    )
+    return _failed(state, name, f"{who} {how}{at}", f"logs/{name}.log has its last words", _cause_of_node(node))
 
 
 def _before_any_rank(state: State) -> str:
@@ -368,14 +365,4 @@ def _too_silent(state: State, now: float) -> Result | None:
     if now - ranks.last_sign < limit:
         return None
     message = f"no sign of life from any rank for {in_seconds(now - ranks.last_sign)}"
-    where = "logs/ has what each rank said last"
-    result = Result("failed", message, where, step=state.step, cause=Cause.NOT_KNOWN)
-    behind = [view for view in ranks.views.values() if view.step == ranks.step]
-    if len(behind) == 1 < len(ranks.views):
-        (view,) = behind
-        text = f"{message}; {view.node} (rank {view.rank}) is furthest behind"
-        return replace(result, message=text, node=view.node, rank=view.rank)
-    if behind:
-        text = f"{message}; could not tell which stopped: {len(behind)} are at step {state.step}"
-        return replace(result, message=text)
-    return result
+    return Result("failed", message, "logs/ has what each rank said last", step=state.step, cause=Cause.NOT_KNOWN)

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.errors import DeployError
 from ..core.printable import plain, without_redraws
 from . import own_files
 from .events import Event
@@ -69,7 +68,7 @@ class RankLogs:
         new_events: list[Event] = []
         for rank, node in sorted(began.items()):
             path = self._dir / "logs" / f"rank-{rank}.log"
-            with suppress(OSError, DeployError):
+            with suppress(OSError):
                 new_events += self._new(path, rank, node)
         return new_events
 

@@ -1,8 +1,7 @@
 """Read and write files in a run folder without following links: containers and hosts write there as well.
 
-Somebody could plant a link there to make us write to, or show, any file of our user; a pipe would block us. So we open
-every file folder by folder, below the folder of all runs. A link in the place of one of our files is replaced; a link
-in the place of a folder is a DeployError.
+A link planted there could make us write to, or show, any file of our user; a pipe would block us. So we open each file
+folder by folder. A link in the place of a file that we write is replaced; one in the place of a folder is an error.
 """
 
 from __future__ import annotations
@@ -110,13 +109,6 @@ def lines(path: Path, most: int) -> Iterator[bytes]:
 
 
 def open_to_read(run_dir: Path, name: str) -> BinaryIO:
-    """A regular file of the run folder at its beginning. Raises OSError for a link or a pipe, DeployError for a folder
-    that is a link."""
-    with _folder(run_dir, name) as (folder, last):
-        return os.fdopen(_opened(last, os.O_RDONLY, folder), "rb")
-
-
-def open_inside(run_dir: Path, name: str) -> BinaryIO:
     """A regular file of the run folder at its beginning; `name` is a path like `logs/a.log`.
 
     Raises OSError where it, or a folder on the way to it, is a link.

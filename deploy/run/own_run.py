@@ -16,41 +16,14 @@ from ..core.program import FAB
 from ..core.text import several
 from ..explain.cause import Explanation, explain
 from ..explain.words import compiled
-from .blame import cause_of_error
+from .causes import Finding
 from .state.story import Happening
 
 # Of these the logs may know more than the verdict: which exception it was, or what went wrong before it.
-_OPEN = ("", Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
+_OPEN = (Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
 _SHOWN = 6
-# A story has words alone: what they say of the end of a node or a rank, the first that fits.
-_ENDS = (
-    (Cause.NODE_LOST, compiled(r"out of sight|did not start")),
-    (Cause.STOPPED, compiled(r"was stopped by a signal.*its node ended it")),
-    (Cause.LOCKED_UP, compiled(r"its node ended it")),
-    (Cause.HOST_MEMORY, compiled(r"\(out of memory on its host")),
-    (Cause.CONTAINER_MEMORY, compiled(r"\(out of memory")),
-    (Cause.KILLED, compiled(r"was killed by")),
-    (Cause.CUT_OFF, compiled(r"something between them, reset it")),
-    (Cause.ALONE, compiled(r" (?:trained|wait) alone: ")),
-    (Cause.LEFT_EARLY, compiled(r"left (?:with code 0|early)")),
-)
-_RESTART = compiled(
-    r"^(?:the script starts again|all ranks restart) \(restart \d+\)(?:: )?|^the reason of restart \d+: "
-)
-_TROUBLE = compiled(
-    r"was killed by|ended with code|failed with|st(?:ood|ands) still|do not agree|different places|out of memory|"
-    r"is out of sight|is paused|is stopped by|waits for a disk|left early|is gone\b|did not answer|"
-    r"cannot (?:be reached|reach)|lost its connection"
-)
-_MOVES = compiled(r"^rank \d+ moves again$")
-_STANDS = compiled(r"st(?:ood|ands) still|has made a step")
-_DISAGREE = compiled(r"do not agree|different places")
-_WHO = compiled(
-    r"(?P<node>[\w.-]{1,80}) \(rank (?P<rank>\d{1,6})\)|rank (?P<number>\d{1,6}) \((?P<host>[\w.-]{1,80})\)"
-)
 # Before the words of an exception: who ended, and how.
 _HOW = compiled(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
-_LOGS = compiled(r"; logs/\S+ has its last words$")
 
 
 @dataclass(frozen=True)
@@ -60,28 +33,6 @@ class OwnRun:
     name: str
     outcome: Mapping[str, Any] = field(default_factory=dict)
     story: Sequence[Happening] = ()
-
-
-@dataclass(frozen=True)
-class _End:
-    """How a run ended, or its last trouble: the words, the cause of the closed list, who failed first."""
-
-    text: str
-    cause: str = ""
-    node: str = ""
-    rank: int | None = None
-
-    @property
-    def logs(self) -> tuple[str, ...]:
-        """The names of the logs that have the words of who failed, the rank's own first."""
-        return tuple(filter(None, ("" if self.rank is None else f"rank-{self.rank}", self.node)))
-
-    @property
-    def who(self) -> str:
-        """The rank and its node, as far as they are known."""
-        if self.rank is None:
-            return self.node
-        return f"rank {self.rank} on {self.node}" if self.node else f"rank {self.rank}"
 
 
 def of_run(shown: Explanation, run: OwnRun) -> Explanation:
@@ -94,7 +45,7 @@ def of_run(shown: Explanation, run: OwnRun) -> Explanation:
         what = f"the run ended well{_after_restarts(run)} (the run's own verdict)"
         good = Explanation("", what, next=page, story=shown.story, ended_well=True)
         return replace(good, contradicted=_against(shown, good, run))
-    if verdict == "stopped" or _was_killed(run):
+    if verdict == "stopped" or run.outcome.get("cause") == Cause.ENDED:
         return _ended_by_somebody(shown, run, page)
     end = _verdict(run.outcome) if run.outcome else _trouble(run.story)
     if end is None or (not end.node and end.cause in _OPEN and (shown.cause or not run.outcome)):
@@ -102,66 +53,60 @@ def of_run(shown: Explanation, run: OwnRun) -> Explanation:
     return _failed(shown, run, end)
 
 
-def _was_killed(run: OwnRun) -> bool:
-    words = str(run.outcome.get("message", ""))
-    return run.outcome.get("cause") == Cause.ENDED or words.startswith("killed: still running")
-
-
 def _ended_by_somebody(shown: Explanation, run: OwnRun, page: str) -> Explanation:
     """A person or a scheduler ended the run: what it did before that may be why."""
     words = str(run.outcome.get("message") or "stopped").partition("\n")[0]
     before = _trouble(run.story, lasting=True)
-    tail = f"; before that: {before.text}" if before else ""
+    tail = f"; before that: {before.message}" if before else ""
     what = f"somebody ended the run: {words} (the run's own verdict){tail}"
-    return Explanation("stopped", what, next=page, first=before.who if before else "", story=shown.story)
+    return Explanation("stopped", what, next=page, first=_who(before) if before else "", story=shown.story)
 
 
-def _verdict(outcome: Mapping[str, Any]) -> _End:
+def _verdict(outcome: Mapping[str, Any]) -> Finding:
     """The end as outcome.json has it; the cause comes first in its message, and then what followed from it."""
     rank = outcome.get("rank")
     message = str(outcome.get("message") or outcome.get("verdict") or "").split("\nthen: ")[0]
-    whole = rank if isinstance(rank, int) else None
-    return _End(message, str(outcome.get("cause") or ""), str(outcome.get("node") or ""), whole)
+    cause = Cause.of_slug(outcome.get("cause")) or Cause.NOT_KNOWN
+    return Finding(cause, message, str(outcome.get("node") or ""), rank if isinstance(rank, int) else None)
 
 
-def _trouble(story: Sequence[Happening], lasting: bool = False) -> _End | None:
+def _logs(end: Finding) -> tuple[str, ...]:
+    """The names of the logs that have the words of who failed, the rank's own first."""
+    return tuple(filter(None, ("" if end.rank is None else f"rank-{end.rank}", end.node)))
+
+
+def _who(end: Finding) -> str:
+    """The rank and its node, as far as they are known."""
+    if end.rank is None:
+        return end.node
+    return f"rank {end.rank} on {end.node}" if end.node else f"rank {end.rank}"
+
+
+def _trouble(story: Sequence[Happening], lasting: bool = False) -> Finding | None:
     """The last trouble that the story tells; that all ranks started again is none, only why.
 
     lasting: not one that a restart has mended.
     """
     for line in reversed(story):
-        if _MOVES.search(line.text) or (lasting and _RESTART.match(line.text)):
+        if line.moves or (lasting and line.restart):
             return None
-        text = _LOGS.sub("", _RESTART.sub("", line.text))
-        if not (line.grave and _TROUBLE.search(text)):
-            continue
-        who = _WHO.search(text)
-        node, rank = (who["node"] or who["host"], who["rank"] or who["number"]) if who else ("", "")
-        return _End(text, _cause_of(text), node, int(rank) if rank else None)
+        if line.trouble:
+            return line.trouble
     return None
 
 
-def _cause_of(text: str) -> str:
-    """The cause in a line of the story."""
-    if "its node ended it" not in text and _STANDS.search(text):
-        return Cause.LOCKED_UP
-    if _DISAGREE.search(text):
-        return Cause.MISMATCH
-    return next((cause for cause, words in _ENDS if words.search(text)), None) or cause_of_error(text)
-
-
-def _failed(shown: Explanation, run: OwnRun, end: _End) -> Explanation:
+def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
     """The explanation of this end: its cause, or that of its exception's words, or of the same rank's log."""
     again = "all ranks started again since, and " * bool(_restarted(run))
     by = "the run's own verdict" if run.outcome else f"the run's story; {again}no end of it is recorded"
-    at_end = any(line.node in end.logs for line in shown.evidence)
+    at_end = any(line.node in _logs(end) for line in shown.evidence)
     alone = not _restarted(run) and (at_end or not end.node)
     more = shown.cause or (shown.maybe and end.cause != Cause.EXCEPTION)
     if alone and more and end.cause in _OPEN:  # its log says more than the verdict, of the same end
-        return replace(shown, first=end.who or shown.first)
-    head, _, _ = end.text.partition("\n")
+        return replace(shown, first=_who(end) or shown.first)
+    head, _, _ = end.message.partition("\n")
     what = f"{head} ({by})"
-    base = Explanation(Cause(end.cause).entry if end.cause in set(Cause) else "", what)
+    base = Explanation(end.cause.entry, what)
     if end.cause in _OPEN:
         by_words = _by_words(end)
         if by_words.cause:
@@ -170,15 +115,15 @@ def _failed(shown: Explanation, run: OwnRun, end: _End) -> Explanation:
             base = replace(by_words, cause="exception", what=what, maybe=())
     same = alone and base.cause in (shown.cause, *shown.maybe)
     lines = shown.evidence if same and not base.evidence else base.evidence
-    quoted = end.logs if base.evidence else ()
-    base = replace(base, evidence=lines, first=end.who, story=shown.story, victims=shown.victims, quoted=quoted)
+    quoted = _logs(end) if base.evidence else ()
+    base = replace(base, evidence=lines, first=_who(end), story=shown.story, victims=shown.victims, quoted=quoted)
     hint = str(run.outcome.get("hint") or "")
     return replace(base, hint=hint, next=_next(run, base), contradicted=_against(shown, base, run))
 
 
-def _by_words(end: _End) -> Explanation:
+def _by_words(end: Finding) -> Explanation:
     """What the words of an exception say, without the line about who ended with it."""
-    head, *rest = [line.strip() for line in end.text.splitlines()] or [""]
+    head, *rest = [line.strip() for line in end.message.splitlines()] or [""]
     words = "\n".join(rest) if rest else _HOW.sub("", head)
     return explain({end.node or "the run": words})
 
@@ -194,7 +139,7 @@ def _next(run: OwnRun, explanation: Explanation) -> str:
 
 def _restarted(run: OwnRun) -> int:
     restarts = run.outcome.get("restarts")
-    return max(restarts if isinstance(restarts, int) else 0, sum(bool(_RESTART.match(line.text)) for line in run.story))
+    return max(restarts if isinstance(restarts, int) else 0, sum(line.restart for line in run.story))
 
 
 def _after_restarts(run: OwnRun) -> str:

@@ -70,8 +70,3 @@ class State(Evidence):
     def step(self) -> int:
         """The step the run has reached: the slowest rank's."""
         return self.ranks.step
-
-    @property
-    def at_step(self) -> str:
-        """` at step 7`; empty before the first."""
-        return f" at {self.ranks.step_words}" if self.step else ""

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..causes.ends import Cause
 from ..core import formats, provenance
 from ..core.errors import BadAnswer, DeployError, UsageError
 from ..core.facts import RunFacts
@@ -22,6 +23,7 @@ from ..core.fields import record as shaped
 from ..core.names import RunId, asked, node_name, run_id
 from ..core.program import MAKE, option
 from . import folders, own_files
+from .causes import Finding
 from .environment import IMAGE_USER, recipe_name, script_name
 from .outcome import Result, downloads
 from .progress import State
@@ -57,7 +59,20 @@ _FACTS = shaped(
 )
 _MOST_STORY = 20_000  # lines
 _CUT = f"timeline.jsonl is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
-_LINE = shaped({"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag})
+_TROUBLE = shaped(
+    {"cause": text(40, "[a-z-]+"), "message": text(1 << 16)},
+    {
+        "node": text(200, r"[\w.:-]*"),
+        "rank": optional(whole(0, 1 << 16)),
+        "other": text(200),
+        "t": real(),
+        "lasting": flag,
+    },
+)
+_LINE = shaped(
+    {"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag},
+    {"trouble": optional(_TROUBLE), "restart": flag, "moves": flag},
+)
 _NUMBER = optional(real())
 _OUTCOME = shaped(
     {}, {"verdict": optional(text(20)), "step": optional(whole()), "accuracy": _NUMBER, "seconds": _NUMBER}
@@ -265,7 +280,11 @@ def story_since(run_dir: Path, since: float) -> list[Happening]:
     is_cut |= b"\n" in rows[0]
     for row in rows[is_cut:]:
         with suppress(BadAnswer):
-            lines.append(Happening(**_LINE(document(row, "timeline.jsonl"), "timeline.jsonl")))
+            line = _LINE(document(row, "timeline.jsonl"), "timeline.jsonl")
+            if (trouble := line.get("trouble")) is not None:
+                cause = Cause.of_slug(trouble["cause"]) or Cause.NOT_KNOWN
+                line["trouble"] = Finding(**{**trouble, "cause": cause})
+            lines.append(Happening(**line))
     if is_cut:
         lines.insert(0, Happening(lines[0].t if lines else time.time(), _CUT, grave=True))
     return [line for line in lines if line.t >= since]
@@ -323,21 +342,20 @@ def refuse_newer(run_dir: Path) -> None:
     formats.refuse_newer(str(run_dir), facts(run_dir).get("format"), formats.RUN_FOLDER)
 
 
-def newest(runs: Path, backend: str) -> Path | None:
+def newest(backend: str) -> Path | None:
     """The run that was started last on that backend, of those that this user recorded."""
-    return max(on(runs, backend), key=started, default=None)
+    return max(on(backend), key=started, default=None)
 
 
-def without_end(runs: Path, backend: str) -> list[Path]:
+def without_end(backend: str) -> list[Path]:
     """The runs on that backend whose end this folder does not have, the newest first."""
-    return sorted(
-        (path for path in on(runs, backend) if not (path / "outcome.json").exists()), key=started, reverse=True
-    )
+    return sorted((path for path in on(backend) if not (path / "outcome.json").exists()), key=started, reverse=True)
 
 
-def on(runs: Path, backend: str) -> list[Path]:
+def on(backend: str) -> list[Path]:
     """The runs on that backend, of those that this user recorded."""
-    return [path for path in runs.glob("*") if not path.is_symlink() and own(path).get("backend") == backend]
+    every = folders.RUNS.glob("*")
+    return [path for path in every if not path.is_symlink() and own(path).get("backend") == backend]
 
 
 def has_checkpoint(run_dir: Path) -> bool:

@@ -10,7 +10,7 @@ import difflib
 import os
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -86,9 +86,9 @@ def command_of(run_dir: Path) -> str:
     return shlex.join(typed.as_given(known.get("arguments", ()), bool(known.get("bare"))))
 
 
-def newest(runs: Path, backend: str, wanted: Asked) -> Path | None:
+def newest(backend: str, wanted: Asked) -> Path | None:
     """The run on that backend that was started last, of those that this user recorded and the command may mean."""
-    return max(filter(wanted.matches, record.on(runs, backend)), key=record.started, default=None)
+    return max(filter(wanted.matches, record.on(backend)), key=record.started, default=None)
 
 
 def described(run_dirs: Sequence[Path], flag: Flag) -> str:
@@ -98,15 +98,6 @@ def described(run_dirs: Sequence[Path], flag: Flag) -> str:
         f"{flag(name)} ({name_of(known.get('arguments', ()))})" if known.get("script") else flag(name)
         for name, known in scripts.items()
     )
-
-
-def alike(run_dir: Path, among: Collection[str]) -> list[Path]:
-    """The recorded runs of the same script and folder `among` some, the newest first."""
-    known = record.own(run_dir)
-    runs = [path for path in record.on(run_dir.parent, known.get("backend", "")) if path.name in among]
-    same = [path for path in runs if _is_of(record.own(path), known.get("arguments", ()))]
-    place = known.get("sent_from", "")
-    return sorted((path for path in same if _lies(record.own(path), place)), key=record.started, reverse=True)
 
 
 def refuse_none(wanted: Asked, runs: Path, others: Collection[Path], flag: Flag) -> NoReturn:
@@ -172,58 +163,36 @@ def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice
 
     A run of a script continues with what it wrote, and needs no checkpoint. `bare`: the script is typed for one rank.
     """
-    script, arguments = wanted.script, wanted.arguments
+    script, arguments, flag = wanted.script, wanted.arguments, option("RESUME", resume)
     if not resume:
         return Choice(None, script or arguments, script=bool(script), bare=bare)
-    if resume == "latest":
-        latest = _newest_here(runs, wanted)
-        if record.own(latest).get("script"):
-            return choose(runs, str(latest), wanted, bare)
-        return _continued(latest, arguments)
-    path = Path(resume).expanduser().resolve()
+    path = _newest_here(runs, wanted) if resume == "latest" else Path(resume).expanduser().resolve()
+    if not path.is_dir() and "/" not in resume:
+        refuse_unknown(resume, runs, partial(option, "RESUME"))
     if not path.is_dir():
-        if "/" not in resume:
-            refuse_unknown(resume, runs, partial(option, "RESUME"))
-        raise UsageError(
-            f"{option('RESUME', resume)}: no such folder", f"`{MAKE} runs` lists the runs of this checkout"
-        )
-    if path.parent == runs.resolve():
-        return _of_folder(path, resume, wanted, bare)
-    if script:
-        raise UsageError(
-            f"{option('RESUME', resume)}: not a run of this folder; {name_of(script)} knows its own checkpoints",
-            "give it that path as an option of its own, behind it",
-        )
-    return Choice(None, (*arguments, "--resume", str(path)))
-
-
-def _of_folder(run_dir: Path, resume: str, wanted: Asked, bare: bool) -> Choice:
-    record.refuse_newer(run_dir)
-    refuse_elsewhere(run_dir)
-    known = record.own(run_dir)
-    if known.get("script"):
-        choice = _continued(run_dir, ())
-        if wanted.script:
-            return replace(choice, arguments=wanted.script, script=True, bare=bare)
-        return replace(choice, script=True, bare=bool(known.get("bare")))
-    if wanted.script:
-        raise UsageError(f"{run_dir.name}: not the run of a script", f"leave out {FLAG.script}")
-    if not record.has_checkpoint(run_dir):
-        raise UsageError(f"{option('RESUME', resume)}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one")
-    return _continued(run_dir, wanted.arguments)
-
-
-def _continued(run_dir: Path, arguments: Sequence[str]) -> Choice:
-    record.refuse_newer(run_dir)
-    known = record.own(run_dir)
+        raise UsageError(f"{flag}: no such folder", f"`{MAKE} runs` lists the runs of this checkout")
+    if path.parent.resolve() != runs.resolve():
+        if script:
+            what = f"{flag}: not a run of this folder; {name_of(script)} knows its own checkpoints"
+            raise UsageError(what, "give it that path as an option of its own, behind it")
+        return Choice(None, (*arguments, "--resume", str(path)))
+    record.refuse_newer(path)
+    refuse_elsewhere(path)
+    known = record.own(path)
+    of_script, start = bool(known.get("script")), len(known.get("starts", ())) + 1
+    if script and not of_script:
+        raise UsageError(f"{path.name}: not the run of a script", f"leave out {FLAG.script}")
+    if not (of_script or record.has_checkpoint(path)):
+        raise UsageError(f"{flag}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one")
     if "arguments" not in known:
         raise UsageError(
-            f"{run_dir}: this machine has not recorded its arguments, and Muster never runs what others recorded",
-            f"give them yourself: {MAKE} up {option('ARGS', '...')} {option('RESUME', run_dir / 'checkpoints')}",
+            f"{path}: this machine has not recorded its arguments, and Muster never runs what others recorded",
+            f"give them yourself: {MAKE} up {option('ARGS', '...')} {option('RESUME', path / 'checkpoints')}",
         )
-    # A new option overrides the recorded one.
-    merged = (*known["arguments"], *arguments)
-    return Choice(run_dir, merged, known.get("workers"), len(known.get("starts", ())) + 1)
+    # A new option of the trainer overrides the recorded one.
+    words = script or (*known["arguments"], *(() if of_script else arguments))
+    bare = bare if script else bool(known.get("bare"))
+    return Choice(path, words, known.get("workers"), start, of_script, bare and of_script)
 
 
 def _newest_here(runs: Path, wanted: Asked) -> Path:

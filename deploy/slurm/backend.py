@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..core import plain_file
-from ..core.errors import DeployError
+from ..core.errors import BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import RunId
 from ..core.printable import console_line
@@ -27,26 +28,13 @@ from ..run.progress import State
 from ..run.sbatch import batch_script
 from ..send.folder import folder_look
 from ..send.folder.content import TIME
-from ..send.folder.credentials import Choice
 from ..send.folder.folder_stream import FolderStream
 from . import plan
 from .login import ASK_S, Login, Unknown
-from .mirror import JobWatch
+from .mirror import JobCopy
 
+EVERY_S, AGAIN_S = 0.5, 2.0
 _MOST_KEPT = 10
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a new job is made of: what was asked, the folder to send and by which choice.
-
-    `after`: the run's earlier job, which has ended (empty: the run is new).
-    """
-
-    asked: plan.JobRequest
-    folder: Path | None
-    choice: Choice
-    after: str = ""
 
 
 class SlurmBackend(Backend):
@@ -62,13 +50,13 @@ class SlurmBackend(Backend):
         number: str,
         say: Callable[[str], None],
         ranks: Sequence[int] | None = (0,),
-        order: Order | None = None,
+        order: plan.JobRequest | None = None,
         tell: Callable[[int, int], None] = lambda sent, total: None,
     ) -> None:
         self.login, self.run_dir, self.number, self._order = login, run_dir, number, order
         self._say, self._ranks, self._tell = say, ranks, tell
-        self._watch: JobWatch | None = None
-        self._logs: RankLogs | None = None
+        self._copy: JobCopy | None = None
+        self._logs, self._closed, self._reported = RankLogs(run_dir), threading.Event(), set[str]()
 
     @property
     def run(self) -> RunId:
@@ -105,18 +93,18 @@ class SlurmBackend(Backend):
     @property
     def job(self) -> Job | None:
         """What Slurm said of the job last; None before it said anything."""
-        return self._watched().copy.job
+        return self._watched().job
 
     @property
     def same_s(self) -> float:
         """Seconds since the job is in this state, or since it was first seen in it."""
-        copied = self._watched().copy
+        copied = self._watched()
         return copied.heard - copied.since
 
     @property
     def unseen_s(self) -> float:
         """Seconds since the login node last said anything."""
-        return self._watched().unseen_s
+        return time.monotonic() - self._watched().heard
 
     def states(self, state: State) -> list[NodeState]:
         """The state of each node: Slurm knows the job's alone."""
@@ -128,8 +116,6 @@ class SlurmBackend(Backend):
 
     def output(self, state: State) -> list[Event]:
         """The lines of the shown ranks."""
-        self._watched()
-        assert self._logs
         return self._logs.take(state.ranks.began)
 
     def stop(self) -> None:
@@ -146,8 +132,7 @@ class SlurmBackend(Backend):
 
     def close(self) -> None:
         """Stop following. The job goes on."""
-        if self._watch:
-            self._watch.close()
+        self._closed.set()
 
     def _bring(self) -> None:
         assert self._order
@@ -169,7 +154,7 @@ class SlurmBackend(Backend):
                     sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
         # What the script wrote is all but this (docs/contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
-        job = plan.job_of(self._order.asked, login.shared, self.run)
+        job = plan.job_of(self._order, login.shared, self.run)
         login.session.put(batch_script(job).encode(), f"{folder}/job.sbatch", 0o700)
 
     @property
@@ -182,8 +167,40 @@ class SlurmBackend(Backend):
         except DeployError as fault:
             self._say(f"the request to stop did not arrive: {fault.message}")
 
-    def _watched(self) -> JobWatch:
-        if self._watch is None:
+    def _watched(self) -> JobCopy:
+        """What the login node tells, from the first question on."""
+        if self._copy is None:
             self._logs = RankLogs(self.run_dir)
-            self._watch = JobWatch(self.login, self.number, self.run_dir, self._ranks, self._say)
-        return self._watch
+            self._copy = JobCopy(self.run_dir, self.login.host.name, self._say)
+            threading.Thread(target=self._follow, args=(self._copy,), daemon=True, name="muster-job").start()
+        return self._copy
+
+    def _follow(self, copied: JobCopy) -> None:
+        while not self._closed.is_set():
+            command = jobs.follow(self.run, self.number, copied.mark, EVERY_S, self._ranks, copied.known())
+            try:
+                self.login.reading.run(command, timeout_s=None, on_line=copied.take, check=False)
+            except BadAnswer as fault:
+                self._once(f"{self.login.host.name}: {fault.message}")
+            except DeployError as fault:
+                if not self._closed.is_set():
+                    self._say(f"{fault.brief}: the job continues; reconnecting")
+                    self._reconnect()
+            self._closed.wait(AGAIN_S)
+
+    def _reconnect(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self.login.connect()
+            except DeployError as fault:
+                self._once(fault.message)
+                self._closed.wait(AGAIN_S)
+            else:
+                self._reported.clear()
+                self._say(f"{self.login.host.name}: connected again")
+                return
+
+    def _once(self, words: str) -> None:
+        if words not in self._reported:
+            self._reported.add(words)
+            self._say(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from ..core.text import amount, several
 from ..host import jobs
 from ..job.inventory import hosts_of_flag
 from ..job.load import read_run
+from ..job.script import PER_NODE
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
@@ -24,33 +25,29 @@ from ..run import record
 from ..run.start import Start, start_run
 from ..send.folder import folder_look, repository
 from . import ends, follow, known, plan
-from .backend import Order, SlurmBackend
+from .backend import SlurmBackend
 from .known import Known
 from .login import Login
+from .plan import JobRequest
 
 _LOOK_S = 0.5
 
 
-def deploy(order: Order, words: Sequence[str], script: bool, console: Console, resumed: Known | None = None) -> int:
+def deploy(order: JobRequest, console: Console, resumed: Known | None = None) -> int:
     """Submit a job and follow it; returns the exit code. Raises DeployError.
 
     `resumed`: the run that goes on with this job.
     """
     with Interrupts(console, "connecting", "nothing was submitted") as interrupts:
-        start = _OnSlurm(order, words, script, console, interrupts, resumed)
-        return start_run(start, interrupts.hold)
+        return start_run(_OnSlurm(order, console, interrupts, resumed), interrupts.hold)
 
 
 class _OnSlurm(Start[SlurmBackend]):
     """A run that is a job of Slurm."""
 
-    def __init__(
-        self, order: Order, words: Sequence[str], script: bool, console: Console, interrupts: Interrupts,
-        continues: Known | None,
-    ) -> None:  # fmt: skip
-        options = order.asked.options
-        self._order, self._words, self._script, self._continues = order, words, script, continues
-        self._console, self._interrupts = console, interrupts
+    def __init__(self, order: JobRequest, console: Console, interrupts: Interrupts, continues: Known | None) -> None:
+        options = order.options
+        self._order, self._continues, self._console, self._interrupts = order, continues, console, interrupts
         self._name, self._ranks, self._files = read_run(options.run), shown_ranks(options.rank), _files(order)
         self.dry_run, self.detach, self.resumed = options.dry_run, options.detach, continues is not None
         hosts = hosts_of_flag(options.slurm)
@@ -61,7 +58,7 @@ class _OnSlurm(Start[SlurmBackend]):
     @contextmanager
     def reach(self) -> Iterator[None]:
         """Look at the login node: is it one, and may this run begin there?"""
-        options, continues = self._order.asked.options, self._continues
+        options, continues = self._order.options, self._continues
         with Login(self._host) as login:
             self._interrupts.at("looking at the cluster")
             seen = login.look(options.shared, "" if continues else self._name)
@@ -82,7 +79,7 @@ class _OnSlurm(Start[SlurmBackend]):
 
     def show_plan(self) -> None:
         """Print the steps on the login node, and the batch script."""
-        asked, shared = self._order.asked, self._login.shared
+        asked, shared = self._order, self._login.shared
         run = self._continues.run if self._continues else RunId(self._name or "RUN")
         self._console.text("\n".join(plan.shown(asked, run, shared, self._files)))
         folder = plan.folder_of(shared, run)
@@ -92,8 +89,9 @@ class _OnSlurm(Start[SlurmBackend]):
         """The run's folder here; a new one has a name that no other machine chooses."""
         if self._continues:
             return self._continues.run_dir
-        words = [word for word in self._words if word != "--per-node"] if self._script else self._words
-        return record.new_folder(self._name, words, self._script, (), secrets.token_hex(2))
+        order = self._order
+        words = [word for word in order.words if not (order.script and word == PER_NODE)]
+        return record.new_folder(self._name, words, order.script, (), secrets.token_hex(2))
 
     @contextmanager
     def open_backend(self, run_dir: Path) -> Iterator[SlurmBackend]:
@@ -106,17 +104,16 @@ class _OnSlurm(Start[SlurmBackend]):
 
     def record_start(self, backend: SlurmBackend) -> dict[str, bytes]:
         """Write this start into the run's folder, before its job is submitted."""
-        again, folder, words = self._order.asked.again, self._order.folder, tuple(self._words)
-        self.code = repository.look(folder, self._order.choice) if folder else None
-        login, script = self._login, self._script
-        earlier = known.open_start(backend.run_dir, words, script, self._host, login.shared, again, folder)
+        order = self._order
+        self.code = repository.look(order.folder, order.choice) if order.folder else None
+        earlier = known.open_start(backend.run_dir, order, self._host, self._login.shared)
         self._interrupts.at("sending the folder and submitting the job")
         return earlier
 
     def tell_started(self, backend: SlurmBackend) -> None:
         """Keep the job's number, and say it."""
         known.note(backend.run_dir, job=backend.number)
-        console, run, slurm = self._console, backend.run, self._order.asked.options.slurm
+        console, run, slurm = self._console, backend.run, self._order.options.slurm
         console.note(f"{run} is job {backend.number} on {slurm} ({self._files})")
         console.data({"kind": "submitted", "run": run, "job": backend.number, "login": slurm})
         if self.detach:
@@ -126,7 +123,9 @@ class _OnSlurm(Start[SlurmBackend]):
 
     def follow(self, backend: SlurmBackend) -> int:
         """Follow the job to its end."""
-        return follow.until_done(backend, self._script, self._words, self._console, self._interrupts, self._ranks)
+        order = self._order
+        view = (self._console, self._interrupts, self._ranks)
+        return follow.Following(backend, order.script, order.words, *view).until_done()
 
 
 def _ended(resumed: Known, login: Login, console: Console) -> str:
@@ -153,7 +152,7 @@ def _ended(resumed: Known, login: Login, console: Console) -> str:
         time.sleep(_LOOK_S)
 
 
-def _files(order: Order) -> str:
+def _files(order: JobRequest) -> str:
     if order.folder is None:
         return "no folder is sent"
     entries = folder_look.look_at(order.folder, order.choice).entries

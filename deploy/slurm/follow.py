@@ -33,27 +33,6 @@ _VERDICTS_S = 20.0
 _READ_S = 120.0
 
 
-def until_done(
-    backend: SlurmBackend, script: bool, command: Sequence[str], console: Console, interrupts: Interrupts,
-    ranks: ShownRanks,
-) -> int:  # fmt: skip
-    """Follow the job to its end, write the outcome here, and show it; returns the run's exit code."""
-    run, began = backend.run_dir.name, time.monotonic()
-    interrupts.leave_by_ctrl_c(command_of("attach", run=run), command_of("stop", run=run))
-    what = environment.script_name(command) if script else environment.recipe_name(command)
-    try:
-        result, state = _Following(backend, script, what, console, interrupts, ranks).to_the_end()
-    except Detached:
-        return DETACHED
-    finally:
-        backend.close()
-    if result.verdict in ("stopped", "failed") and not result.hint:
-        again = plan.resume_command(backend.login.host.destination, run)
-        result = replace(result, hint=f"continue with what it wrote: {again}")
-    seconds = max(time.monotonic() - began, state.ranks.span.seconds)
-    return ending.end(backend.run_dir, result, state, seconds, console, command_of("fetch", run=run))
-
-
 def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
     """The verdicts that the last start left on the cluster, and the job's last words."""
     login, run = backend.login, backend.run
@@ -63,18 +42,37 @@ def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
     return verdicts, login.state(run, backend.number)[2]
 
 
-class _Following:
+class Following:
+    """Follows a job: its place in the queue, then each of its starts. `command`: what runs, a `script` or not."""
+
     def __init__(
-        self, backend: SlurmBackend, script: bool, what: str, console: Console, interrupts: Interrupts,
+        self, backend: SlurmBackend, script: bool, command: Sequence[str], console: Console, interrupts: Interrupts,
         ranks: ShownRanks,
     ) -> None:  # fmt: skip
-        self._backend, self._script, self._what, self._ranks = backend, script, what, ranks
+        self._backend, self._script, self._ranks = backend, script, ranks
+        self._what = environment.script_name(command) if script else environment.recipe_name(command)
         self._console, self._interrupts = console, interrupts
         clear(backend.run_dir)
         self._follower = follow.Follower(backend.run_dir, from_start=True)
         self._last_note, self._asked = "", 0
 
-    def to_the_end(self) -> tuple[Result, State]:
+    def until_done(self) -> int:
+        """Follow the job to its end, write the outcome here, and show it; returns the run's exit code."""
+        backend, run, began = self._backend, self._backend.run_dir.name, time.monotonic()
+        self._interrupts.leave_by_ctrl_c(command_of("attach", run=run), command_of("stop", run=run))
+        try:
+            result, state = self._follow_starts()
+        except Detached:
+            return DETACHED
+        finally:
+            backend.close()
+        if result.verdict in ("stopped", "failed") and not result.hint:
+            again = plan.resume_command(backend.login.host.destination, run)
+            result = replace(result, hint=f"continue with what it wrote: {again}")
+        seconds = max(time.monotonic() - began, state.ranks.span.seconds)
+        return ending.end(backend.run_dir, result, state, seconds, self._console, command_of("fetch", run=run))
+
+    def _follow_starts(self) -> tuple[Result, State]:
         state = State((), script=self._script)
         while not (job := self._look()) or not ends.is_over(job, self._backend.same_s):
             if job and job.state in jobs.WAITS:

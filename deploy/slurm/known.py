@@ -19,6 +19,7 @@ from ..report.console import Console
 from ..run import folders, record, resumable
 from ..run.resumable import Asked
 from .login import Login
+from .plan import JobRequest
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def find(run: str, newest: bool = True) -> Known | None:
     """The run of that id, if it is one on Slurm; without an id, or for `latest`, the newest one if it was the last to
     be deployed. `newest`: whether a command without an id may mean it. Raises UsageError for a name that no run has."""
     if run in ("", "latest"):
-        own, hosts = record.newest(folders.RUNS, record.SLURM), record.newest(folders.RUNS, record.HOSTS)
+        own, hosts = record.newest(record.SLURM), record.newest(record.HOSTS)
         if own is None or not newest or (hosts and _start(hosts) > _start(own)):
             return None
         run = own.name
@@ -71,9 +72,9 @@ def to_resume(wanted: str, names: Asked) -> Known:
     Raises UsageError.
     """
     if wanted == "latest":
-        newest = resumable.newest(folders.RUNS, record.SLURM, names)
+        newest = resumable.newest(record.SLURM, names)
         if newest is None:
-            resumable.refuse_none(names, folders.RUNS, record.on(folders.RUNS, record.SLURM), _flag)
+            resumable.refuse_none(names, folders.RUNS, record.on(record.SLURM), _flag)
         wanted = newest.name
     run_dir = record.path_of(RunId(asked_run(flag_of("resume"), wanted)))
     if not run_dir.exists():
@@ -91,23 +92,12 @@ def _flag(run: str) -> str:
     return f"{FLAG.resume} {run}"
 
 
-def open_start(
-    run_dir: Path,
-    words: tuple[str, ...],
-    script: bool,
-    login: Host,
-    shared: str,
-    again: str,
-    folder: Path | None = None,
-) -> dict[str, bytes]:
-    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs.
-
-    `folder`: what is sent with its script.
-    """
+def open_start(run_dir: Path, asked: JobRequest, login: Host, shared: str) -> dict[str, bytes]:
+    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs."""
+    why, words, script = f"Slurm, through {login.destination}", asked.words, asked.script
+    fields = {"hosts": [login.destination], "shared": shared, "script": script, "again": asked.again, "job": ""}
+    fields |= {"sent_from": resumable.sent_from(str(asked.folder), folders.RUNS)} if asked.folder else {}
     choice = record.Choice(None, words, script=script)
-    why = f"Slurm, through {login.destination}"
-    fields = {"hosts": [login.destination], "shared": shared, "script": script, "again": again, "job": ""}
-    fields |= {"sent_from": resumable.sent_from(str(folder), folders.RUNS)} if folder else {}
     return record.open_start(run_dir, choice, record.SLURM, why, (), time.time(), {**fields, "workers": None})
 
 

@@ -1,23 +1,18 @@
-"""Follow a job from the login node in a thread of its own: its state, and its run folder's files, as they come."""
+"""What the login node tells of a job: its state, and its run folder's files, as they come."""
 
 from __future__ import annotations
 
 import re
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from ..core.errors import BadAnswer, DeployError
-from ..core.names import RunId
 from ..core.program import FAB
 from ..host import jobs
 from ..host.folder_copy import FolderCopy
 from ..host.jobs import Job
 from ..run import own_files
-from .login import Login
 
-EVERY_S, AGAIN_S = 0.5, 2.0
 # The job's own output, and its ranks': of these, the end alone is copied.
 _LOG = re.compile(r"logs/rank-[0-9]{1,9}\.log|job\.out")
 
@@ -73,56 +68,3 @@ class JobCopy(FolderCopy):
             if 0 <= have < len(data):
                 file.write(data[have:])
         self._ends[name] = max(self._ends.get(name, 0), offset + len(data))
-
-
-class JobWatch:
-    """Follows a job until `close`; a lost connection is opened again. `ranks`: whose logs to copy; None: all."""
-
-    def __init__(
-        self, login: Login, number: str, run_dir: Path, ranks: Sequence[int] | None, say: Callable[[str], None]
-    ) -> None:
-        self._login, self._number, self._ranks, self._say = login, number, ranks, say
-        self._run = RunId(run_dir.name)
-        self.copy = JobCopy(run_dir, login.host.name, say)
-        self._closed, self._reported = threading.Event(), set[str]()
-        threading.Thread(target=self._follow, daemon=True, name="muster-job").start()
-
-    @property
-    def unseen_s(self) -> float:
-        """Seconds since the login node last said anything."""
-        return time.monotonic() - self.copy.heard
-
-    def close(self) -> None:
-        """Stop following; the job goes on."""
-        self._closed.set()
-
-    def _follow(self) -> None:
-        while not self._closed.is_set():
-            mark, known = self.copy.mark, self.copy.known()
-            command = jobs.follow(self._run, self._number, mark, EVERY_S, self._ranks, known)
-            try:
-                self._login.reading.run(command, timeout_s=None, on_line=self.copy.take, check=False)
-            except BadAnswer as fault:
-                self._once(f"{self._login.host.name}: {fault.message}")
-            except DeployError as fault:
-                if not self._closed.is_set():
-                    self._say(f"{fault.brief}: the job continues; reconnecting")
-                    self._reconnect()
-            self._closed.wait(AGAIN_S)
-
-    def _reconnect(self) -> None:
-        while not self._closed.is_set():
-            try:
-                self._login.connect()
-            except DeployError as fault:
-                self._once(fault.message)
-                self._closed.wait(AGAIN_S)
-            else:
-                self._reported.clear()
-                self._say(f"{self._login.host.name}: connected again")
-                return
-
-    def _once(self, words: str) -> None:
-        if words not in self._reported:
-            self._reported.add(words)
-            self._say(words)

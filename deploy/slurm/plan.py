@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..core.errors import UsageError
 from ..core.names import RunId
@@ -15,6 +16,7 @@ from ..job.options import FLAG, Options, flag_of
 from ..run import sbatch_options
 from ..run.environment import RUN_DIR, RUN_ID
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
+from ..send.folder.credentials import NO_CHOICE, Choice
 
 # Options of sbatch that the plan sets beside those of any batch script, or with another remedy.
 _OWN = {
@@ -33,7 +35,8 @@ class JobRequest:
     """What to run on Slurm. `options`: as they were typed, with those of the start that is continued.
 
     `agent`: the words of a node's agent; `variables`: of the ranks; `sbatch`: the words of the user's own options.
-    `again`: the command that deploys the same again.
+    `again`: the command that deploys the same again. `words`: what runs, of a `script` or for Muster's own trainer.
+    `folder`: what is sent, by which `choice`. `after`: the run's earlier job, which has ended (empty: it is new).
     """
 
     options: Options
@@ -43,6 +46,11 @@ class JobRequest:
     gpus: int = 0
     sbatch: tuple[str, ...] = ()
     again: str = ""
+    words: tuple[str, ...] = ()
+    script: bool = False
+    folder: Path | None = None
+    choice: Choice = NO_CHOICE
+    after: str = ""
 
 
 def check(asked: JobRequest) -> None:

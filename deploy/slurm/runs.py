@@ -39,7 +39,7 @@ def attach(known: Known, rank: str, console: Console) -> int:
         shown = None if ranks.numbers is None else sorted(ranks.numbers)
         backend = SlurmBackend(login, known.run_dir, number, console.warn, shown)
         interrupts.hold()
-        return follow.until_done(backend, known.script, known.words, console, interrupts, ranks)
+        return follow.Following(backend, known.script, known.words, console, interrupts, ranks).until_done()
 
 
 def stop(known: Known, now: bool, console: Console) -> int:

@@ -162,7 +162,7 @@ def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
     (run / "outcome/-rf.json").write_text("{}")
     (run / "ranks/rank-0.jsonl").write_text(json.dumps(EVENT) + "\n")
     assert json.loads(document(any_host)) == EVENT
-    for argv in (commands.script("runs"), commands.script("rank-logs"), commands.script("checkpoints")):
+    for argv in (commands.script("runs"), commands.script("rank-logs")):
         assert any_host.sh(argv).returncode == 0
     output = any_host.sh(commands.last_words(str(run))).stdout
     assert json.loads(output) == EVENT
@@ -361,18 +361,6 @@ def test_an_undo_goes_by_the_label_of_its_start_and_leaves_a_folder_it_did_not_m
     assert host.sh(commands.script("undo", "t-0", str(host.run), "fresh")).returncode == 0
     assert not host.run.exists()
     assert host.untouched()
-
-
-@pytest.mark.holds("no-links-followed")
-def test_a_checkpoint_is_told_of_plain_folders_only(host):
-    for name in ("step-00000010", "step-x\n9 r9 step-00000099"):
-        (host.run / "checkpoints" / name).mkdir(parents=True)
-        (host.run / "checkpoints" / name / "manifest.json").write_text("{}")
-    output = host.sh(commands.script("checkpoints")).stdout.decode()
-    assert re.fullmatch(r"\d+ r1 step-00000010\n", output)
-    (host.run / "checkpoints").rename(host.home / "elsewhere")
-    (host.run / "checkpoints").symlink_to(host.home / "elsewhere")
-    assert host.sh(commands.script("checkpoints")).stdout == b""
 
 
 def test_many_files_of_a_container_hold_nobody_up(host):

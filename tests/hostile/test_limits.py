@@ -39,7 +39,7 @@ COMMANDS = (
     "attach --run R",
     "logs --run R",
     "deploy --script train.py",
-    "deploy --resume R",
+    "deploy --resume R --args=--steps=1",
     "push --folder .",
     "preflight",
     "bootstrap --yes",

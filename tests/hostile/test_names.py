@@ -15,7 +15,6 @@ from deploy.core.names import NodeName, RunId
 from deploy.engine.engine import Container as Seen
 from deploy.host import facts, gpus, logs, status
 from deploy.host.folder_copy import allowed_path
-from deploy.hosts import resume
 from deploy.hosts.mirror import Mirror
 from deploy.run import record
 from tests.hostile.engine import described
@@ -112,10 +111,6 @@ def test_every_parser_refuses_a_label_that_is_no_name() -> None:
 def test_folders_that_are_no_runs_are_passed_over() -> None:
     assert names.run_ids(["r1", "my backup", "-rf", "..", "latest", ".trash"]) == {"r1"}
     assert logs.parse((), "../../.ssh/logs/rank-0.log\nr1/logs/rank-3.log").rank_logs == {("r1", 3)}
-    answer = "1700000000 r1 step-00000010\n1700000001 my run step-00000020\n1700000002 r1 step-final\n"
-    assert resume.parse_checkpoints(answer) == {"r1": resume.Checkpoint(10, 1700000000)}
-    with pytest.raises(BadAnswer):
-        resume.parse_checkpoints("yesterday r1 step-00000010")
     runs = status.parse_runs("folder .. 1700000000 4 \nfolder r1 1700000000 4 00000010\nfolder a b 1 1 1")
     assert [node.run for node in runs] == ["r1"]
 

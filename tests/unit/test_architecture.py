@@ -64,7 +64,7 @@ DOORS = {
 UNTELLING = {"said", "told", "found", "one", "kept", "there"}
 # Nobody reads it from end to end: one looks up a row.
 THE_TABLE = "deploy/job/options.py"
-MOST_LINES, MOST_MEDIAN_LINES, MOST_FUNCTION_LINES = 450, 150, 70
+MOST_LINES, MOST_MEDIAN_LINES, MOST_FUNCTION_LINES = 450, 160, 70
 # In pieces, or this file would be the first to be found.
 UNWANTED = (
     r"\bTO" r"DO\b",

@@ -24,8 +24,6 @@ OTHERS = {
     "NVLS multicast support is", "Last error:", "direct shared memory", "is not", "\nFatal Python error: ",
     "Fatal Python error: ", "from multiprocessing.",
 }  # fmt: skip
-# Of records that an earlier version wrote, which had no cause.
-RECORDED = {"killed: still running", "its node ended it"}
 # Our own, in what is still to be written anew. It only falls.
 OURS = {
     "gpus --hosts ...", "its login shell did not begin", "{}: not found", "sent nothing for", " of the base",
@@ -65,7 +63,7 @@ def test_no_program_decides_by_its_own_sentences() -> None:
     own = {}
     for top in ("deploy", "trainer", "muster", "explain", "node"):
         for path in sorted((HOME / top).rglob("*.py")):
-            own[str(path.relative_to(HOME))] = set(searched(parsed(path))) - OTHERS - RECORDED - OURS
+            own[str(path.relative_to(HOME))] = set(searched(parsed(path))) - OTHERS - OURS
     assert not {name: sentences for name, sentences in own.items() if sentences}, "say it in a field of its own"
 
 

@@ -69,7 +69,7 @@ def _of_rank(run: RunData, rank: int) -> dict[str, Any]:
 def _tail(run: RunData, name: str) -> list[str]:
     """The last lines of a file in the run folder; none if it cannot be read."""
     try:
-        with own_files.open_inside(run.folder, name) as file:
+        with own_files.open_to_read(run.folder, name) as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - _TAIL_BYTES))
             lines = file.read(_TAIL_BYTES).decode(errors="replace").split("\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..blame import Blame, blame
+from ..blame import blame
+from ..causes import Finding
 from ..events import Event
 from .nodes import Nodes
 from .ranks import Ranks
@@ -38,6 +39,6 @@ class Evidence:
         """Whether a rank or a node says itself why it ends."""
         return any(verdict.get("verdict") != "done" for verdict in self.verdicts)
 
-    def blame(self) -> Blame | None:
+    def blame(self) -> Finding | None:
         """Who is to blame for the ends of the present attempt, from the reports of the nodes' agents."""
         return blame(self.ranks.began, list(self.ranks.ends.values()))

@@ -201,6 +201,11 @@ class Ranks:
         return f"step {self.step}" + (" (all starts, with repeats)" if self.repeats else "")
 
     @property
+    def at_step(self) -> str:
+        """` at step 7`; empty before the first."""
+        return f" at {self.step_words}" if self.step else ""
+
+    @property
     def steps(self) -> int:
         """How many steps are planned; 0 before rank 0 has reported it."""
         return int(self.plan.get("steps", 0))

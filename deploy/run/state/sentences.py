@@ -16,33 +16,30 @@ from ..events import Event
 
 def sentence_of(event: Event) -> tuple[str, bool] | None:
     """The sentence, and whether it is grave; None for an event of another kind."""
-    telling = _KINDS.get(event.get("kind", ""))
-    return telling(event) if telling else None
+    message = event.get("message", "")
+    match event.get("kind"):
+        case "checkpoint_failed":
+            return f"checkpoint at step {event.get('step')} failed: {message}", True
+        case "checkpoint_damaged":
+            return f"skipped a damaged checkpoint: {message}", True
+        case "own_library":
+            return f"`import muster` gives the script its own {event['path']}, not Muster's library", False
+        case "shared":
+            what = f"{several(event['files'], 'file')}, {amount(event['bytes'])}"
+            return f"{event['node']} gets {what}, that it lacks or has an old copy of, from {event['source']}", False
+        case "evaluated":
+            return _evaluated(event), False
+        case "outside":
+            return _outside(event)
+    return None
 
 
-def _checkpoint_failed(event: Event) -> tuple[str, bool]:
-    return f"checkpoint at step {event.get('step')} failed: {event.get('message', '')}", True
-
-
-def _checkpoint_damaged(event: Event) -> tuple[str, bool]:
-    return f"skipped a damaged checkpoint: {event.get('message', '')}", True
-
-
-def _shared(event: Event) -> tuple[str, bool]:
-    what = f"{several(event['files'], 'file')}, {amount(event['bytes'])}"
-    return f"{event['node']} gets {what}, that it lacks or has an old copy of, from {event['source']}", False
-
-
-def _own_library(event: Event) -> tuple[str, bool]:
-    return f"`import muster` gives the script its own {event['path']}, not Muster's library", False
-
-
-def _evaluated(event: Event) -> tuple[str, bool]:
+def _evaluated(event: Event) -> str:
     values = event.get("values", {})
     parts = [f"held-out {name} {value:.3g}" for name, value in values.items() if name != "accuracy"]
     if "accuracy" in values:
         parts.insert(0, f"held-out accuracy {percent(values['accuracy'])}")
-    return f"step {event.get('step')}: {', '.join(parts)}", False
+    return f"step {event.get('step')}: {', '.join(parts)}"
 
 
 def _outside(event: Event) -> tuple[str, bool]:
@@ -56,16 +53,6 @@ def _outside(event: Event) -> tuple[str, bool]:
         return f"{wrote} beside its folder: at a restart no other host gets it", False
     keep = shlex.quote(first.rpartition("/")[0] or "/")
     return f"{wrote} where nothing is kept: it goes with the container; `--keep {keep}` keeps it", True
-
-
-_KINDS = {
-    "outside": _outside,
-    "checkpoint_failed": _checkpoint_failed,
-    "checkpoint_damaged": _checkpoint_damaged,
-    "shared": _shared,
-    "own_library": _own_library,
-    "evaluated": _evaluated,
-}
 
 
 def regroup_words(event: Event, script: bool = False, step: int = 0, apart: Mapping[str, str] | None = None) -> str:

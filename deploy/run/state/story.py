@@ -9,11 +9,12 @@ import math
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...causes.ends import Cause
 from ...core.errors import DONE, FAILED, SIGNALLED
 from ...core.facts import NodeState, ended_how
-from ..blame import End, blame
+from ..blame import End, blame, cause_of_end
 from ..causes import Finding
 from ..events import Event
 from . import sentences
@@ -36,11 +37,18 @@ _QUIET_S, _MOST_S = 1.5, 30.0
 
 @dataclass(frozen=True)
 class Happening:
-    """One line of the run's story; `grave` marks a line that a reader must not miss."""
+    """One line of the run's story; `grave` marks a line that a reader must not miss.
+
+    `trouble`: what of it ends a run, if something does. `restart`: it tells that all ranks start again. `moves`: that
+    who stood still goes on.
+    """
 
     t: float
     text: str
     grave: bool = False
+    trouble: Finding | None = None
+    restart: bool = False
+    moves: bool = False
 
 
 class Story(list[Happening]):
@@ -84,7 +92,7 @@ class Story(list[Happening]):
         kind = event.get("kind", "")
         if kind == "moves":
             if finding and finding.cause in _STANDS and finding.rank in (None, event["rank"]):
-                self._tell(event, f"rank {event['rank']} moves again")
+                self._tell(event, f"rank {event['rank']} moves again", moves=True)
         elif kind == "ended":
             self._on_ended(event, t, run)
         elif (reaction := getattr(self, f"_on_{kind}", None)) is not None:
@@ -99,10 +107,10 @@ class Story(list[Happening]):
         end = self._ends.get(-1 if finding.rank is None else finding.rank)
         if not (end and end.code < 0):  # the line about its end has told it
             self._explained |= finding.cause != Cause.ALONE  # which ends no rank
-            self._tell({"t": now}, finding.message, grave=True)
+            self._tell({"t": now}, finding.message, True, trouble=None if finding.lasting else finding)
 
-    def _tell(self, event: Event, text: str, grave: bool = False) -> None:
-        self.tell(Happening(float(event.get("t", 0.0)), text, grave))
+    def _tell(self, event: Event, text: str, grave: bool = False, **more: Any) -> None:
+        self.tell(Happening(float(event.get("t", 0.0)), text, grave, **more))
 
     def _on_node(self, event: Event, run: Evidence) -> None:
         now, who = state_of(event), run.ranks.node_name(event["node"])
@@ -112,32 +120,32 @@ class Story(list[Happening]):
         is_loss = not now.trouble and (now.code in _KILLED or (run.ranks.least and now.code))
         if is_loss and now.state == "exited" != before.state and not run.verdicts:
             # Now: others that miss it may end before anybody judges, and where they go on it may come back much later.
-            self._tell(event, f"{who} {ended_how(now.code or 0)}{_at_step(run.ranks)}", grave=True)
+            trouble = _end_of_node(now, run.ranks)
+            self._tell(event, trouble.message, True, trouble=trouble)
             self._explained = True
         if not now.trouble and now.node in self._troubles:
-            trouble, since = self._troubles.pop(now.node)
-            if well := sentences.well_words(now, who, trouble, float(event["t"]) - since):
+            over, since = self._troubles.pop(now.node)
+            if well := sentences.well_words(now, who, over, float(event["t"]) - since):
                 self._tell(event, well)
         if now.restarts > before.restarts and not run.verdicts:  # after a verdict a restart does not matter
             # Code 1, as a node ends that lost the others: we blame no rank before we know more.
             if now.code in (None, DONE, FAILED) or (is_loss and before.state == "exited"):
-                self._tell(event, f"{now.node} restarts{_at_step(run.ranks)}")
+                self._tell(event, f"{now.node} restarts{run.ranks.at_step}")
                 self._came_back.add(now.node)
             else:
-                self._tell(event, f"{who} {ended_how(now.code)}{_at_step(run.ranks)}: restarting it", grave=True)
+                trouble = _end_of_node(now, run.ranks)
+                self._tell(event, f"{trouble.message}: restarting it", True, trouble=trouble)
                 self._explained = True
 
     def _on_started(self, event: Event, run: Evidence) -> None:
         if size := run.ranks.size:
             self._ends = {rank: end for rank, end in self._ends.items() if rank < size}
         if run.ranks.starts_again(event):
-            number = run.ranks.restarts + 1
-            self._tell(event, f"all ranks restart (restart {number}){self._restart_reason(run.ranks)}")
+            self._tell_restart(event, f"all ranks restart (restart {run.ranks.restarts + 1})", run.ranks)
 
     def _on_began(self, event: Event, run: Evidence) -> None:
         if run.ranks.starts_again(event):
-            number = run.ranks.restarts + 1
-            self._tell(event, f"the script starts again (restart {number}){self._restart_reason(run.ranks)}", True)
+            self._tell_restart(event, f"the script starts again (restart {run.ranks.restarts + 1})", run.ranks, True)
         if run.ranks.script:
             self._ends.pop(event["rank"], None)
 
@@ -148,29 +156,30 @@ class Story(list[Happening]):
         end = self._ends[rank] = end_of(event, t)
         late = ranks.lives[rank] <= ranks.restarts + ranks.regroups  # another host has told of the new start first
         if self._unexplained and late and end.code and not end.victim:
-            reason = self._restart_reason(ranks)
-            self._tell(event, f"the reason of restart {ranks.restarts}{reason}", grave=True)
+            self._tell_restart(event, f"the reason of restart {ranks.restarts}", ranks, True, again=False)
         # The line about the restart of all ranks, or a verdict, reports exit codes.
         elif end.code < 0 and not end.victim:
             self._explained = True
-            self._tell(event, f"{node} (rank {rank}) {end.how}{_at_step(ranks)}", grave=True)
+            trouble = Finding(cause_of_end(end), f"{node} (rank {rank}) {end.how}{ranks.at_step}", node, rank)
+            self._tell(event, trouble.message, True, trouble=trouble)
 
-    def _restart_reason(self, ranks: Ranks) -> str:
-        """Why all ranks restart; empty if a lost rank or node, which was reported already, explains it."""
+    def _tell_restart(self, event: Event, text: str, ranks: Ranks, grave: bool = False, again: bool = True) -> None:
+        """Tell that all ranks restart (`again`), and why, where no line about a lost rank or node has told it."""
         culprit, explained = blame(ranks.began, list(self._ends.values())), self._explained
         # A rank that ended with its node left no word; the node's own restart was reported.
         with_node = culprit is not None and culprit.node in self._came_back and culprit.rank not in self._ends
         self._ends, self._explained, self._came_back = {}, False, set()
         self._unexplained = ranks.script and culprit is None and not explained
         if explained or with_node or culprit is None:
-            return ""
+            self._tell(event, text, grave, restart=again)
+            return
         where = f"; logs/rank-{culprit.rank}.log has its last words" if culprit.rank is not None else ""
-        return f": {culprit.message}{where}"
+        self._tell(event, f"{text}: {culprit.message}{where}", grave, restart=again, trouble=culprit)
 
     def _on_left(self, event: Event, run: Evidence) -> None:
-        rank = event["rank"]
-        who = f"{run.ranks.ends[rank].node} (rank {rank})"
-        self._tell(event, f"{who} left with code 0; the others still run", grave=True)
+        rank, node = event["rank"], run.ranks.ends[event["rank"]].node
+        text = f"{node} (rank {rank}) left with code 0; the others still run"
+        self._tell(event, text, True, trouble=Finding(Cause.LEFT_EARLY, text, node, rank))
 
     def _on_members(self, event: Event, run: Evidence) -> None:
         """Other nodes train from now on (`--min-nodes`)."""
@@ -274,8 +283,10 @@ class _LossWatch:
         return f"the loss is {self.value} since step {self.step}" if self.count == _IN_A_ROW else ""
 
 
-def _at_step(ranks: Ranks) -> str:
-    return f" at {ranks.step_words}" if ranks.step else ""
+def _end_of_node(node: NodeState, ranks: Ranks) -> Finding:
+    text = f"{ranks.node_name(node.node)} {ended_how(node.code or 0)}{ranks.at_step}"
+    cause = Cause.KILLED if node.code in _KILLED else Cause.NOT_KNOWN
+    return Finding(cause, text, node.node, ranks.only_rank(node.node))
 
 
 class CatchingUp:

@@ -30,8 +30,7 @@ from deploy.host import status as host_status
 from deploy.hosts import (
     bootstrap,
     bootstrap_run,
-    join,
-    leave,
+    members,
     mirror,
     newcomer_plan,
     overlay,
@@ -142,9 +141,9 @@ def looked(text):
     """One container, as the engine describes it: of the logs, and of the run."""
     seen = engine.read_container(fields.document(text, "a container"))
     of_runs = facts.containers([seen], "/home/ops")
-    for run, members in deploy_plan.runs_of({"a": of_runs}).items():
-        logs.ranks_of(members)
-        logs.host_of_rank({"a": logs.parse(of_runs, samples.RANK_LOGS)}, members, run, 11)
+    for run, nodes_of_run in deploy_plan.runs_of({"a": of_runs}).items():
+        logs.ranks_of(nodes_of_run)
+        logs.host_of_rank({"a": logs.parse(of_runs, samples.RANK_LOGS)}, nodes_of_run, run, 11)
 
 
 @entry(samples.SPOKEN)
@@ -254,13 +253,13 @@ def newcomer_template(text):
 @entry({"why": "", "members": ["a", "b"]}, {"why": "--min-nodes 2", "members": []})
 def leave_answer(text):
     """What a node answers that was asked to leave."""
-    _words([leave.read(text).why, *leave.read(text).members])
+    _words([members.read(text).why, *members.read(text).members])
 
 
 @entry({"number": 3, "place": 0, "members": "a"})
 def epoch(text):
     """The epoch that a node tells."""
-    return join.has_heard(text)
+    return members.has_heard(text)
 
 
 @entry(samples.INSPECT)
@@ -353,19 +352,6 @@ def lock(text):
     parsed = host_lock._standing(text)
     if parsed:
         host_lock._refusal("a", parsed)
-
-
-@entry(samples.CHECKPOINTS)
-def checkpoints(text):
-    """checkpoints."""
-    parsed = {"a": resume.parse_checkpoints(text)}
-    resume.pick("latest", parsed, frozenset())
-
-
-@entry(samples.CONFIG)
-def config(text):
-    """A run's config.json, which becomes the trainer's arguments."""
-    _words(resume.arguments_of(resume.parse_config(text)))
 
 
 @entry(samples.VERDICT, samples.VERDICT + "\n" + samples.STEP, samples.RANK_LINES)

@@ -14,7 +14,6 @@ from deploy.job import asked, script_file
 from deploy.job import script as scripts
 from deploy.job.cluster import from_file
 from deploy.job.secrets import names_of_shell, read_env_file
-from deploy.run import alone
 from deploy.send.folder import git_files, repository, selection
 from deploy.send.packages import base, git, install, resolve, sources
 from deploy.send.packages import requirements as needs
@@ -81,7 +80,6 @@ def set_up(folder, chance):
 def started(folder, chance):
     """A script and its command."""
     script_file.refuse_alone("run.sh", folder)
-    alone.warnings(folder, ["train.py"], 2)
     scripts.read((folder / "command").read_text(), folder)
 
 

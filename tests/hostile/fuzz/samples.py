@@ -105,7 +105,6 @@ CONSOLE = (
     f"{DAY} epoch 1\n{DAY} muster-said 123456\n{DAY} failed (exitcode: -9) local_rank: 0 (pid: 4711) of fn\nno time"
 )
 LOCK = '12\ntoken0123\n{"user": "alice", "control": "laptop", "pid": 42, "run": "r1", "since": 1795238476.5}\n'
-CHECKPOINTS = "1795238476 r1 step-00000100\n1795238477 r1 step-00000200\n1795238470 r0 step-00000900\n"
 CONFIG = '{"recipe": "digits", "steps": 600, "lr": 0.1, "compile": true, "resume": null, "batch_size": 32}'
 KEPT = """now 1795238476
 user ops

@@ -10,7 +10,7 @@ from deploy.core.errors import UsageError
 from deploy.job.load import gpus_of_each_node, refuse_without_slurm
 from deploy.job.options import Options
 from deploy.run import folders, record
-from deploy.slurm import known
+from deploy.slurm import known, plan
 
 GIVEN = Options(slurm="me@login:22", nodes="2", sbatch="--partition=a --time=1:00:00", setup=("module load cuda",))
 
@@ -26,7 +26,8 @@ def deployed(name, login="me@login:22", shared="/home/me", again="deploy --slurm
     folder = folders.RUNS / name
     folder.mkdir(parents=True)
     (host,) = known.hosts_of_flag(login)
-    known.open_start(folder, ("train.py",), True, host, shared, again)
+    asked = plan.JobRequest(Options(slurm=login), 1, (), again=again, words=("train.py",), script=True)
+    known.open_start(folder, asked, host, shared)
     return folder
 
 

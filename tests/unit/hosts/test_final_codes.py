@@ -2,7 +2,7 @@
 
 from deploy.core.facts import NodeState
 from deploy.core.names import NodeName
-from deploy.hosts.watch import FinalCodes
+from deploy.hosts.backend import FinalCodes
 
 B = NodeName("b")
 

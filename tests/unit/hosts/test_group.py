@@ -6,7 +6,7 @@ import json
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.hosts import container, group
+from deploy.hosts import container, group, plan
 from deploy.hosts.container import Meeting, Work
 from deploy.hosts.resume import resume_fields
 from deploy.job.cluster import from_flag
@@ -83,9 +83,9 @@ def test_hosts_with_different_numbers_of_ranks_are_named():
 
 def test_the_ports_are_free_on_all_hosts():
     busy = [dataclasses.replace(FACTS, listening=frozenset(taken)) for taken in ({29600}, {29602}, set())]
-    assert group.choose_ports(busy) == (29601, 29603)
+    assert plan.choose_ports(busy, group.PORTS, 2) == (29601, 29603)
     with pytest.raises(DeployError, match="all in use"):
-        group.choose_ports([dataclasses.replace(FACTS, listening=frozenset(group.PORTS))])
+        plan.choose_ports([dataclasses.replace(FACTS, listening=frozenset(group.PORTS))], group.PORTS)
 
 
 @pytest.mark.parametrize(("on_end", "waits", "option"), [("", True, "--wait"), ("x", False, "--on-end")])

@@ -5,17 +5,10 @@ import dataclasses
 import pytest
 
 from deploy.causes.ends import Cause
-from deploy.core.errors import USAGE, DeployError, UsageError
+from deploy.core.errors import USAGE, UsageError
 from deploy.core.program import FAB
 from deploy.hosts import container, resume
-from deploy.hosts.resume import (
-    Checkpoint,
-    arguments_of,
-    pick,
-    resume_fields,
-    with_host_paths,
-    with_resume_hint,
-)
+from deploy.hosts.resume import resume_fields, with_host_paths, with_resume_hint
 from deploy.job import consent
 from deploy.job.load import fill_from_file, load_cluster
 from deploy.job.options import Options
@@ -24,34 +17,6 @@ from deploy.report.console import Console
 from deploy.run import folders, record, resumable
 from deploy.run.outcome import Result
 from tests.hosts import FACTS
-from trainer import config
-
-CHECKPOINTS = {"a": {"old": Checkpoint(900, 10), "new": Checkpoint(20, 50)}, "b": {"old": Checkpoint(40, 5)}}
-
-
-def test_latest_is_the_run_whose_checkpoint_was_written_last():
-    assert pick("latest", CHECKPOINTS, frozenset({"old", "new"})) == "new"
-    assert pick("old", CHECKPOINTS, frozenset({"old", "new"})) == "old"
-
-
-@pytest.mark.parametrize(
-    ("asked", "checkpoints", "words"),
-    [
-        ("latest", {"a": {}}, "no run on these hosts"),
-        ("fresh", CHECKPOINTS, "no checkpoint yet"),
-        ("gone", CHECKPOINTS, "new, old"),
-    ],
-)
-def test_a_run_without_a_checkpoint_is_refused(asked, checkpoints, words):
-    with pytest.raises(DeployError, match=words):
-        pick(asked, checkpoints, frozenset({"fresh"}))
-
-
-def test_the_arguments_come_back_from_the_trainers_own_config(tmp_path):
-    (tmp_path / "a.txt").write_text("to be or not to be")
-    words = ["--recipe", "text", "--steps", "70", "--lr", "0.0003", "--compile", "--data", str(tmp_path)]
-    asked = config.parse(words)
-    assert config.parse(arguments_of(dataclasses.asdict(asked))) == asked
 
 
 @pytest.mark.parametrize(
@@ -157,43 +122,63 @@ def test_latest_on_hosts_is_the_newest_run_of_the_script_that_the_command_or_the
         Options("a", resume="latest", script="train.py"),
         Options("a", resume="latest", script="torchrun train.py --lr 2"),
     ):
-        found, run = resume.script_run(options)
+        found, run = resume.run_to_continue(options)
         assert (run, found.script) == ("r0", options.script)
     (runs.parent / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nscript = "train.py --lr 9"\n')
     with consent.asking(consent.Door(Console, True, "")):
-        found, run = resume.script_run(fill_from_file(Options(cluster="cluster.toml", resume="latest")))
+        found, run = resume.run_to_continue(fill_from_file(Options(cluster="cluster.toml", resume="latest")))
     assert (run, found.script) == ("r0", "python train.py --lr 1"), "what it was given is as it was recorded"
     (runs.parent / "cluster.toml").unlink()
-    found, run = resume.script_run(Options("a", resume="latest"))
+    found, run = resume.run_to_continue(Options("a", resume="latest"))
     assert (run, found.script) == ("r1", "other.py")
 
 
 def test_latest_on_hosts_of_a_script_that_never_ran_here_is_refused_before_a_host_is_asked(runs):
     with pytest.raises(UsageError) as refused:
-        resume.script_run(Options("a", resume="latest", script="third.py"))
+        resume.run_to_continue(Options("a", resume="latest", script="third.py"))
     assert "r1 (other.py)" in refused.value.hint
 
 
 def test_a_run_of_this_machine_is_not_resumed_on_hosts(runs):
     record.write_record(runs / "r0", {**record.facts(runs / "r0"), "backend": "processes"})
     with pytest.raises(UsageError, match="this machine") as refused:
-        resume.script_run(Options("a", resume="r0", script="train.py"))
+        resume.run_to_continue(Options("a", resume="r0", script="train.py"))
     assert refused.value.hint.endswith("up --resume r0")
 
 
 def test_a_run_of_which_no_host_has_a_file_is_not_begun_anew(runs):
     for run, words in (("r0", "deploy --hosts a --resume r0"), ("r9", "the newest here: --resume r1 (other.py)")):
         with pytest.raises(UsageError) as refused:
-            resume.continue_script(run, {"b": FACTS}, True, pytest.fail)
+            resume.next_start(run, {"b": FACTS}, True, pytest.fail)
         assert refused.value.code == USAGE
         assert words in refused.value.hint
     recorded(runs / "r2", "train.py --lr 3", 1.7e9 + 9)
-    for has, words in (({"r0", "r1"}, "they have --resume r0 (train.py); or leave out"), (set(), "leave out --resume")):
-        with pytest.raises(UsageError) as refused:  # it was recorded, and never started there
-            resume.continue_script("r2", {"a": dataclasses.replace(FACTS, runs=frozenset(has))}, True, pytest.fail)
-        assert refused.value.hint.startswith(words)
+    with pytest.raises(UsageError) as refused:  # it was recorded, and never started there
+        resume.next_start("r2", {"a": dataclasses.replace(FACTS, runs=frozenset({"r0"}))}, True, pytest.fail)
+    assert refused.value.hint.startswith("leave out --resume")
     told = []
-    assert resume.continue_script("r0", {"b": FACTS}, False, told.append).start == 2
+    assert resume.next_start("r0", {"b": FACTS}, False, told.append) == 2
     assert "no files of it" in told[0], "--run once more may begin on new hosts"
     known = dataclasses.replace(FACTS, runs=frozenset({"r9"}))
-    assert resume.continue_script("r9", {"b": known}, True, pytest.fail).run == "r9", "another machine started it"
+    assert resume.next_start("r9", {"b": known}, True, pytest.fail) == 2, "another machine started it"
+
+
+def test_a_run_of_the_trainer_continues_with_what_was_recorded_and_what_is_given_now(runs):
+    (folder := runs / "t").mkdir()
+    choice = record.Choice(None, ("--recipe", "digits"))
+    record.open_start(folder, choice, record.HOSTS, "1 host", ["a"], 1.8e9)
+    record.write_record(folder, {**record.facts(folder), "hosts": ["a"]})
+    for asked in ("t", "latest"):
+        found, run = resume.run_to_continue(Options("a", resume=asked, args="--steps 9"))
+        assert (run, found.args, found.resume) == ("t", "--recipe digits --steps 9", "")
+    with pytest.raises(UsageError, match="not the run of a script"):
+        resume.run_to_continue(Options("a", resume="t", script="train.py"))
+
+
+def test_what_another_machine_started_runs_only_what_is_typed_here(runs):
+    (runs / "theirs").mkdir()
+    (runs / "theirs/record.json").write_text('{"id": "theirs", "backend": "hosts", "arguments": ["--recipe", "x.py"]}')
+    with pytest.raises(UsageError, match="never runs what others recorded"):
+        resume.run_to_continue(Options("a", resume="theirs"))
+    found, run = resume.run_to_continue(Options("a", resume="theirs", args="--recipe text"))
+    assert (run, found.args) == ("theirs", "--recipe text")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from deploy.host.logs import is_of_dead_engine
-from deploy.hosts import watch
+from deploy.hosts import backend
 from deploy.hosts.signs import LIVES_S, Misses, Signs, engine_words, is_lost
 from deploy.run.progress import State
 
@@ -82,9 +82,9 @@ def test_of_a_rank_it_is_said_that_it_trains_on_only_once_it_has_stepped_without
     state = State(("a", "b"), script=True)
     for kind, t in (("began", now - 60), ("step", now - 9)):
         state.apply({"kind": kind, "t": t, "rank": 1, "node": "b", "step": 7, "attempt": 0, "world": 2, "pid": 1})
-    assert watch._trains_since(state, "b", signs) is None
+    assert backend._trains_since(state, "b", signs) is None
     assert "its node lives on" in engine_words(signs, None)
     state.apply({"kind": "step", "t": now - 1, "rank": 1, "node": "b", "step": 8})
-    assert watch._trains_since(state, "b", signs) == 1
+    assert backend._trains_since(state, "b", signs) == 1
     state.apply({"kind": "verdict", "t": now, "verdict": "stopped", "node": "b", "rank": 1, "message": ""})
-    assert watch._trains_since(state, "b", signs) is None
+    assert backend._trains_since(state, "b", signs) is None

@@ -66,7 +66,7 @@ def test_the_engine_brings_a_node_that_waits_back_and_its_ranks_start_as_often_a
 def test_a_witness_does_not_get_what_nodes_prove_themselves_with():
     hosts, facts = from_flag("a,b").hosts, [FACTS, FACTS]
     work = dataclasses.replace(WORK, on_end="true")
-    beside = witness.beside(made(), hosts, facts, Job(), work, witness.Circle(QUEUE.addresses, 29701))
+    beside = witness.beside(made(), hosts, facts, Job(), work, QUEUE.addresses, 29701)
     assert not {"MUSTER_WAIT", "MUSTER_CLAIM"} & beside[0].witness.environment.keys()
 
 

@@ -35,7 +35,7 @@ COMMANDS = {
     "slurm": ("deploy", "--slurm", "login"),
     "here": ("up", "--backend", "processes"),
     "agent": ("agent",),
-    "a file": ("export", "--to", "compose"),
+    "a file": ("export",),
 }
 
 

@@ -15,10 +15,10 @@ from deploy.run import environment
 def test_ranks_of_a_script_train_alone_only_if_asked_for(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     options = Options(script="train.py", folder=str(tmp_path))
-    assert environment.SEPARATE not in up._read(options)[1].own
+    assert environment.SEPARATE not in up._read(options)[1].own.own
     separate = up.replace(options, separate=True)
     _, asked = up._read(separate)
-    assert asked.own[environment.SEPARATE] == "1"
+    assert asked.own.own[environment.SEPARATE] == "1"
     assert "--separate" in up._again(separate, asked)
     with pytest.raises(UsageError, match="--separate"):
         up._read(Options(separate=True))

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
+from deploy.job.load import refuse_without_script
+from deploy.job.options import Options
 from deploy.run.environment import (
     RunSpec,
     Script,
@@ -117,10 +119,12 @@ def test_a_recipe_of_ours_is_not_taken_for_a_folder_of_that_name(given: list[str
 
 
 def test_restarts_are_a_number_for_a_script_alone() -> None:
-    assert (asked_restarts("", False), asked_restarts("", True), asked_restarts("0", True)) == (None, None, 0)
-    for text, script in (("3", False), ("-1", True), ("many", True)):
+    assert (asked_restarts(""), asked_restarts("0")) == (None, 0)
+    for text in ("-1", "many"):
         with pytest.raises(UsageError, match="--restarts"):
-            asked_restarts(text, script)
+            asked_restarts(text)
+    with pytest.raises(UsageError, match="--restarts: there is no script"):
+        refuse_without_script(Options(restarts="3"), ("restarts", "style"))
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """`fab explain RUN`: the outcome and the story of a run come first: the logs add to them. Texts of real runs."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
+from deploy.causes.ends import Cause
 from deploy.commands.explain import lines_of, next_of, tell
 from deploy.explain.cause import explain
 from deploy.report.console import Console
+from deploy.run.causes import Finding
 from deploy.run.own_run import OwnRun, of_run
 from deploy.run.state.story import Happening
 
@@ -22,8 +25,20 @@ AGAIN = (
 )
 
 
+# What each of these lines tells of an end.
+TROUBLES = {
+    STILL: Finding(Cause.LOCKED_UP, STILL, "worker-1", 1),
+    ENDED: Finding(Cause.LOCKED_UP, ENDED, "worker-1", 1),
+    KILLED: Finding(Cause.KILLED, KILLED, "worker-1", 1),
+    AGAIN: Finding(Cause.EXCEPTION, f"master (rank 0) ended with code 1: {ERROR}", "master", 0),
+}
+
+
 def story(*texts):
-    return tuple(Happening(1000.0 + 10 * number, text, grave=True) for number, text in enumerate(texts))
+    return tuple(
+        Happening(1000.0 + 10 * number, text, True, TROUBLES.get(text), restart="starts again" in text)
+        for number, text in enumerate(texts)
+    )
 
 
 def failed(message, cause, node="", rank=None, restarts=0):
@@ -63,7 +78,8 @@ def test_a_run_that_goes_on_after_a_kill_is_explained_by_its_story():
 def test_a_run_that_somebody_ended_names_what_stood_still_before():
     shown = explain({"rack-1": "torchrun: W1 Received 15 death signal, shutting down workers\n"})
     still = "no rank has made a step: rank 2 (rack-3) stands still in train.py:54 main() for 7 s"
-    explained = of_run(shown, OwnRun("x", failed("killed at once, as asked", "ended-from-outside"), story(still)))
+    told = Happening(1000.0, still, True, Finding(Cause.LOCKED_UP, still, "rack-3", 2))
+    explained = of_run(shown, OwnRun("x", failed("killed at once, as asked", "ended-from-outside"), (told,)))
     assert (explained.cause, explained.first) == ("stopped", "rank 2 on rack-3")
     assert "killed at once, as asked" in explained.what
     assert still in explained.what
@@ -78,7 +94,7 @@ def test_a_trouble_that_a_restart_mended_is_not_why_somebody_stopped_the_run():
 
 def test_a_rank_that_moves_again_is_no_trouble():
     shown = explain({"a": "step 1\n"})
-    lines = (*story(STILL), Happening(2000.0, "rank 1 moves again"))
+    lines = (*story(STILL), Happening(2000.0, "rank 1 moves again", moves=True))
     assert not of_run(shown, OwnRun("x", {}, lines)).cause
 
 
@@ -132,7 +148,7 @@ def run_folder(tmp_path):
     (folder / "logs").mkdir(parents=True)
     (folder / "record.json").write_text('{"id": "x", "backend": "processes"}')
     (folder / "outcome.json").write_text(json.dumps(run.outcome))
-    (folder / "timeline.jsonl").write_text("".join(json.dumps(line.__dict__) + "\n" for line in run.story))
+    (folder / "timeline.jsonl").write_text("".join(json.dumps(asdict(line)) + "\n" for line in run.story))
     (folder / "logs/worker-1.log").write_text(KILL + LOST.format(1))
     (folder / "logs/rank-0.log").write_text(LOST.format(0) + f"step 1\n[rank0]: {ERROR}\n[rank0]: {ERROR}\nstep 2\n")
     return folder

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.run import locks, record
+from deploy.run import folders, locks, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 
@@ -77,12 +77,15 @@ def test_latest_points_to_the_newest_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["backend", "ground"])
-def test_the_newest_run_of_a_backend_is_found_in_records_of_every_format(tmp_path: Path, key: str) -> None:
+def test_the_newest_run_of_a_backend_is_found_in_records_of_every_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
     for name, backend, started in (("old", "hosts", NOON), ("new", "hosts", NOON + 9), ("here", "docker", NOON + 99)):
         (tmp_path / name).mkdir()
         written = {"id": name, key: backend, "starts": [{"t": started}]}
         record.write_record(tmp_path / name, written)
-    assert record.newest(tmp_path, record.HOSTS) == tmp_path / "new"
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    assert record.newest(record.HOSTS) == tmp_path / "new"
 
 
 def test_a_resume_keeps_the_record_and_takes_old_verdicts_away(tmp_path: Path) -> None:

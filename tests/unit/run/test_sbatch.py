@@ -7,8 +7,7 @@ import pytest
 from deploy.commands import main
 from deploy.core.errors import UsageError
 from deploy.job.load import read_text
-from deploy.run import environment, sbatch_options
-from deploy.run.compose_file import SENT_AT, compose_file
+from deploy.run import sbatch_options
 from deploy.run.sbatch import SlurmJob, batch_script
 
 JOB = SlurmJob("train", 2, ("muster", "agent", "--script=train.py --name 'a b'"))
@@ -85,11 +84,10 @@ def test_a_job_of_muster_s_own_trainer_has_its_name(monkeypatch, capsys):
 @pytest.mark.parametrize(
     "options", [{"script": "trian.py"}, {"each": "trian.py --rank 0"}, {"script": "bash trian.sh"}]
 )
-@pytest.mark.parametrize("to", ["sbatch", "compose"])
-def test_a_script_that_the_job_s_folder_lacks_is_refused(monkeypatch, capsys, tmp_path, to, options):
+def test_a_script_that_the_job_s_folder_lacks_is_refused(monkeypatch, capsys, tmp_path, options):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
-    code, text, message = exported(monkeypatch, capsys, to=to, **options)
+    code, text, message = exported(monkeypatch, capsys, **options)
     assert (code, text) == (2, "")
     assert "no such file" in message
     assert ("did you mean train.py?" in message) == (options != {"script": "bash trian.sh"})
@@ -111,16 +109,6 @@ def test_what_runs_is_quoted_whole_in_a_container_and_without(container):
 
 def test_a_comment_cannot_become_a_command():
     assert "\nreboot" not in batch_script(SlurmJob("t", 1, ("a",), made_by="fab export 'a\nreboot'"))
-
-
-def test_compose_gives_each_node_what_the_contract_promises():
-    made = compose_file("r1", "image", 2, ("--script", "train.py"), {"PET_NPROC_PER_NODE": "2", "A": "1"})
-    assert made["services"].keys() == {"folder", "node-0", "node-1"}
-    node = environment.Placement("node-1", 1, 2, 2, "eth0", 1)
-    wanted = environment.node_environment(
-        node, environment.Rendezvous("node-0:29500", "r1"), "r1", "/muster/runs/r1", 0
-    )
-    assert made["services"]["node-1"]["environment"] == {**wanted, "MUSTER_SENT": SENT_AT, "A": "1"}
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1e9", ""])

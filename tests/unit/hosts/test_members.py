@@ -1,0 +1,99 @@
+"""`fab leave` and `fab join`: whom they refuse, and what a host and its node may answer."""
+
+import json
+
+import pytest
+
+from deploy.core.errors import BadAnswer, UsageError
+from deploy.host.facts import Container
+from deploy.hosts import members
+from deploy.hosts.members import Answer, has_heard, refuse_answer, refuse_join
+from deploy.job.options import Options
+
+
+def container(least=2, code=None):
+    return Container("run", "b", 1, 3, "muster-run", "Up", code, 29500, least=least)
+
+
+def test_a_node_of_a_run_that_trains_on_without_it_may_be_asked():
+    members.refuse_leave("run", "b", container())
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (None, "b has no node of run"),
+        (container(least=0), "without --min-nodes it needs all of its nodes"),
+        (container(code=0), "b is not in run any more: it has left"),
+        (container(code=137), "b is not in run any more: its node was killed"),
+    ],
+)
+def test_what_has_no_node_to_leave_is_refused_by_name(node, why):
+    with pytest.raises(UsageError, match=why):
+        members.refuse_leave("run", "b", node)
+
+
+def test_only_named_hosts_leave():
+    """Those of the file, or of the record, would be all hosts of the run."""
+    with pytest.raises(UsageError, match="no hosts"):
+        members.refuse_unnamed(Options(run="run"), "leave")
+
+
+def test_the_answer_of_a_node_is_read_and_anything_else_refused():
+    assert members.read('{"why": "", "members": ["a", "c"]}') == Answer("", ("a", "c"))
+    assert members.read('{"why": "x", "members": [], "needed": true}') == Answer("x", (), True)
+    for text in (
+        "",
+        "[]",
+        '{"why": "", "members": [], "needed": 1}',
+        '{"why": 3, "members": []}',
+        '{"why": "", "members": ["../x"]}',
+    ):
+        with pytest.raises(BadAnswer):
+            members.read(text)
+
+
+def claim(state="runs"):
+    about = {"token": "ab12", "run": "other", "user": "eve", "control": "eve@there"}
+    about |= {"gpus": ["GPU-12345678"], "waits": False, "whole": False, "state": state}
+    return f"claim 17 ab12 eve {json.dumps(about)}\n"
+
+
+@pytest.mark.parametrize("code", [0, 1, 137])
+def test_a_host_whose_node_has_ended_may_join(code):
+    assert refuse_join("run", "b", container(code=code)).code == code
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (container(least=0, code=0), "it runs without --min-nodes"),
+        (container(), "b is in run already"),
+    ],
+)
+def test_who_cannot_join_is_refused_by_name(node, why):
+    with pytest.raises(UsageError, match=why):
+        refuse_join("run", "b", node)
+
+
+def test_a_host_says_that_it_has_started_the_node_or_why_not():
+    refuse_answer("run", "b", "started\n")
+    with pytest.raises(UsageError, match=r"its GPUs are taken by run other \(eve\)"):
+        refuse_answer("run", "b", claim())
+    with pytest.raises(UsageError, match="its part of the overlay network"):
+        refuse_answer("run", "b", "overlay\n")
+    with pytest.raises(BadAnswer):
+        refuse_answer("run", "b", "")
+
+
+@pytest.mark.parametrize(
+    ("told", "heard"),
+    [
+        ('{"number": 5, "place": -1, "nodes": 2, "store": "", "stayed": false, "lost": []}', True),
+        ('{"number": 0, "place": -1}', False),
+        ("", False),
+        ("[]", False),
+    ],
+)
+def test_a_node_has_heard_once_it_knows_an_epoch(told, heard):
+    assert has_heard(told) == heard
