@@ -144,11 +144,11 @@ def nft_rules(text, known):
 
     iptables does not show the tables of others, such as firewalld's.
     """
-    found, skip = [], False
+    rules, skip = [], False
     for line in text.splitlines():
         if line.startswith("table "):
             skip = known and bool(re.match(r"table ip6? (raw|mangle|nat|filter|security) ", line))
         if not skip and re.search(r"(?i)\b(drop|reject)\b", line):
             counted = re.search(r" packets (\d+) ", line)
-            found.append((re.sub(r" packets \d+ bytes \d+", "", line.strip()), int(counted[1]) if counted else 0))
-    return found
+            rules.append((re.sub(r" packets \d+ bytes \d+", "", line.strip()), int(counted[1]) if counted else 0))
+    return rules
