@@ -16,6 +16,7 @@ from ..core.errors import BadAnswer, UsageError
 from ..core.fields import address, array, flag, json_object, record, row, table, text, whole
 from ..core.names import node_name
 from ..core.program import FAB
+from ..core.text import listed
 from ..job.again import command_of, read_again
 from ..job.options import Options, flag_of
 from ..run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END, SENT
@@ -35,6 +36,8 @@ _HOSTS_OWN = (
     SENT,
 )
 RANKS, _AGENT = "PET_NPROC_PER_NODE", "trainer.node.agent"
+# What a node's code is of.
+CODE = ("the image", "the folder", "Muster itself", "the packages")
 _MOST = 1024
 _PORT, _PLACE = whole(0, 65535), whole(0, 1 << 20)
 _PLAN = record(
@@ -121,10 +124,10 @@ def planned(template: Template, name: str, address: str, port: int, place: int, 
 
 
 def refuse_other_image(run: str, theirs: Sequence[str | None], ours: Sequence[str | None]) -> None:
-    """Raise UsageError if the newcomer would run another image, folder or set of packages. Pure."""
-    if list(theirs) != list(ours):
+    """Raise UsageError if the newcomer would run another image, folder, agent or set of packages. Pure."""
+    changed = [what for what, its, own in zip(CODE, theirs, ours, strict=True) if its != own]
+    if changed:
         raise UsageError(
-            f"the image, the folder or its packages have changed since {run} began: the newcomer would train with "
-            "other code",
+            f"{listed(changed)} changed since {run} began: the newcomer would train with other code",
             f"{FAB} stop, then {command_of('deploy', resume=run)} with the new code",
         )

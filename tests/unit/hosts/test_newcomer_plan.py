@@ -69,12 +69,17 @@ def test_the_options_of_the_deploy_are_repeated_and_those_that_a_newcomer_cannot
 
 
 @pytest.mark.parametrize(
-    "ours", [("2", None, "9"), ("1", "5", "9"), ("1", None, "")], ids=["image", "folder", "packages"]
+    ("ours", "what"),
+    [
+        (("2", None, "7", "9"), "the image changed since r began:"),
+        (("1", "5", "7", "9"), "the folder changed since r began:"),
+        (("1", None, "8", ""), "Muster itself and the packages changed since r began:"),
+    ],
 )
-def test_another_image_folder_or_set_of_packages_is_refused(ours):
-    theirs = ("1", None, "9")
+def test_what_has_changed_since_the_run_began_is_named(ours, what):
+    theirs = ("1", None, "7", "9")
     newcomer_plan.refuse_other_image("r", theirs, theirs)
-    with pytest.raises(UsageError, match="have changed since r began"):
+    with pytest.raises(UsageError, match=what):
         newcomer_plan.refuse_other_image("r", theirs, ours)
 
 
