@@ -115,7 +115,10 @@ ELSEWHERE = {
     "--nodes": {"job/launchers.py", "run/sbatch_options.py"},
     "--now": {"hosts/bootstrap.py"},
     "--port": {"hosts/port.py"},
-    "--python": {"send/packages/inside/build.py", "send/packages/inside/install.py", "send/packages/resolve.py"},
+    "--python": {
+        *("send/packages/inside/build.py", "send/packages/inside/install.py", "send/packages/inside/tools.py"),
+        "send/packages/resolve.py",
+    },
     "--resume": {"run/resumable.py"},
     "--script": {"core/program.py", "run/environment.py"},
     "--since": {"host/commands.py"},
