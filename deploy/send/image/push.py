@@ -267,8 +267,9 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base], looks:
     if host in looks.faults:
         raise looks.faults[host]
     store, folders = looks.values[host]
-    if store and (lacking := plan_push(context.image, store, context.base.name).layers):
-        check_space(store, [context.layers.weight(lacking)])
+    if store:
+        lacking = plan_push(context.image, store, context.base.name).layers
+        check_space(store, [context.layers.weight(lacking)] if lacking else [])
     folders = _folders(session, context.outgoing, folders)
     folder_push.check_space([outgoing.plan(folders) for outgoing in context.outgoing], folders)
     return _Has(store, folders)

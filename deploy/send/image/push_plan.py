@@ -169,14 +169,15 @@ def codec_for(store: Store) -> Codec:
 
 
 def check_space(store: Store, sizes: Sequence[int]) -> None:
-    """Raise DeployError if layers of these sizes do not fit.
+    """Raise DeployError if layers of these sizes do not fit, or a container has no room beside those that are there.
 
     They need twice their size: the classic store unpacks beside the layers, containerd keeps both blob and files.
     """
     need = 2 * sum(sizes) + _SLACK
     if store.free is not None and store.free < need:
+        what = "the image" if sizes else "a container"
         raise DeployError(
-            f"not enough disk space in {store.root}: the image needs {amount(need)}, {amount(store.free)} are free",
+            f"not enough disk space in {store.root}: {what} needs {amount(need)}, {amount(store.free)} are free",
             "on that host, see what you can remove: docker system df",
         )
 
