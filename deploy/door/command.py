@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from ..core.text import amount, in_seconds
 from . import framing, mux
+from .connection import Master
 from .faults import Where, fault
 from .framing import Stream, Terms, TooMuch, shown, wrapped
-from .master import Master
 
 _PIECE = 256 * 1024
 # How long the code of a command may take that has closed its output.

@@ -12,9 +12,9 @@ from pathlib import Path
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..job.inventory import Host
-from . import master
+from . import connection
+from .connection import Opener, join, login_socket
 from .faults import typed_ssh
-from .master import Opener, join, login_socket
 from .settings import LONGEST_SOCKET, Client, Route
 
 # So long after the last command, a connection closes.
@@ -74,7 +74,7 @@ def _log_in(client: Client, opener: Opener, host: Host, route: Route, tell: Call
     if refused:
         raise refused
     tell(f"{host.name}: ssh logs in")
-    line = client.line(route.place, *master.way_in(client, route, before), *_stays(own))
+    line = client.line(route.place, *connection.way_in(client, route, before), *_stays(own))
     code = subprocess.run([*line, "true"], check=False).returncode
     held = join(own)
     if code or not held:

@@ -1,8 +1,8 @@
 """SSH sessions: a session is one host over one connection; `open_all` and `on_all` work on many at once.
 
 The other packages use this module, and the rest of door/ serves it. settings.py writes the file by which the user's own
-`ssh` is started, and asks what it makes of a host; master.py lets it log in; mux.py speaks with it; command.py runs a
-command, framed by framing.py; stream.py talks with one, terminal.py in this terminal; hung.py asks why one does not
+`ssh` is started, and asks what it makes of a host; connection.py lets it log in; mux.py speaks with it; command.py runs
+a command, framed by framing.py; stream.py talks with one, terminal.py in this terminal; hung.py asks why one does not
 end; trust.py adds host keys; login.py is for hosts that ask a person; faults.py has the errors, reasons.py tells which.
 """
 
@@ -26,9 +26,9 @@ from ..core.scripts import Scripts
 from ..job import inventory
 from ..job.inventory import Host
 from . import command, framing, hung, mux, terminal
+from .connection import Master, Opener
 from .faults import SshFault, Where, fault
 from .framing import Terms
-from .master import Master, Opener
 from .settings import Client
 from .stream import LineStream, Pipe
 from .trust import HostKey, add_keys, scan_keys, trust

@@ -11,8 +11,8 @@ from contextlib import suppress
 from ..core.errors import DeployError
 from ..core.text import amount, in_seconds, last_line
 from . import command, framing
+from .connection import Master
 from .faults import SshFault, Where, fault
-from .master import Master
 
 _PIECE, _CODE_S = 1 << 18, 1.0
 # An answer is one line. The answer of a probe that called some hundred hosts is not longer.

@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from . import command, framing, mux
+from .connection import Master
 from .faults import Where, fault
-from .master import Master
 
 _PIECE = 1 << 16
 _MOST_BEFORE, _LAST_WORD_S = 1 << 20, 5.0

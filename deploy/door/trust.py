@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeVar
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..job.inventory import Host
+from .connection import Opener
 from .faults import SshFault, fault
-from .master import Opener
 from .settings import Client, Route, path, run_limited
 
 T = TypeVar("T")

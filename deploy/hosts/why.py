@@ -26,7 +26,7 @@ from ..job.cluster import Cluster
 from ..job.load import read_run
 from ..report.console import Console
 from ..run import folders, follow, record
-from ..run.inquest import hang, lasting
+from ..run.inquest import hang, slow
 from ..run.inquest.hang import RankDoing
 from ..run.state.evidence import Evidence
 from ..run.state.ranks import Ranks
@@ -106,7 +106,7 @@ def _slow(run_dir: Path, ranks: Sequence[RankDoing]) -> str:
     for event in follow.Follower(run_dir, tail=_LAST_BYTES).read():
         if event["kind"] in ("step", "telemetry", "throttled") and time.time() - event["t"] <= _LAST_S:
             evidence.record(event, event["t"])
-    return next((finding.message for finding in lasting.slow(evidence) or lasting.throttled(evidence)), "")
+    return next((finding.message for finding in slow.held_up(evidence)), "")
 
 
 def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console, holds_up: str = "") -> None:

@@ -49,7 +49,7 @@ def settings(tmp_path, monkeypatch):
         "  ProxyCommand sh -c 'exit %n %h %r'\n"
     )
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(config))
-    monkeypatch.setattr("deploy.door.master.TRIES", 1)
+    monkeypatch.setattr("deploy.door.connection.TRIES", 1)
     return mark
 
 

@@ -232,7 +232,7 @@ def test_a_busy_server_gets_all_hosts_in_the_end(client, server):
 
 
 def test_a_server_that_always_hangs_up_is_told_as_busy(client, refusal, monkeypatch):
-    monkeypatch.setattr("deploy.door.master.TRIES", 2)
+    monkeypatch.setattr("deploy.door.connection.TRIES", 2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def hang_up():

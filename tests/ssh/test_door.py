@@ -179,7 +179,7 @@ def test_an_ssh_that_does_not_end_is_ended(program, places, monkeypatch, script)
 
 
 def test_a_way_that_prints_without_end_is_a_fault_in_time(client, places, monkeypatch):
-    monkeypatch.setattr("deploy.door.master.TRIES", 1)
+    monkeypatch.setattr("deploy.door.connection.TRIES", 1)
     client.settings("Host gpu-a", "ProxyCommand yes SSH", "Host *", "ConnectTimeout 1")
     assert fault_of(Host("gpu-a", "gpu-a")).message.startswith("gpu-a: ")
 

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from deploy.causes.docker_faults import DockerFault
-from deploy.door import master, session
+from deploy.door import connection, session
 from deploy.door.session import SshFault
 from deploy.engine import reach
 from lab.waiting import until
@@ -181,12 +181,12 @@ def test_a_socket_of_ours_does_not_stay_in_a_connection_of_the_users(engine_of, 
     line = ["ssh", "-F", client.config, "-f", "-N", "-M", "-S", f"{places}/users", "-p", str(host.port), "127.0.0.1"]
     subprocess.run(line, check=True, timeout=20)
     try:
-        users = master.join(f"{places}/users")
+        users = connection.join(f"{places}/users")
         users.forward(f"{places}/s", str(path))
         assert connects(places / "s")
         users.close()
         until(lambda: not connects(places / "s"), "nobody to listen there", 10)
-        assert master.join(f"{places}/users"), "the connection is the user's"
+        assert connection.join(f"{places}/users"), "the connection is the user's"
     finally:
         (places / "s").unlink(missing_ok=True)
         subprocess.run(["ssh", "-S", f"{places}/users", "-O", "exit", "x"], check=False, capture_output=True)

@@ -172,7 +172,7 @@ def ours(setup, monkeypatch):
         for name, value in setup.environment(construct).items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("MUSTER_SSH_CONFIG", str(folder / "config"))
-        monkeypatch.setattr("deploy.door.master.TRIES", 2)
+        monkeypatch.setattr("deploy.door.connection.TRIES", 2)
         try:
             with session.open_all([Host("node", "node")], ask_home=False) as results:
                 return results.all()["node"].run(["sh", "-c", ASK]).out

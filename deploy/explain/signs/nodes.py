@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...core.program import FAB
-from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, ended, general, hint, several, sign, victim
+from .killed import KILLED
+from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several, sign, victim
 
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
 
@@ -188,11 +189,6 @@ NETWORK = (
          "curl -sSI https://huggingface.co"),
 )  # fmt: skip
 
-# What a shell says in the languages of glibc, where the word is no other one.
-_KILLED = (
-    "Killed|Getötet|Processus arrêté|Terminado \\(killed\\)|Ucciso|Morto|Geëlimineerd|Unicestwiony|Dödad|Dræbt|Tapettu|"
-    "Zabit \\(SIGKILL\\)|Süreç durduruldu|Убито|Вбито|強制終了|죽었음|已杀死|強制結束"
-)
 HOST = (
     # libuv's loop needs three descriptors of its own, and torch says no more than this where they are not to be had.
     sign("open-files", r"Too many open files|received 0 items of ancdata|Failed to init uv loop",
@@ -258,58 +254,7 @@ HOST = (
          "the scheduler refused the job", "scontrol show job JOB"),
     several(r"srun: error: Task launch", "Slurm could not start a task on a host", "scontrol show node HOST",
             "scheduler", "node-lost", "clock-skew"),
-    # Memory may be free, and no more areas of it may be mapped: vm.max_map_count, or a limit of address space.
-    several(r"Cannot allocate memory",
-            "the kernel gave no memory: by a limit (of mappings, of address space), or because it is full",
-            "sysctl vm.max_map_count; ulimit -a; free -h", "host-memory", "process-limits", "memlock"),
-    # Slurm watches the job's own limit. If it is the host that has no memory, the kernel's log alone says so.
-    sign("host-memory", r"Detected \d+ oom[-_]kill event|srun: error: .{0,80}Out Of Memory|"
-         r"slurmstepd: error: .{0,200}(?i:oom[-_ ]kill)|[Ee]xceeded (?:job|step) memory limit",
-         "a process of the job was ended for its memory: of the job's own limit (--mem), or else of the host",
-         "scontrol show job JOB | grep -i mem; sacct -j JOB --format JobID,ReqMem,MaxRSS,State", "killed"),
-    sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
-         r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OOM-killed|OUT_OF_MEMORY|"
-         r"std::bad_alloc|\bMemoryError\b|"
-         r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded memory limit|"
-         r"ray\.exceptions\.OutOfMemoryError|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure|"
-         r"due to the node running low on memory|NODE_OUT_OF_MEMORY|on host: CUDA_ERROR_OUT_OF_MEMORY|"
-         r"Unable to allocate [\d.]+ [GMT]iB for an array",
-         "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed"),
-    general("killed", r"killed by signal: Killed", "a data loader worker was killed, as by a host whose memory is full",
-            "dmesg -T | grep -i oom", "host-memory"),
-    general("crashed", r"DataLoader worker \(pid \d+\) is killed by signal: Aborted",
-            "a data loader worker aborted in compiled code", "python -X faulthandler SCRIPT", "worker-failed"),
-    sign("process-limits", r"can't start new thread|pthread_create failed|fork.{0,40}Resource temporarily unavailable|"
-         r"File size limit exceeded|Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
-         "a limit of the host or the container ended a process", "ulimit -a"),
-    sign("ssh-hangup", r"got signal: 1\b|closing signal SIGHUP|Received 1 death signal|[Ss]ignal 1 \(SIGHUP\)",
-         "the terminal or SSH session ended, and the run with it", f"{FAB} deploy --detach"),
-    general("stopped", r"got signal: (?:2|15)\b|Received (?:2|15) death signal|closing signal SIGINT|"
-            r"KeyboardInterrupt",
-            "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
-    general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
-            r"exit status 3221225477|double free or corruption|free\(\): invalid|free invalid pointer|"
-            r"corrupted (?:size|double)|malloc\(\): |Fatal Python error(?!: Aborted)",
-            "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
-    general("crashed", r"\.(?:cc?|cpp|cxx|h|hpp):\d+: .{0,1000}Assertion .{1,300} failed",
-            "an assertion in compiled code failed, and the process ended itself", "python -X faulthandler SCRIPT",
-            "exception"),
-    general("architecture-differs", ended("SIGILL", 4) + r"|Illegal instruction",
-            "a library was built for another kind of processor", "lscpu | grep Flags", "crashed"),
-    general("crashed", ended("SIGFPE", 8) + r"|Floating point exception",
-            "a process crashed: it divided a whole number by zero", "python -X faulthandler SCRIPT"),
-    # Compiled code ends itself for any error that nothing caught: NCCL's watchdog does so after a timeout.
-    hint("", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing|"
-         r"Fatal Python error: Aborted", "a process ended itself, for an error that its words before this one tell",
-         "python -X faulthandler SCRIPT", "crashed", "collective-timeout"),
-    general("killed", ended("SIGKILL", 9) + rf"|^(?:{_KILLED})$|"
-            rf"^\[\d+\] +\+? *\d+ killed\b|\b\d+ ?:\s+\d+ (?:{_KILLED})(?: |$)|task \S+: Killed$",
-            "a process was killed, as by a host or a container whose memory is full", "dmesg -T | grep -i oom",
-            "host-memory"),
-    # Ray does not know: it has the same list of guesses for each worker that is gone, memory first.
-    hint("", r"A worker died or was killed while executing|its worker process has died",
-         "a Ray worker is gone, and Ray only guesses why: its own log or the kernel's says it",
-         "dmesg -T | grep -iE 'oom|segfault'", "killed", "host-memory", "crashed"),
+    *KILLED,
     general("node-lost", r"(?:ORTE|PRTE) has lost communication with a remote daemon|NodeNotReady|node is not ready|"
             r"Node \S{1,80} (?:is|became) not ready|node\.kubernetes\.io/(?:not-ready|unreachable)",
             "a node of the run is gone: its host, its network or its daemon", PREFLIGHT, "host-unreachable"),

@@ -1,0 +1,113 @@
+"""The rank or the link that holds up all others. Pure; lasting.py asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from ...causes.ends import Cause
+from ...core.text import ranks_in_words
+from ..causes import Finding
+from ..state.evidence import Evidence
+from ..state.ranks import Pace, Throttled
+
+# A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long, in so
+# many steps and reports: one report alone may hold a pause.
+_SLOWER, _WAITED, _LEAST_SLOW_MS = 2.0, 0.4, 5.0
+_SLOW_FOR_S, _SLOW_STEPS, _SLOW_REPORTS = 8.0, 4, 3
+_BUSY_PERCENT = 90.0
+
+
+def held_up(evidence: Evidence) -> list[Finding]:
+    """Who holds up all others; where nobody does, the ranks that a CPU limit holds back."""
+    return _slow(evidence) or _throttled(evidence)
+
+
+def _slow(evidence: Evidence) -> list[Finding]:
+    """The rank for which the others wait at each step, or the link, where all wait alike."""
+    living = evidence.living
+    recent = {rank: _recent(paces) for rank, paces in evidence.ranks.paces.items() if rank in living}
+    if len(recent) < 2 or any(not of for of in recent.values()):
+        return []
+    own, wait, step = (
+        {rank: median(getattr(pace, name) for pace in of) for rank, of in recent.items()}
+        for name in ("own_ms", "wait_ms", "step_ms")
+    )
+    rank = max(own, key=lambda each: own[each])
+    others = [each for each in own if each != rank]
+    usual = median(own[each] for each in others)
+    waits = all(wait[each] >= _WAITED * step[each] for each in others)
+    node, t = evidence.ranks.began.get(rank, ""), recent[rank][0].t
+    steps = sum(pace.count for pace in recent[rank])
+    if waits and own[rank] >= _SLOWER * usual and own[rank] - usual >= _LEAST_SLOW_MS and wait[rank] < own[rank]:
+        data = median(pace.data_ms for pace in recent[rank])
+        what = "waits for its data" if data > own[rank] / 2 else "computes"
+        busy = evidence.nodes.cpus.get(node, 0.0)
+        idle = [evidence.nodes.cpus.get(evidence.ranks.began[each], 100.0) for each in others]
+        host = f"; the CPUs of {node} are {busy:.0f} % busy" if busy >= _BUSY_PERCENT > min(idle) else ""
+        limit = f"; {_limit(evidence.ranks.throttled[rank])}" if rank in evidence.ranks.throttled else ""
+        text = (
+            f"{node} (rank {rank}) is slow: it {what} for {own[rank]:.0f} ms of each of its last {steps} steps, the "
+            f"others for {usual:.0f} ms, and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it"
+            f"{limit or host}"
+        )
+        return [Finding(Cause.SLOW, text, node, rank, t=t, lasting=True)]
+    if all(wait[each] >= _WAITED * step[each] for each in own):
+        return _slow_link(evidence, min(wait.values()), steps, t)
+    return []
+
+
+def _throttled(evidence: Evidence) -> list[Finding]:
+    """The ranks that a CPU limit holds back, where it does not hold back all."""
+    living = evidence.living
+    held = {rank: of for rank, of in evidence.ranks.throttled.items() if rank in living}
+    if len(held) == len(living):
+        return []
+    return [
+        Finding(
+            Cause.SLOW,
+            f"{living[rank]} (rank {rank}) is slow: {_limit(of)}",
+            living[rank],
+            rank,
+            t=of.t,
+            lasting=True,
+        )
+        for rank, of in sorted(held.items())
+    ]
+
+
+def _limit(held: Throttled) -> str:
+    return f"its limit of {held.cpus:g} CPUs held it back in {held.percent:.0f} % of the kernel's periods"
+
+
+def _slow_link(evidence: Evidence, wait_ms: float, steps: int, t: float) -> list[Finding]:
+    ways = {
+        (links.node, evidence.nodes.node_at(peer))
+        for links in evidence.ranks.links.values()
+        for _, peer in links.crowded
+    }
+    ways = {way for way in ways if way[0] != way[1]}
+    if not ways:
+        return []
+    senders, receivers = Counter(way[0] for way in ways), Counter(way[1] for way in ways)
+    (sender, sent), (receiver, received) = senders.most_common(1)[0], receivers.most_common(1)[0]
+    tail = f"what is sent over it piles up, and all ranks wait {wait_ms:.0f} ms of each of the last {steps} steps"
+    if sent == len(ways):
+        to = f" to {receiver}" if len(ways) == 1 else ""
+        return [Finding(Cause.SLOW, f"the link of {sender}{to} is slow: {tail}", sender, t=t, lasting=True)]
+    if received == len(ways):
+        return [Finding(Cause.SLOW, f"the link to {receiver} is slow: {tail}", receiver, t=t, lasting=True)]
+    return []
+
+
+def _recent(paces: Sequence[Pace] | Iterable[Pace]) -> list[Pace]:
+    """The last reports, if they are enough of time, steps and reports to judge."""
+    recent: list[Pace] = []
+    seconds, steps = 0.0, 0
+    for pace in reversed(list(paces)):
+        recent.append(pace)
+        seconds, steps = seconds + pace.count * pace.step_ms / 1000, steps + pace.count
+        if len(recent) >= _SLOW_REPORTS and seconds >= _SLOW_FOR_S and steps >= _SLOW_STEPS:
+            return recent[::-1]
+    return []
