@@ -72,7 +72,9 @@ class _ThroughDoor:
         if isinstance(failed, Excess):
             return DeployError(f"{self.host}: its engine sent {failed}", f"on {self.host}: docker version")
         words = connection.last_words(_LAST_WORDS_S) if isinstance(connection, Pipe) else ""
-        return docker_faults.unanswered(words or "it ended the connection", self.host)
+        # The end of a program is often known before that of the connection which carried it.
+        lost = None if words else self._session.lost()
+        return lost or docker_faults.unanswered(words or "it ended the connection", self.host)
 
     def _find(self) -> str:
         """The path of a socket there that can be reached; empty where only a program leads to its engine."""
