@@ -137,12 +137,12 @@ def test_a_model_in_stages_that_ddp_wraps_trains_together(up, tmp_path):
     assert all(f"rank {rank} of 2 has the same weights: True" in done.stdout for rank in range(2))
 
 
-def test_data_parallel_on_two_nodes_is_named_before_the_start_and_fails_as_trained_alone(up, tmp_path):
+def test_data_parallel_on_two_nodes_fails_as_trained_alone_and_is_told_what_joins_it(up, tmp_path):
     (tmp_path / "one.py").write_text(ONE_PROCESS)
     done = up("one.py")
     assert done.returncode == 1, done.stderr
-    assert "one.py:3: DataParallel uses only the GPUs of one process" in done.stderr
-    assert "trained alone" in done.stderr
+    assert "trained alone: its optimizer stepped, but no process group was formed" in done.stderr
+    assert "the script must call torch.distributed.init_process_group()" in done.stderr
 
 
 def test_a_packages_own_command_that_starts_torchrun_joins_all_nodes(up, tmp_path):
