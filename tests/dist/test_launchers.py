@@ -260,7 +260,7 @@ def test_what_a_script_starts_with_an_environment_of_its_own_does_not_count_as_t
     (tmp_path / "run.sh").write_text("env -i PATH=$PATH torchrun --standalone step.py")
     done = up("bash run.sh")
     assert done.returncode == 1, done.stderr
-    assert " trained alone: what works below it has none of the run's variables" in done.stderr
+    assert " trained alone: what works below it is a world of this node's own, and joins no other node" in done.stderr
     assert "run.sh:1: env -i" in done.stderr
 
 
