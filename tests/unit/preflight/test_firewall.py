@@ -1,5 +1,8 @@
 """The rules of a host's firewall, whoever made them."""
 
+import subprocess
+
+from deploy.preflight.probe import sockets
 from deploy.preflight.probe.sockets import nft_rules
 
 # `nft list ruleset` of a host with firewalld, whose iptables is nft's.
@@ -39,3 +42,16 @@ def test_where_iptables_says_nothing_its_tables_count_too():
 
 def test_an_empty_list_has_no_rules():
     assert nft_rules("", known=True) == []
+
+
+def test_of_a_rule_with_thousands_of_addresses_the_beginning_is_told(monkeypatch):
+    many = ", ".join(f"10.0.{number // 250}.{number % 250}" for number in range(5000))
+    text = f"table inet t {{\n\tchain input {{\n\t\tip saddr {{ {many} }} drop\n\t}}\n}}\n"
+
+    def run(argv, **_):
+        return subprocess.CompletedProcess(argv, 0, text.encode() if argv[0] == "nft" else b"")
+
+    monkeypatch.setattr(sockets.subprocess, "run", run)
+    (rule,) = sockets.firewall()["rules"]
+    assert rule.startswith("ip saddr { 10.0.0.0, 10.0.0.1, ")
+    assert len(rule) <= sockets.MOST_LETTERS
