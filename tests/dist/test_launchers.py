@@ -262,6 +262,7 @@ def test_what_a_script_starts_with_an_environment_of_its_own_does_not_count_as_t
     assert done.returncode == 1, done.stderr
     assert " trained alone: what works below it is a world of this node's own, and joins no other node" in done.stderr
     assert "run.sh:1: env -i" in done.stderr
+    assert "leave --standalone out and let it keep its variables" in done.stderr
 
 
 @pytest.mark.parametrize(("option", "code"), [("--standalone", 1), ("", 0)])

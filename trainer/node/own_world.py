@@ -60,10 +60,11 @@ def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
     name, lines = shell_script(_strings(note.get("shell")), script)
     options = [option for option in _options(command) if not lines or any(option in line for _, line in lines)]
     launcher = is_launcher(note)
-    if launcher and options:
-        fix = f"leave {_list(options)} out there: without, the launcher takes the run's own, from {_GIVEN}"
-        return _show(name, _line_of(lines, command, options), _short(command)), fix
     cleared = next((at for at, line in lines if _CLEARS.search(line)), 0)
+    if launcher and options:
+        keep = "and let it keep its variables" if cleared else "there"
+        fix = f"leave {_list(options)} out {keep}: without, the launcher takes the run's own, from {_GIVEN}"
+        return _show(name, _line_of(lines, command, options), _short(command)), fix
     if (launcher or "unseen" in note) and cleared:
         fix = f"let the command keep its variables: {_GIVEN}, MUSTER_OUTCOME_DIR and PYTHONPATH say the run's place"
         return _show(name, _at(lines, cleared), ""), fix
