@@ -13,7 +13,7 @@ def facts(place, **more):
     """A healthy host: one interface, names that lead to it."""
     names = {host: [[f"10.0.0.{number + 1}", number == place, host]] for number, host in enumerate(HOSTS)}
     link = {"mtu": 1500, "speed": 0, "mac": "", "bridge": False, "tunnel": False, "errors": 0, "up": True}
-    link |= {"running": True}
+    link |= {"running": True, "point_to_point": False}
     room = {"total": 1 << 40, "free": 1 << 39, "inodes": 10, "inodes_free": 9}
     return {
         "hostname": HOSTS[place],

@@ -44,6 +44,8 @@ class Row:
     settled_by: str = ""
     # Many packets have shown it.
     measured: bool = False
+    # What it closes gives no answer.
+    silent: bool = False
     # A server gives no reason for it, or a limit of ours ended the wait.
     without_reason: bool = False
     # Where it is not sure, a rehearsal shows it.

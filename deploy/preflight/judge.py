@@ -70,7 +70,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     # What is sure stands before what only looks like a cause.
     findings = sorted(confidence.ranked(findings, answers), key=lambda finding: order[finding.level])
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
-    findings = [remedies.past_rules(finding, answers) for finding in findings]
+    findings = [remedies.through_tunnels(remedies.past_rules(finding, answers), answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
     verdict = replace(verdict, network=networks.description(answers, verdict.ok))
     if verdict.ok:

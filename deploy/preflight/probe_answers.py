@@ -98,6 +98,7 @@ _INTERFACE = record(
         "ports": array(interface),
         "tunnel": flag,
         "index": whole(),
+        "point_to_point": flag,
     },
 )
 _ROOM = record(dict.fromkeys(("total", "free", "inodes", "inodes_free"), _SIZE), {"writable": flag})

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..causes.finding import Finding
+from ..causes.table import ROWS
 from ..core.text import listed
 from . import prediction
 from .answers import Answers
@@ -99,6 +100,37 @@ def past_rules(finding: Finding, answers: Answers) -> Finding:
     rule = next(rules[0] for rules in grown.values() if rules)
     remark = f"   (it comes before: {rule})" if _PLAIN.fullmatch(rule) else ""
     return replace(finding, fix=f"{on(lines, lines.__getitem__)}{remark}")
+
+
+def through_tunnels(finding: Finding, answers: Answers) -> Finding:
+    """The finding; where a tunnel has carried nothing for it, its fix is that of the tunnel, before any firewall's.
+
+    A rule that has just lost packets is seen (past_rules). Else a tunnel without an end looks like one that drops all.
+    """
+    pairs = set(finding.cells)
+    dead = pairs and not any(link.ok for link in answers.links if link.ends in pairs)
+    hosts = [host for host in finding.hosts if host in answers.hosts_with_facts and _tunnel(answers, host)]
+    if not ROWS[finding.cause].silent or not dead or not hosts or "it comes before" in finding.fix:
+        return finding
+    again = on(hosts, lambda host: _made_again(interface_of(answers, host)))
+    named = listed([f"{interface_of(answers, host)} of {host}" for host in hosts])
+    text = f"{finding.text}; the way leads through a tunnel ({named}), and nothing has come through it"
+    return replace(finding, text=text, fix=f"{again}; else: {finding.fix}")
+
+
+def _tunnel(answers: Answers, host: str) -> bool:
+    entry = answers.facts[host]["interfaces"].get(interface_of(answers, host), {})
+    return bool(entry.get("tunnel") or entry.get("point_to_point")) and not entry.get("loopback")
+
+
+def _made_again(name: str) -> str:
+    """Shows a tunnel's state, and makes it anew, by the program that makes interfaces of such names."""
+    if name.startswith("wg"):
+        return f"sudo wg show {name}; sudo wg-quick down {name}; sudo wg-quick up {name}"
+    services = {"tailscale": "tailscaled", "zt": "zerotier-one", "nebula": "nebula", "tun": "openvpn"}
+    service = next((program for begin, program in services.items() if name.startswith(begin)), "")
+    look = f"ip -s -d link show {name}"
+    return f"{look}; sudo systemctl restart {service}" if service else f"{look}; then what makes that tunnel"
 
 
 def _of_interface(answers: Answers, host: str, name: str, six: bool) -> str:

@@ -19,7 +19,7 @@ import time
 
 from .sockets import listeners, namespace, text
 
-UP, LOOPBACK, RUNNING = 0x1, 0x8, 0x40
+UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
 SIOCGIFMTU = 0x8921
 # Without its persistence daemon, a driver wakes up for each question: some seconds for eight GPUs.
 NAMES_S, GPUS_S, SMI_S = 2.5, 21.0, 20.0
@@ -82,6 +82,7 @@ def interfaces():
         flags = entry.pop("flags")
         entry["index"] = number_of(name)
         entry.update(up=bool(flags & UP), running=bool(flags & RUNNING), loopback=bool(flags & LOOPBACK))
+        entry["point_to_point"] = bool(flags & POINT_TO_POINT)
     return by_name
 
 

@@ -126,3 +126,22 @@ def test_a_variable_of_gloo_that_one_host_alone_has_is_named(name):
     verdict = judge(answers(change={"b": {"environment": {name: "1"}}}))
     assert (verdict.cause, verdict.hosts) == ("settings-differ", ("b",))
     assert judge(answers(change={host: {"environment": {name: "1"}} for host in HOSTS})).ok
+
+
+def through_wg(grown=()):
+    """All hosts have their addresses on wg0, and no call to or from `b` is answered."""
+    change = {
+        host: {"interfaces": {"wg0": {**facts(place)["interfaces"]["eth0"], "point_to_point": True}}}
+        for place, host in enumerate(HOSTS)
+    }
+    control = {"b": {"firewall": {"read": True, "rules": list(grown), "hits": [1] * len(grown), "grown": list(grown)}}}
+    return judge(answers(change=change, control=control, outcome=lambda s, t, k: "dropped" if "b" in (s, t) else "ok"))
+
+
+def test_a_tunnel_without_an_end_is_made_anew_before_any_firewall_is_opened():
+    verdict = through_wg()
+    assert verdict.hosts == ("b",)
+    assert verdict.fix.startswith("on b: sudo wg show wg0")
+    assert "tunnel (wg0 of b)" in verdict.first.text
+    rule = "filter: -A INPUT -p tcp -j DROP"
+    assert through_wg([rule]).fix.startswith("on b: sudo iptables"), "its own rule has just lost packets"
