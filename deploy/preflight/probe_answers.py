@@ -165,6 +165,7 @@ _FACTS = record(
         "boot": words(100),
         "container": flag,
         "listening": array(_PORT, 65536),
+        "reserved": array(row(_PORT, _PORT), 1000),
         "leftovers": array(row(whole(1, 1 << 32), real(-1e12, 1e12), words(200)), 10_000),
         "gpus": _GPUS,
         "cuda": _CUDA,

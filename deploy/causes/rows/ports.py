@@ -68,7 +68,7 @@ SECTIONS = (
             Row(
                 "few-ports",
                 "`Cannot assign requested address`, or a hang: the range for local ports is too narrow.",
-                by_hand="`sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports`",
+                by_hand="`sysctl net.ipv4.ip_local_port_range`",
                 fix="Set a range of at least 200 ports, more for many ranks.",
                 source=LAB,
                 symptom="`Address already in use` or `Cannot assign requested address`, or a hang",

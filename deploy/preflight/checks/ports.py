@@ -163,15 +163,19 @@ def _range(answers: Answers) -> Iterator[Finding]:
             level = grave if count < FEWEST * ranks and needed else WARNING
             text = f"{host}: only {count} ports ({low}-{high}) for all connections"
             if taken := high - low + 1 - count:
-                text += f": programs listen on {taken} others"
-            yield find("few-ports", (host,), text, f"on {host}: {WIDEN}", level)
+                text += f": {taken} others are reserved, or programs listen on them"
+            reserved = " net.ipv4.ip_local_reserved_ports=" if answers.facts[host].get("reserved") else ""
+            yield find("few-ports", (host,), text, f"on {host}: {WIDEN}{reserved}", level)
 
 
 def _free_ports(answers: Answers, host: str) -> int:
-    """The ports of the range on which nothing listens: a listener or a call gets no other."""
+    """The ports of the range that are not reserved and on which nothing listens: a listener or a call gets no other."""
     facts = answers.facts[host]
     low, high = facts["port_range"]
-    return int(high - low + 1 - len({port for port in facts.get("listening", ()) if low <= port <= high}))
+    taken = {port for port in facts.get("listening", ()) if low <= port <= high}
+    for first, last in facts.get("reserved", ()):
+        taken |= set(range(max(low, first), min(high, last) + 1))
+    return int(high - low + 1 - len(taken))
 
 
 def _used_up(answers: Answers) -> Iterator[Finding]:

@@ -376,6 +376,13 @@ def leftovers():
     return rows
 
 
+def reserved():
+    """The ranges of local ports that the kernel gives only to a program that names them."""
+    words = text("/proc/sys/net/ipv4/ip_local_reserved_ports").strip().split(",")
+    ends = [word.split("-") for word in words if word]
+    return [[int(each[0]), int(each[-1])] for each in ends][:1000]
+
+
 def facts(asked):
     """Everything that this host can find out alone."""
     name = socket.gethostname()
@@ -393,6 +400,7 @@ def facts(asked):
         container=os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
         interfaces=interfaces(),
         port_range=[int(port) for port in port_range] or [32768, 60999],
+        reserved=reserved(),
         environment={key: value for key, value in os.environ.items() if VARIABLES.fullmatch(key)},
         listening=sorted({row[1] for row in listeners()}),
         software=software(),

@@ -284,6 +284,15 @@ def test_ports_on_which_programs_listen_are_no_free_ones():
     assert judge(answers(change={"a": {"port_range": [50000, 50099], "listening": [50000]}})).ok
 
 
+def test_reserved_ports_are_no_free_ones():
+    seen = answers(change={"a": {"port_range": [50000, 50199], "reserved": [[1, 9], [49000, 50150], [50180, 65535]]}})
+    verdict = judge(seen)
+    assert (verdict.cause, "only 29 ports" in verdict.findings[0].text) == ("few-ports", True)
+    assert "ip_local_reserved_ports" in verdict.fix
+    one = answers(change={"b": {"port_range": [50000, 50019], "reserved": [[50000, 50018]]}})
+    assert (judge(one).cause, judge(one).hosts) == ("few-ports", ("b",))
+
+
 def test_a_card_that_is_down_mixes_no_families():
     def mixed(up: bool) -> bool:
         own = {host: facts(place)["interfaces"] for place, host in enumerate(HOSTS)}
