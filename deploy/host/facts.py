@@ -39,8 +39,11 @@ _ENTRY = record(
         "prefixlen": whole(0, 128),
         "deprecated": flag,
         "family": text(20),
+        "valid_life_time": whole(0, 1 << 32),
     },
 )
+# What the kernel says of an address that stays.
+_FOREVER = (1 << 32) - 1
 _LINKS = array(record({}, {"ifname": interface, "addr_info": array(_ENTRY)}), 10_000)
 _ROUTES = array(record({}, {"dev": interface, "prefsrc": fields.address}), 100)
 
@@ -54,6 +57,7 @@ _WORDS = {
     "iproute_words": ("no-iproute2", 500),
     "iproute_at": ("ip", 4096),
     "machine": ("machine", 400),
+    "no_timer": ("no-timer", 500),
 }
 
 T = TypeVar("T")
@@ -71,11 +75,15 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Address:
-    """An address of a host, with its interface and the length of its network's prefix."""
+    """An address of a host, with its interface and the length of its network's prefix.
+
+    `ends_s`: so many seconds later the kernel takes it away; None: it stays.
+    """
 
     interface: str
     address: str
     prefix: int
+    ends_s: int | None = None
 
     def shares_network(self, other: Address) -> bool:
         """Whether a packet reaches the other address without a gateway."""
@@ -137,7 +145,7 @@ class HostFacts:
     which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
     path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
     `claims_closed`: /var/tmp as it stands, if others may change claims there. `claims_full`: its disk is full.
-    `network`: the login's namespace. `lacks`: commands
+    `no_timer`: why a login cannot wait for a lock; empty: it can. `network`: the login's namespace. `lacks`: commands
     of every host that this one does not have.
     `engine_at`: what sends its client to another engine than the host's own, as DockerFault has it; empty: nothing.
     `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead; `iproute_at`: which `ip`.
@@ -163,6 +171,7 @@ class HostFacts:
     home_writable: bool = True
     claims_closed: str = ""
     claims_full: bool = False
+    no_timer: str = ""
     network: str = ""
     iproute: bool = True
     iproute_words: str = ""
@@ -281,7 +290,8 @@ def _address(interface: str, entry: Mapping[str, Any]) -> Address:
     local, prefix = entry["local"], entry.get("prefixlen", 0)
     if ":" not in local and prefix > 32:
         raise BadAnswer(f"the prefix of {local}", "0 to 32", prefix)
-    return Address(interface, local, prefix)
+    lasts = entry.get("valid_life_time", _FOREVER)
+    return Address(interface, local, prefix, None if lasts == _FOREVER else lasts)
 
 
 def parse_route(text: str) -> Route | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..causes import docker_faults
-from ..causes.finding import WARNING, Finding
+from ..causes.finding import UNKNOWN, WARNING, Finding
+from ..causes.table import ROWS
 from ..core import fields, printable
 from ..core.errors import DeployError, Refused
 from ..core.program import FAB
@@ -91,15 +92,19 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         presence = (
             ImagePresence("", {}, False) if bare else presence_of(hosts.sessions, hosts.facts, images, other_base=True)
         )
-        of_images = _of_images(hosts, presence)
+        of_images = _of_images(hosts, presence, options)
         return on_hosts(replace(hosts, findings=(*findings, *of_images)), presence, options)
 
 
-def _of_images(hosts: ReachedHosts, presence: ImagePresence) -> Iterator[Finding]:
+def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> Iterator[Finding]:
     """What is to say of the images that the hosts have under one name."""
     names = [host.name for host in hosts.cluster.hosts]
     layers = {host: held.layers for host, held in presence.by_host.items()}
-    yield from host_checks.differing(presence.image, layers, names)
+    # Where images differ there is no rehearsal, which would show it.
+    odd = host_checks.odd_images(layers) if options.proof else ()
+    tried = [session for session in hosts.sessions if session.host.name in odd]
+    without = probes.without_torch(tried, hosts.facts, hosts.cluster.job, presence.image)
+    yield from host_checks.differing(presence.image, layers, names, without)
     if presence.other_base:
         yield host_checks.other_base(presence.image, names)
     for host, words in presence.broken.items():
@@ -165,19 +170,24 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     answers = replace(
         answers, links=tuple(link for link in answers.links if not {link.source, link.target} & elsewhere)
     )
+    leases = host_checks.leases(hosts.facts, answers)
     of_hosts = (
         (*host_checks.architectures(hosts.facts), *host_checks.homes(hosts.facts), *apart)
         if request.style == MUSTER
         else ()
     )
     held = (*host_checks.mounts(answers, mounts), *host_checks.unlike_mounts(answers, mounts))
-    findings = [*hosts.findings, *of_hosts, *held, *outdated]
+    findings = [*hosts.findings, *of_hosts, *leases, *held, *outdated]
     verdict = judge(answers, findings)
     if options.proof and (doubted := confidence.doubts(verdict, answers)):
         tried = _rehearsed(hosts, presence, options, answers, findings, verdict)
         verdict = confidence.after_rehearsal(tried, doubted)
     elif verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         verdict = _rehearsed(hosts, presence, options, answers, findings, verdict)
+        if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
+            # What let the first calls through may have closed since: a limit of bytes, of connections, of time.
+            later, second = _called_again(hosts, presence, options)
+            return (answers, verdict) if second.ok else (later, since_rehearsal(second))
     return answers, verdict
 
 
@@ -228,6 +238,28 @@ def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
     faults = failed.faults if isinstance(failed, HostsFailed) else {}
     every = {host: fault for host, fault in faults.items() if isinstance(fault, DeployError)}
     return [rehearsal.unstarted(host, fault) for host, fault in (every or dict.fromkeys(hosts, failed)).items()]
+
+
+def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
+    """A second look, after a rehearsal that failed between hosts of which none shows a fault of its own."""
+    options.say("looking once more")
+    return on_hosts(hosts, presence, replace(options, proof=False, measure=False, choose=False))
+
+
+def since_rehearsal(second: Verdict) -> Verdict:
+    """The verdict of a second look. What is silent now has answered before the rehearsal: no firewall does that."""
+    first = second.first
+    if first is None or not ROWS[first.cause].silent:
+        return second
+    text = (
+        f"{first.text}; before the rehearsal they answered: a slow link whose queue the rehearsal has filled, or a "
+        "limit of bytes, of connections or of time"
+    )
+    look = "tc -s qdisc; sudo iptables -vnL | grep -i -e quota -e limit"
+    fix = f"on {' and '.join(first.hosts)}: {look}; else: {first.fix}"
+    late = replace(first, level=UNKNOWN, text=text, fix=fix, or_else=())
+    others = tuple(finding for finding in second.findings if finding is not first)
+    return replace(second, findings=(late, *others))
 
 
 def with_rehearsal(answers: Answers, before: Sequence[Finding], findings: Sequence[Finding], shown: str) -> Verdict:

@@ -12,9 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 from ..causes import docker_faults
-from ..core import fields
+from ..core import fields, printable
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..core.text import last_line
 from ..door.session import Session, on_all
 from ..engine import reach
 from ..host import commands as host_commands
@@ -28,6 +29,8 @@ from .docker_run import python_of
 
 LABEL = "muster.preflight=1"
 # A container that ends with its input, and is then removed.
+# A cold disk needs a minute to read torch.
+_IMPORT_S, _MOST_WORDS = 60.0, 300
 ONCE = ("docker", "run", "--rm", "--interactive", "--pull", "never")
 
 
@@ -114,6 +117,18 @@ def in_container(
     head = (*ONCE, "--label", label, "--log-driver", "none")
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
     return host_commands.script("with-variables", *head, *options, *variables, *(end or python_of(image)))
+
+
+def without_torch(sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str) -> dict[str, str]:
+    """The last words of `import torch` in each host's own image, where it fails. Whatever else fails says nothing."""
+
+    def ask(session: Session) -> str:
+        argv = [*in_container(facts[session.host.name], session, job, image), "-c", "import torch"]
+        done = session.run(argv, input=host_commands.line(b""), timeout_s=_IMPORT_S, check=False)
+        failed = done.code and "Traceback (most recent call last)" in done.err
+        return printable.one_line(last_line(done.err.encode())[:_MOST_WORDS]) if failed else ""
+
+    return {host: words for host, words in on_all(sessions, ask).values.items() if words}
 
 
 def unstarted(session: Session) -> bool:

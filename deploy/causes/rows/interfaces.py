@@ -26,8 +26,9 @@ SECTIONS = (
             Row(
                 "interface-no-address",
                 (
-                    "The same message, for an interface without an address. One whose lease nobody renews "
-                    "(`valid_lft`) goes while a run lasts: all nodes hang then."
+                    "The same message, for an interface without an address. As a warning: the address of the run "
+                    "ends in less than two minutes (`valid_lft`), unless the host's DHCP client renews its lease; "
+                    "if nobody does, all nodes hang then."
                 ),
                 by_hand="`ip addr show DEV`: does `valid_lft` grow again?",
                 fix="Give it an address, or name another interface. For a lease: start the DHCP client again.",
@@ -203,14 +204,15 @@ SECTIONS = (
                 "loopback-silent",
                 (
                     "A host does not reach itself: its loopback has lost its address, or a firewall filters it. "
-                    "The host of the rendezvous hangs first. A name `localhost` that leads nowhere stops only "
-                    "a script that asks for it."
+                    "The host of the rendezvous hangs first. If only the name `localhost` leads nowhere, that is a "
+                    "warning: torchrun does without it, a script may not."
                 ),
                 by_hand=(
                     "`ip addr show lo`; `getent ahosts localhost`; `nc -vz 127.0.0.1 22`; `sudo iptables -S INPUT`"
                 ),
                 fix="`sudo ip addr add 127.0.0.1/8 dev lo`; `sudo iptables -I INPUT -i lo -j ACCEPT`.",
                 source=LAB,
+                command="on {host}: echo '127.0.0.1 localhost' | sudo tee -a /etc/hosts",
                 symptom="the rendezvous' own host hangs, or prints `The client socket has timed out`",
                 group="interfaces",
                 explains="rendezvous-dropped rendezvous-rejected",

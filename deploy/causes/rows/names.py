@@ -33,9 +33,7 @@ SECTIONS = (
                 (
                     "`socket.gaierror: Name or service not known`, or `Unable to resolve hostname to a (local) "
                     "address. Using the loopback address`. If the look-up has no answer after 2 s, its name server "
-                    "is silent: a warning, and the likely cause where the rehearsal fails. torchrun also ends with "
-                    "`UnicodeError: encoding with 'idna' codec failed` where a name has more than 63 letters between "
-                    "two dots."
+                    "is silent: a warning, and the likely cause where the rehearsal fails."
                 ),
                 by_hand="`getent ahosts $(hostname)`",
                 fix="`echo 'ADDRESS NAME' | sudo tee -a /etc/hosts`",

@@ -48,7 +48,8 @@ SECTIONS = (
                 "image-differs",
                 (
                     "The hosts have different layers under the same tag: odd errors follow, if they are used "
-                    "together. `fab deploy` sends one image to all hosts, so this is a warning."
+                    "together. `fab deploy` sends one image to all hosts, so this is a warning. It also says in "
+                    "which of them `import torch` fails, and with which words."
                 ),
                 by_hand="`docker image inspect -f '{{json .RootFS.Layers}}' IMAGE` on each host",
                 fix="nothing before `fab deploy`. For another launcher: `fab push --hosts ...`.",

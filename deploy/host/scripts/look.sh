@@ -37,6 +37,8 @@ case $(stat -c '%u %a' /var/tmp/ 2>/dev/null) in '0 1777') ;; *) echo "claims-cl
 case $(df -Pk /var/tmp/ 2>/dev/null | awk 'NR == 2 && $2 > 0 {print $4}') in
 0) echo "claims-full /var/tmp" ;;
 esac
+# Whoever may queue no signals (ulimit -i 0) gets no timer, and cannot wait for a lock.
+! command -v flock >/dev/null || timer=$(exec 9</; LC_ALL=C flock -s -w 1 9 2>&1) || echo "no-timer $timer"
 for folder in "$HOME/.muster/runs" "$HOME/.muster" "$HOME"; do
     [ -d "$folder" ] || continue
     # A file system that knows no sizes, or makes inodes as it needs them, says 0 of 0.

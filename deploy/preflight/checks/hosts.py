@@ -9,7 +9,7 @@ from ...causes.docker_faults import DockerFault
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.errors import DeployError
 from ...core.program import FAB
-from ...core.text import binary, listed
+from ...core.text import binary, in_seconds, listed
 from ...door.session import SshFault
 from ...host.facts import HostFacts
 from ...job.again import command_of
@@ -22,6 +22,8 @@ from . import resources
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100
+# A client of DHCP asks again at half of the lease, and leases of a few minutes are rare.
+_LEASE_LEAST_S = 120
 _FULL = "a folder with files"
 
 
@@ -53,19 +55,28 @@ def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
         )
 
 
-def differing(image: str, layers: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> Iterator[Finding]:
+def odd_images(layers: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The hosts that have another image under its name than most. `layers`: of each host's image."""
+    images = {host: " ".join(held) for host, held in layers.items()}
+    return odd_ones(images) if len(set(images.values())) > 1 else ()
+
+
+def differing(
+    image: str, layers: Mapping[str, Sequence[str]], hosts: Sequence[str], without: Mapping[str, str]
+) -> Iterator[Finding]:
     """A warning if hosts have different images under one name: a deploy sends one image to all.
 
-    `layers`: of each host's image.
+    `without`: the words of those in which `import torch` fails, by host.
     """
-    images = {host: " ".join(held) for host, held in layers.items()}
-    if len(set(images.values())) > 1:
-        odd = odd_ones(images)
+    if odd := odd_images(layers):
         have = "has" if len(odd) == 1 else "have"
+        text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
+        text += "".join(f"; `import torch` fails in that of {host}: {words}" for host, words in without.items())
+        text += f"; `{FAB} deploy` does not train in it, and sends another" if without else ""
         yield find(
             "image-differs",
             odd,
-            f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers",
+            text,
             f"`{FAB} deploy` sends one image to all, and so does {command_of('push', hosts=','.join(hosts))}",
             WARNING,
         )
@@ -93,6 +104,9 @@ def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Findi
         inside = answers.facts.get(host, {}).get("namespace", "")
         if inside and facts.network and inside != facts.network:
             cards = [name for name, card in answers.facts[host]["interfaces"].items() if not card["loopback"]]
+            if not facts.addresses:
+                yield _jail(host, cards)
+                continue
             text = f"{host}: its engine has a network of its own: with --network host a container sees {listed(cards)}"
             text += f", and not the host's {listed(sorted({entry.interface for entry in facts.addresses}))}"
             yield find(
@@ -101,6 +115,18 @@ def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Findi
                 text,
                 f"on {host}: sudo systemctl restart docker; docker context ls (a rootless engine has such a network)",
             )
+
+
+def _jail(host: str, cards: Sequence[str]) -> Finding:
+    """The finding of a host whose logins have no network, and whose engine has one."""
+    text = f"{host}: a login there is in a network namespace without any network: it sees no card, its engine "
+    text += f"sees {listed(cards)}"
+    return find(
+        "ssh-shell",
+        (host,),
+        text,
+        f"on {host}: look for ForceCommand in sshd's configuration, and for firejail or unshare in the login shell",
+    )
 
 
 def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
@@ -128,6 +154,13 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
                 f"on {host}: df -h /var/tmp; sudo du -xh /var/tmp | sort -h | tail",
                 symptom="`No space left on device`: no start",
             )
+        if facts.no_timer:
+            yield find(
+                "process-limits",
+                host,
+                f"a login there cannot wait for a lock: {facts.no_timer}",
+                f"on {host}: ulimit -i must not be 0: look for it in ~/.bashrc, and for sigpending in /etc/security",
+            )
         if facts.home_writable and facts.inodes is not None and facts.inodes < _INODES_LEAST:
             yield find(
                 "inodes-full",
@@ -146,6 +179,27 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
                 f"only {binary(facts.room)} free in {facts.home}/.muster",
                 f"on {host}: df -h {facts.home}/.muster; {command_of('clean', hosts=host)} shows what takes room",
                 symptom="`No space left on device`",
+            )
+
+
+def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
+    """Warnings where the kernel will soon take away the address of the run, or the one at which SSH reaches the host.
+
+    Only a client of DHCP, or a router that tells its prefix again, gives it more time: nobody sees whether they will.
+    """
+    for host, facts in every.items():
+        used = {facts.reached_at}
+        if host in answers.hosts_with_facts:
+            used.add(answers.plan.data[host].address)
+        for entry in facts.addresses:
+            if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
+                continue
+            text = f"{host}: {entry.interface} loses its address {entry.address} in {in_seconds(entry.ends_s)}, unless "
+            text += "its DHCP client (or a router, for IPv6) renews it"
+            fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
+            fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
+            yield find(
+                "interface-no-address", (host,), text, fix, WARNING, symptom="all nodes hang when the address is gone"
             )
 
 

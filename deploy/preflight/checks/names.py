@@ -9,7 +9,10 @@ from ...causes.table import ROWS
 from ...core.text import listed
 from .. import prediction, remedies
 from ..answers import Answers
-from ..request import TORCHRUN
+from ..request import MUSTER, TORCHRUN
+
+# Of the part of a name between two dots, as DNS has it.
+MOST_LABEL = 63
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -25,11 +28,15 @@ def check(answers: Answers) -> Iterator[Finding]:
     if answers.request.by_c10d:
         yield from _twins(answers)
         yield from _store(answers)
+    yield from _localhost(answers)
 
 
 def _own(answers: Answers) -> Iterator[Finding]:
     for host in answers.hosts_with_facts:
         facts, pick = answers.facts[host], answers.plan.data[host]
+        if answers.request.style in (MUSTER, TORCHRUN) and not _is_askable(str(facts["hostname"])):
+            yield _not_askable(host, str(facts["hostname"]))
+            continue
         name, problem = (
             str(facts["hostname"]),
             pick.problem if pick.problem and ROWS[pick.problem].group == "names" else "",
@@ -65,6 +72,23 @@ def _own(answers: Answers) -> Iterator[Finding]:
         )
 
 
+def _is_askable(name: str) -> bool:
+    """Whether Python can look a host's name up: between two dots there are 1 to 63 letters."""
+    return not name or all(0 < len(label) <= MOST_LABEL for label in name.removesuffix(".").split("."))
+
+
+def _not_askable(host: str, name: str) -> Finding:
+    """torchrun asks for its host's full name at its start, and ends with an error of Python's."""
+    limits = f"it takes 1 to {MOST_LABEL} letters between two dots"
+    return find(
+        "name-unresolvable",
+        host,
+        f"Python cannot look up the host's own name {name[:80]}: {limits}",
+        f"on {host}: sudo hostnamectl set-hostname {host}",
+        symptom="`UnicodeError: encoding with 'idna' codec failed` at the start of torchrun",
+    )
+
+
 def _has_a_peers(answers: Answers, host: str) -> bool:
     """Whether a host has the address of another host."""
     own = prediction.own_addresses(answers.facts[host])
@@ -81,6 +105,24 @@ def _slow(answers: Answers, host: str, name: str) -> Finding:
         WARNING,
         symptom="each start waits for it",
     )
+
+
+def _localhost(answers: Answers) -> Iterator[Finding]:
+    """Nothing can listen on the first node's `localhost`. torchrun does without, a script may not."""
+    host = answers.meeting
+    rows = answers.facts.get(host, {}).get("names", {}).get("localhost")
+    fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
+    if fails or (isinstance(rows, list) and rows and not any(row[1] for row in rows)):
+        shown = rows["error"] if isinstance(rows, dict) else f"{rows[0][0]}, which it does not have"
+        yield find(
+            "loopback-silent",
+            host,
+            f"nothing can listen on localhost: that is {shown}",
+            level=WARNING,
+            evidence=(f"on {host}: getent ahosts localhost -> {shown}",),
+            symptom="a script or a library that asks for localhost fails",
+            group="names",
+        )
 
 
 def _harmless(answers: Answers, host: str, problem: str) -> bool:

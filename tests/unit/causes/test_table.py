@@ -116,6 +116,7 @@ MORE_PLACES = {
     "inodes-full": 3,
     "interface-down": 5,
     "interface-missing": 3,
+    "interface-no-address": 3,
     "link-loss": 3,
     "link-slow": 5,
     "loss-nan": 3,
@@ -123,8 +124,8 @@ MORE_PLACES = {
     "name-unresolvable": 4,
     "other-network": 4,
     "probe-died": 5,
-    "process-limits": 4,
-    "proof-failed": 4,
+    "process-limits": 5,
+    "proof-failed": 5,
     "script-error": 3,
 }
 OTHER_THINGS = {"no-route", "one-way", "link-local"}

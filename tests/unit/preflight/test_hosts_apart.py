@@ -15,6 +15,23 @@ def on(host, **interfaces):
     return {host: {"interfaces": {name: {**entry, **interfaces.get(name, {})} for name, entry in own.items()}}}
 
 
+@pytest.mark.parametrize(
+    ("rows", "cause"),
+    [
+        ([["::1", False, ""], ["127.0.0.1", True, ""]], ""),
+        ([["::1", False, ""]], "loopback-silent"),
+        ({"error": "Name or service not known"}, "loopback-silent"),
+        ({"error": "timeout"}, ""),
+    ],
+)
+def test_a_localhost_that_is_nowhere_is_a_warning_for_scripts_at_the_first_host(rows, cause):
+    known = {host: {"names": {**answers().facts[host]["names"], "localhost": rows}} for host in "ab"}
+    said = judge(answers(change=known))
+    assert said.ok
+    assert [(finding.cause, finding.hosts) for finding in said.warnings] == ([(cause, ("a",))] if cause else [])
+    assert not judge(answers(change={"b": known["b"]})).warnings
+
+
 def test_two_cards_of_one_hardware_address():
     cards = {"eth0": {"mac": "02:00:00:00:00:01"}}
     twins = {host: {**on(host, **cards)[host], "namespace": host} for host in ("b", "c")}

@@ -116,6 +116,15 @@ def test_where_the_rehearsal_crawls_the_link_that_is_known_to_be_bad_stands_firs
     assert judge(answers(), [lossy]).ok
 
 
+@pytest.mark.parametrize(
+    ("name", "right"), [("g" * 64, False), ("a..b", False), ("g" * 63, True), ("a" * 40 + "." + "b" * 40, True)]
+)
+def test_a_name_that_python_cannot_look_up_stops_torchrun(name, right):
+    seen = answers(PreflightRequest(endpoint="10.0.0.1"), change={"b": {"hostname": name, "names": {}}})
+    named = [finding for finding in names.check(seen) if "cannot look up" in finding.text]
+    assert [finding.hosts for finding in named] == ([] if right else [("b",)])
+
+
 def test_a_host_without_an_answer_never_passes():
     seen = answers()
     lost = {"b": ("ssh", "b: cannot be reached\ncheck the name")}

@@ -1,11 +1,17 @@
 """Observations that look alike from outside, each kept apart, and who is a suspect."""
 
 import dataclasses
+import json
+from types import SimpleNamespace
 
 import pytest
 
 from deploy.causes.finding import UNKNOWN, WARNING, Finding
-from deploy.host.facts import Address
+from deploy.door.session import Done
+from deploy.host.facts import Address, parse_addresses
+from deploy.hosts import preflight as hosts_preflight
+from deploy.hosts import probes
+from deploy.job.options import Job
 from deploy.preflight import PreflightRequest, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import hosts as host_checks
@@ -416,10 +422,36 @@ def test_an_engine_in_another_network_than_the_login_is_named_for_its_host():
     assert "a network of its own: with --network host a container sees eth0" in finding.text
 
 
+def test_a_login_without_a_network_beside_an_engine_with_one_is_the_logins_fault():
+    seen = answers(change={"a": {"namespace": "net:[1]"}, "b": {"namespace": "net:[2]"}})
+    (finding,) = host_checks.networks({"b": dataclasses.replace(FACTS, network="net:[1]", addresses=())}, seen)
+    assert (finding.cause, finding.hosts) == ("ssh-shell", ("b",))
+    assert "a network namespace without any network: it sees no card, its engine sees eth0" in finding.text
+
+
 def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_one_to_all():
     held = {"a": ("x", "y"), "b": ("x",)}
-    (finding,) = host_checks.differing("lab:1", held, TWO)
+    (finding,) = host_checks.differing("lab:1", held, TWO, {})
     assert (finding.cause, finding.level) == ("image-differs", WARNING)
+    assert "import" not in finding.text
+    (finding,) = host_checks.differing("lab:1", held, TWO, {"b": "RuntimeError: no habana"})
+    assert (finding.cause, finding.level) == ("image-differs", WARNING)
+    assert "; `import torch` fails in that of b: RuntimeError: no habana; `fab deploy` does not train" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("code", "err", "words"),
+    [
+        (1, "Traceback (most recent call last):\n  File\nRuntimeError: no habana\n", {"b": "RuntimeError: no habana"}),
+        (0, "Traceback (most recent call last): a warning of something\n", {}),
+        (1, "unable to upgrade to tcp, received 400\n", {}),
+        (125, "docker: Error response from daemon: no such image\n", {}),
+    ],
+)
+def test_an_image_is_without_torch_only_where_python_says_so(code, err, words):
+    host = SimpleNamespace(name="b", mounts=(), interface="", environment={})
+    session = SimpleNamespace(host=host, run=lambda argv, **more: Done(code, "", err))
+    assert probes.without_torch([session], {"b": FACTS}, Job(), "lab:1") == words
 
 
 def test_a_container_without_netlink_is_not_said_to_be_behind_address_translation():
@@ -450,3 +482,34 @@ def test_a_full_folder_of_claims_stops_a_run():
     (finding,) = host_checks.homes({"a": FACTS, "b": dataclasses.replace(FACTS, claims_full=True)})
     assert (finding.cause, finding.hosts) == ("disk-full", ("b",))
     assert "/var/tmp" in finding.text
+
+
+def test_a_login_that_gets_no_timer_cannot_take_the_lock_of_a_run():
+    (finding,) = host_checks.homes({"a": FACTS, "b": dataclasses.replace(FACTS, no_timer="flock: cannot set up timer")})
+    assert (finding.cause, finding.hosts) == ("process-limits", ("b",))
+    assert "flock: cannot set up timer" in finding.text
+
+
+def test_what_is_silent_only_since_the_rehearsal_is_not_said_to_be_sure():
+    seen = of_two(answers(outcome=lambda s, t, k: "dropped"))
+    sure = judge(seen)
+    (late, *_) = hosts_preflight.since_rehearsal(sure).findings
+    assert (sure.cause, late.cause, late.level) == ("host-unreachable", "host-unreachable", UNKNOWN)
+    assert "before the rehearsal they answered" in late.text
+    assert "limit of bytes" in late.text
+
+
+@pytest.mark.parametrize(("lasts", "address", "told"), [
+    (24, "10.0.0.2", True), (119, "10.0.0.2", True), (120, "10.0.0.2", False), (4294967295, "10.0.0.2", False),
+    (24, "10.9.9.9", False),
+])  # fmt: skip
+def test_an_address_that_the_kernel_will_soon_take_away_is_a_warning(lasts, address, told):
+    entry = {"family": "inet", "local": address, "prefixlen": 24, "scope": "global", "valid_life_time": lasts}
+    addresses = parse_addresses(json.dumps([{"ifname": "eth0", "addr_info": [entry]}]))
+    facts = {"b": dataclasses.replace(FACTS, addresses=addresses)}
+    findings = list(host_checks.leases(facts, answers()))
+    assert [(each.cause, each.level, each.hosts) for each in findings] == told * [
+        ("interface-no-address", WARNING, ("b",))
+    ]
+    if told:
+        assert f"b: eth0 loses its address 10.0.0.2 in {lasts} s" in findings[0].text
