@@ -1,4 +1,4 @@
-"""`python -m benchmarks [hosts|scripts] [--quick]`, as `make bench` and its like: measure, write docs/benchmarks.md.
+"""`python -m benchmarks [hosts|scripts] [--quick]`, as `make bench` and its like: measure, write docs/evidence/.
 
 Without a word the figures of training on this machine; with `hosts` those of real hosts, which the rack stands for;
 with `scripts` those of scripts that know nothing of Muster.
@@ -65,7 +65,7 @@ FIGURES = {
         "launch_forms",
     ),
 }
-PAGE = venv.HOME / "docs" / "benchmarks.md"
+PAGE = venv.HOME / "docs/evidence/benchmarks.md"
 BEGIN, END = "<!-- begin: written by `make {}` -->", "<!-- end -->"
 
 
@@ -73,7 +73,7 @@ def main() -> int:
     """Measure, print, write; 1 when a benchmark broke (a figure that is not met is a finding, no fault)."""
     command = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     command.add_argument("what", nargs="?", choices=["hosts", "scripts"], help="the figures of real hosts, of scripts")
-    command.add_argument("--quick", action="store_true", help="fewer repetitions; docs/benchmarks.md stays as it is")
+    command.add_argument("--quick", action="store_true", help="fewer repetitions; the page stays as it is")
     options = command.parse_args()
     target = f"bench-{options.what}" if options.what else "bench"
     venv.enter()
@@ -87,7 +87,7 @@ def main() -> int:
             print(f"\n{name}\n{table(found)}", flush=True)
             sections.append((name, found))
     except KeyboardInterrupt:
-        say("stopped: docs/benchmarks.md stays as it was")
+        say("stopped: docs/evidence/benchmarks.md stays as it was")
         return 130
     minutes = (time.monotonic() - began) / 60
     if not options.quick:
