@@ -32,7 +32,7 @@ from deploy.preflight import judge
 from lab import fault, healthy, job, network, trial
 
 AT_ONCE = 2
-PAGE = Path(__file__).resolve().parents[1] / "docs/evidence/preflight-score.md"
+PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from lab.drawn.draw import Draw, draw, draws
 from lab.drawn.trial import Tried, attempt, truth
 
 EACH, AT_ONCE = 50, 4
-PAGE = Path(__file__).resolve().parents[1] / "docs/evidence/preflight-score.md"
+PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
 BEGIN, END = "<!-- drawn: begin -->\n", "<!-- drawn: end -->\n"
 # What follows on the page: between the two stands what people wrote of the lists of others.
 NEXT = "## NCCL's own log"

@@ -26,7 +26,7 @@ from lab.drawn.draw import draw
 from lab.network import HOSTS_FILES
 
 HOME = Path(__file__).resolve().parents[1]
-PAGE, TRUTH = HOME / "docs/evidence/preflight-fixes.md", HOME / "lab/truth.json"
+PAGE, TRUTH = HOME / "lab/scores/preflight-fixes.md", HOME / "lab/truth.json"
 AT_ONCE, MOST_TIMES = 4, 3
 GREEN, RED, NONE, MISSED = "green", "not green", "no command", "no fault said"
 # The commands mended what they were for; of two faults, the other one is left, which no command on a host mends.

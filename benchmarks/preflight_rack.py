@@ -35,7 +35,7 @@ PAIRS = (
 )
 TITLES = ("## SSH, Docker and images: real servers of a rack", "## GPUs and RDMA: recordings, not machines")
 HOME = Path(__file__).resolve().parents[1]
-PAGE, RECORDED = HOME / "docs/evidence/preflight-score.md", HOME / "lab/rack_score.json"
+PAGE, RECORDED = HOME / "lab/scores/preflight-score.md", HOME / "lab/rack_score.json"
 
 
 def trial(kind, rack, count):

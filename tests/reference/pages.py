@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from . import causes, commands, exit_codes, options, python_api
+from . import causes, commands, exit_codes, figures, options, python_api
 
 HOME = Path(__file__).resolve().parents[2]
 FOLDER = HOME / "docs/reference"
@@ -42,5 +42,6 @@ MAKERS: Mapping[Path, Callable[[], str]] = {
     FOLDER / "commands.md": _make(commands.commands_page),
     FOLDER / "exit-codes.md": _make(exit_codes.exit_codes_page),
     FOLDER / "python-api.md": _make(python_api.python_page),
+    HOME / "docs/evidence/benchmarks.md": figures.figures_page,
     FOLDER / "cluster-file.md": lambda: options.with_table((FOLDER / "cluster-file.md").read_text()),
 }
