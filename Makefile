@@ -29,7 +29,7 @@ TAKES_fuzz := SECONDS SEED COUNT
 TAKES_gpu-check := ARGS
 TAKES_rack := RACK NODES STORE JUMP DEBIAN CLOSED_TO
 TAKES_rack-down := RACK ALL
-$(foreach target,help down quick quick-tests lint check bench bench-hosts bench-scripts bench-preflight clean,$(eval TAKES_$(target) :=))
+$(foreach target,help docs down quick quick-tests lint check bench bench-hosts bench-scripts bench-preflight clean,$(eval TAKES_$(target) :=))
 GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(foreach goal,$(GOALS),$(TAKES_$(goal)))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
@@ -44,7 +44,7 @@ endif
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
+.PHONY: help docs up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -134,8 +134,11 @@ rack: $(VENV)/.ready ## hosts to rehearse on: containers with sshd and a Docker 
 rack-down: ## remove the rack, all of it
 	@rack/down.sh
 
+docs: .venv-docs/.ready ## the site of docs/, with its links checked: build/docs/site
+	@.venv-docs/bin/python docs/site.py build/docs
+
 clean: ## remove .venv and caches (runs/ stays)
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf $(VENV) .venv-docs .mypy_cache .ruff_cache .pytest_cache build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are newer than the locks they were installed from, or they are made again.
@@ -155,4 +158,11 @@ $(VENV)/.ready: requirements/control.txt requirements/trainer.txt requirements/t
 $(VENV)/.ready-dev: $(VENV)/.ready requirements/dev.txt
 	@echo "installing the tools for tests and checks into $(VENV)" >&2
 	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# Without torch, and with nothing of Muster: a machine that only builds the site needs Python alone.
+.venv-docs/.ready: requirements/docs.txt
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@echo "installing the builder of the site into .venv-docs" >&2
+	@.venv-docs/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/docs.txt
 	@touch $@

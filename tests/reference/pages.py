@@ -19,11 +19,10 @@ _LINK = re.compile(r"\]\(([\w-]+\.md)((?:#[^)\s]+)?)\)")
 
 @cache
 def find_page(name: str) -> Path:
-    """The one page of that name, wherever it lies: texts of the code name a page by its name alone."""
+    """The page of that name, wherever it lies: texts of the code name a page by its name alone."""
     if any(page.name == name for page in MAKERS):
         return FOLDER / name
-    (page,) = (HOME / "docs").rglob(name)
-    return page
+    return min((HOME / "docs").rglob(name), key=lambda page: len(page.parts))
 
 
 def place_links(text: str) -> str:
