@@ -1,4 +1,4 @@
-"""docs/decisions/: at most 40 pages and 12,000 words, all of them in the index, and each reference to a decision leads to one."""
+"""docs/decisions/: 40 pages, 12,000 words at most, all in the index; each reference to a decision leads to one."""
 
 import re
 from pathlib import Path
