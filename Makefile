@@ -115,16 +115,16 @@ check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of t
 gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: docs/gpu-check.md
 	@$(PYTHON) -m gpu_check $$ARGS
 
-bench: $(VENV)/.ready-dev ## measure the figures of docs/benchmarks.md
+bench: $(VENV)/.ready-dev ## measure the figures of docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
-bench-scripts: $(VENV)/.ready-dev ## measure what is seen of scripts that know nothing of Muster: docs/benchmarks.md
+bench-scripts: $(VENV)/.ready-dev ## measure what is seen of scripts that know nothing of Muster: docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks scripts
 
-bench-hosts: $(VENV)/.ready-dev ## measure the figures of real hosts, on racks of containers: docs/benchmarks.md
+bench-hosts: $(VENV)/.ready-dev ## measure the figures of real hosts, on racks of containers: docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks hosts
 
-bench-preflight: $(VENV)/.ready-dev ## measure preflight in the fault laboratory (root, 20 minutes): docs/preflight-score.md
+bench-preflight: $(VENV)/.ready-dev ## measure preflight in the fault laboratory (root, 20 minutes): docs/evidence/preflight-score.md
 	@$(BIN)/python -m benchmarks.preflight_truth
 	@$(BIN)/python -m benchmarks.preflight
 

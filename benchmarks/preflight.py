@@ -1,6 +1,6 @@
 """Preflight under every fault of lab/ and on healthy clusters, beside torchrun alone and a plain `nc -vz`.
 
-    make bench-preflight                             all of it, into docs/preflight-score.md
+    make bench-preflight                             all of it, into docs/evidence/preflight-score.md
     python -m benchmarks.preflight --only NAME ...   some faults, nothing written
     python -m benchmarks.preflight --first-look      faults written later, before a rule is mended: kept as said
 What torchrun does under each fault was measured before: python -m benchmarks.preflight_truth
@@ -32,7 +32,7 @@ from deploy.preflight import judge
 from lab import fault, healthy, job, network, trial
 
 AT_ONCE = 2
-PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-score.md"
+PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from lab import nccl_logs
 from lab.nccl_logs import FACTS, RIGHT, SEED, UNSURE, WRONG, Excerpt
 
-# What docs/preflight-score.md says. The first try on the score cannot be made a second time.
+# What docs/evidence/preflight-score.md says. The first try on the score cannot be made a second time.
 SECTION = """\
 ## NCCL's own log, read on logs that no rule was written for
 

@@ -1,6 +1,6 @@
 """Preflight under faults that the laboratory of namespaces has not: SSH, Docker, images on a rack; recorded GPUs, RDMA.
 
-python -m benchmarks.preflight_rack                 on a rack of its own, into docs/preflight-score.md (5 minutes)
+python -m benchmarks.preflight_rack                 on a rack of its own, into its page (5 minutes)
 python -m benchmarks.preflight_rack --only NAME...  some of lab/rack_faults.py, one line a trial
 python -m benchmarks.preflight_rack --rack NAME     on a rack of three that is up and has the image
 python -m benchmarks.preflight_rack --recorded      the recordings alone, on no rack
@@ -35,7 +35,7 @@ PAIRS = (
 )
 TITLES = ("## SSH, Docker and images: real servers of a rack", "## GPUs and RDMA: recordings, not machines")
 HOME = Path(__file__).resolve().parents[1]
-PAGE, RECORDED = HOME / "docs/preflight-score.md", HOME / "lab/rack_score.json"
+PAGE, RECORDED = HOME / "lab/scores/preflight-score.md", HOME / "lab/rack_score.json"
 
 
 def trial(kind, rack, count):
@@ -155,7 +155,7 @@ def _rack(trials):
     took = [trial["seconds"] for trial in trials if not trial["expected"]]
     return "\n".join([
         TITLES[0], "",
-        "Hosts are containers with an OpenSSH server and a Docker engine each (docs/rack.md), and `fab preflight",
+        "Hosts are containers with an OpenSSH server and a Docker engine each (rack.md), and `fab preflight",
         "--json --quick` is the real one. Each fault of `lab/rack_faults.py` is tried on 2 and on 3 hosts, on",
         "another one each. What SSH, an engine or `docker run` refuses is a fault by itself; another image under one",
         "name is refused on purpose. The rules know these faults by now. At the first look every fault of SSH was one",

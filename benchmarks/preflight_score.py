@@ -1,4 +1,4 @@
-"""The score of preflight as a page. Text only: what was measured comes in, docs/preflight-score.md goes out."""
+"""The score of preflight as a page. Text only: what was measured comes in, its page goes out."""
 
 from __future__ import annotations
 

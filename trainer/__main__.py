@@ -22,7 +22,7 @@ WORDS_S = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one rank and return its exit code (docs/contract.md)."""
+    """Run one rank and return its exit code (contract.md)."""
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)
         ranks = discover()

@@ -31,7 +31,7 @@ class Verdict:
     """The end of a run; `rank` and `node` name the culprit, not the reporter.
 
     `since` is when the node's first rank died, in unix seconds of its clock; 0 if a rank gave the reason for its end.
-    `cause` is one of docs/contract.md, where the message is not the words of an exception.
+    `cause` is one of contract.md, where the message is not the words of an exception.
     """
 
     verdict: str

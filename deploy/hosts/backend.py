@@ -138,7 +138,7 @@ class HostsBackend(Backend):
         return self._lines.take(state.ranks.began)
 
     def stop(self) -> None:
-        """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (docs/contract.md)."""
+        """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (contract.md)."""
         self._signal("SIGINT")
 
     def kill(self) -> None:

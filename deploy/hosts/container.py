@@ -1,6 +1,6 @@
 """What each real host runs: its container, the `docker run` that makes it, its variables. Pure.
 
-The rules are those of docs/design.md ("prevent by construction"): the rendezvous endpoint is an IP literal of the first
+The rules are those of design.md ("prevent by construction"): the rendezvous endpoint is an IP literal of the first
 host, one node is the host of the rendezvous, and every node names the one interface that leads to its peers.
 """
 
@@ -145,7 +145,7 @@ class NodeContainer:
 
 
 def secrets_document(secrets: Mapping[str, str]) -> bytes:
-    """Secrets as the node's agent takes them (docs/contract.md); empty if there are none."""
+    """Secrets as the node's agent takes them (contract.md); empty if there are none."""
     return json.dumps(dict(secrets)).encode() if secrets else b""
 
 
@@ -390,7 +390,7 @@ def _node_container(
 def _variables(
     index: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
-    """The variables that docs/contract.md promises a node."""
+    """The variables that contract.md promises a node."""
     ranks, per_node = processes(facts, job), work.script[:1] == (PER_NODE,)
     address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
     # The token keeps our rendezvous apart from another user's.

@@ -220,7 +220,7 @@ def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, 
 def argv_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> tuple[str, ...]:
     """The `docker run` of the container beside the node that has the network's end there.
 
-    It is the exception in docs/security.md: root, with the one right to make an interface.
+    It is the exception in docs/explanation/security.md: root, with the one right to make an interface.
     """
     labels = {"muster.format": str(LABELS), "muster.overlay": work.token, "muster.start": node.start}
     return (

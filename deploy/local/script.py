@@ -39,7 +39,7 @@ def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
 
 
 def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
-    """Copy what a deploy would send into the run folder. The agent uses that copy (docs/contract.md)."""
+    """Copy what a deploy would send into the run folder. The agent uses that copy (contract.md)."""
     # We unpack beside the folder of all runs, where no container can put a link, and then move the whole folder. If the
     # runs are on a disk of their own, we unpack in their folder: a container of `fab up` sees only that of its own run.
     runs = run_dir.parent

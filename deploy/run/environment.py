@@ -1,6 +1,6 @@
 """The name and the environment variables of each node, on any backend; and the nodes of this machine. Pure.
 
-The names below are the control side's half of docs/contract.md; tests/unit/test_contract.py compares them with the
+The names below are the control side's half of contract.md; tests/unit/test_contract.py compares them with the
 trainer's half.
 """
 
@@ -247,7 +247,7 @@ def local_spec(
 def node_environment(
     node: Placement, rendezvous: Rendezvous, run_id: str, run_dir: str, max_restarts: int = MAX_RESTARTS
 ) -> dict[str, str]:
-    """The variables that docs/contract.md promises a node. `run_dir` is the run folder as the node sees it.
+    """The variables that contract.md promises a node. `run_dir` is the run folder as the node sees it.
 
     docker-compose.yml sets the same variables; tests/unit/test_contract.py compares the two.
     """

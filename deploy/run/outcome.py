@@ -43,7 +43,7 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict.
+    """How a run ended: the verdict's fields (contract.md); `from_ranks`: a rank gave the verdict.
 
     `cause`: why it failed, one of causes/ends.py; `by_inquest`: it and the message are the inquest's already.
     `hosts_left`: those that the next start is to name, where one is lost.

@@ -190,7 +190,7 @@ def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run
 
 
 def test_the_commands_of_the_page_break_a_run_which_goes_on_after_each_and_leaves_nothing(run):
-    page = (HOME / "docs/recovery.md").read_text()
+    page = (HOME / "docs/explanation/what-survives.md").read_text()
     typed = dict(re.findall(r"^ssh gpu-([abc]) '(.+?)'", page, re.MULTILINE))
     run.begin()
     for letter, restarts in (("c", 1), ("b", 1), ("a", 2)):

@@ -1,4 +1,4 @@
-"""docs/contract.md, the control side and the trainer say the same: names, events, files, exit codes."""
+"""docs/develop/contract.md, the control side and the trainer say the same: names, events, files, exit codes."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ from muster import errors as trainer_errors
 from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[2]
-CONTRACT = (HOME / "docs/contract.md").read_text()
+CONTRACT = (HOME / "docs/develop/contract.md").read_text()
 
 
 def section(title):

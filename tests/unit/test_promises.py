@@ -1,11 +1,11 @@
-"""docs/promises.md: each promise names tests that are there; of the pages, contract and causes none is lost."""
+"""docs/develop/promises.md: each promise names tests that are there; of the pages, contract and causes none is lost."""
 
 import re
 from functools import cache
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[2]
-PROMISES = (HOME / "docs/promises.md").read_text()
+PROMISES = (HOME / "docs/develop/promises.md").read_text()
 HELD, _, UNHELD = PROMISES.partition("\n## Not held by a test")
 PAGES = [*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")]
 
@@ -58,7 +58,7 @@ def test_no_command_that_the_pages_show_and_no_part_of_the_contract_is_without_a
     bold = set(re.findall(r"^- (\*\*.+?\*\*)", shown[0].read_text(), re.MULTILINE))
     assert len(bold) == 4
     assert not {words for words in bold if words not in HELD}
-    parts = headings(HOME / "docs/contract.md") - {"the-contract-between-the-two-halves"}
+    parts = headings(HOME / "docs/develop/contract.md") - {"the-contract-between-the-two-halves"}
     assert len(parts) > 20
     assert not parts - set(re.findall(r"\(contract\.md#(\S+)\)", HELD))
 
@@ -71,9 +71,10 @@ def test_every_figure_has_its_command():
 
 def test_every_cause_is_held_or_named_as_one_that_is_not():
     """A golden output holds a cause whose entry it names."""
-    causes = set(re.findall(r"^### (\S+)$", (HOME / "docs/troubleshooting.md").read_text(), re.MULTILINE))
+    causes = set(re.findall(r"^### (\S+)$", (HOME / "docs/reference/causes.md").read_text(), re.MULTILINE))
     outputs = "\n".join(path.read_text() for path in (HOME / "tests/golden/outputs").glob("*.txt"))
-    held = set(re.findall(r"troubleshooting\.md#([a-z0-9-]+)|^json    [a-z ]+: ([a-z0-9-]+)$", outputs, re.MULTILINE))
+    named = r"more:? +(?:fab|muster) explain ([a-z0-9-]+)$|^json    [a-z ]+: ([a-z0-9-]+)$"
+    held = set(re.findall(named, outputs, re.MULTILINE))
     held = {one or other for one, other in held}
     _, _, section = HELD.partition("\n## Causes\n")
     held |= spans(section.partition("\n## ")[0]) & causes

@@ -5,7 +5,7 @@ that will never finish, and turns every exit code into 1. This process gives it 
 once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
 
 `python -m trainer.node.agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train` a
-module. Below Slurm's srun, the variables of Slurm say what those of docs/contract.md do not (slurm.py).
+module. Below Slurm's srun, the variables of Slurm say what those of contract.md do not (slurm.py).
 
 MUSTER_RESTARTED_BY_HOST=1 says that the host starts this node again when it ends badly, as Docker's restart policy
 does. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
@@ -67,7 +67,7 @@ _RESOLVE_SECONDS = 60.0
 
 
 def main() -> int:
-    """Run this node until its ranks' verdict; returns the exit code of docs/contract.md."""
+    """Run this node until its ranks' verdict; returns the exit code of contract.md."""
     die_with_parent(signal.SIGTERM)
     try:
         if slurm.applies(os.environ):

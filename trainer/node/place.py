@@ -33,7 +33,7 @@ _IDLE_BYTES = 1 << 30
 
 
 class Place:
-    """What this node has on its host. `plan`: MUSTER_WAIT (docs/contract.md). Threads of peers.py call `answer`."""
+    """What this node has on its host. `plan`: MUSTER_WAIT (contract.md). Threads of peers.py call `answer`."""
 
     def __init__(self, plan: Mapping[str, Any], claims: Claims) -> None:
         self.plan, self.claims = plan, claims

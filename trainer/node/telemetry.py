@@ -2,7 +2,7 @@
 
 The agent starts it beside torchrun, and closes its standard input to end it. It is a process of its own: NVIDIA's
 library may hang or crash where a GPU is broken, and a script's files may hold anything; neither must end a run. Lines
-go to `telemetry/<node>.jsonl`, and the numbers in files of the script's to `scalars/<node>.jsonl` (docs/contract.md).
+go to `telemetry/<node>.jsonl`, and the numbers in files of the script's to `scalars/<node>.jsonl` (contract.md).
 `--packages`: first write which packages a script finds, into environment.json. Standard library only.
 
 The first line of its input is a JSON list of the secrets, which it must not copy from names.

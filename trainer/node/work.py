@@ -299,7 +299,7 @@ def _copy(source: Path, goal: Path) -> str:
 
 
 def _content(folder: Path, digests: Mapping[str, str]) -> str:
-    """The digest of all that is in a folder, as deploy/send/folder/content.py makes it (docs/contract.md).
+    """The digest of all that is in a folder, as deploy/send/folder/content.py makes it (contract.md).
 
     `digests`: of the files that are known already.
     """

@@ -180,7 +180,7 @@ SECTIONS = (
                     "Bring the server back, or `sudo umount -fl PLACE`; take the folder out of the `PATH`; let "
                     "`~/.muster` lead to a folder that answers."
                 ),
-                source="measured on the rack (docs/preflight-score.md)",
+                source="measured on the rack (docs/evidence/preflight-score.md)",
             ),
             Row(
                 "no-iproute2",

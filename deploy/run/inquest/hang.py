@@ -1,6 +1,6 @@
 """Who is missing while a run stands still: what each rank does, compared. Pure.
 
-The agents say what their ranks do (docs/contract.md: the event `stuck`, and trainer/node/why.py).
+The agents say what their ranks do (contract.md: the event `stuck`, and trainer/node/why.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..events import COLLECTIVES
 from . import collectives
 from .collectives import Call
 
-# docs/watching.md: a rank that stands still has made no step for longer than this.
+# docs/explanation/watching.md: a rank that stands still has made no step for longer than this.
 _MOVES_S = 5.0
 # What a rank does that waits for others.
 _WAITS = ("collective", "backward")

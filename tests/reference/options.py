@@ -1,30 +1,25 @@
-"""docs/options.md, and the table of keys in docs/cluster-file.md, from the table of options (deploy/job/options.py).
-
-python -m tests.options_page      writes both; tests/unit/job/test_options.py finds them out of date
-"""
+"""The reference pages of options and of the keys of cluster.toml, from the table of options (deploy/job/options.py)."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from deploy.job.options import KEYS, ROWS, Job, flag_of
 from deploy.job.rows import FREE, OptionRow
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGE, FILE_PAGE = DOCS / "options.md", DOCS / "cluster-file.md"
 HEAD = """\
 # Options
 
-Made from `deploy/job/options.py` by `python -m tests.options_page`; do not edit by hand. `muster --help COMMAND` shows
+Made from `deploy/job/options.py` by `python -m tests.reference`; do not edit by hand. `muster COMMAND --help` shows
 those of a command, with an example and its exit codes.
 
 - **again**: a resume repeats the option, so you need not type it again.
 - **key**: what it is called in the `[job]` table of a cluster.toml ([cluster-file.md](cluster-file.md)).
-- **Python**: its name in `Cluster.deploy(...)`, where that is not the flag's with `_` for `-` ([python.md](python.md)).
+- **Python**: its name in `Cluster.deploy(...)` ([python-api.md](python-api.md)), where that is not the flag's with `_`
+  for `-`.
 - **on Slurm**: what does the same there, where a run cannot have it.
 """
-BEGIN, END = "<!-- from the table of options: python -m tests.options_page -->", "<!-- end of the table -->"
+BEGIN, END = "<!-- from the table of options: python -m tests.reference -->", "<!-- end of the table -->"
 _DEFAULT = re.compile(r" ?\(default: (.*)\)([^()]*)$")
 
 
@@ -79,13 +74,3 @@ def with_table(page: str) -> str:
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{keys_table()}\n{END}{after}"
-
-
-def main() -> None:
-    """Write both pages."""
-    PAGE.write_text(options_page())
-    FILE_PAGE.write_text(with_table(FILE_PAGE.read_text()))
-
-
-if __name__ == "__main__":
-    main()
