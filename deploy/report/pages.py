@@ -10,9 +10,9 @@ from ..core.errors import DeployError, UsageError
 from ..core.near import near
 from ..core.program import FAB
 
-# In the checkout below docs/, in a wheel beside `deploy` (setup.py).
+# In the checkout below docs/, in a wheel below `deploy` (setup.py).
 _ABOVE = Path(__file__).resolve().parents[2]
-_PLACES = {"Tutorial": ("docs/tutorial", "tutorial"), "How to": ("docs/how-to", "pages")}
+_PLACES = {"Tutorial": ("docs/tutorial", "deploy/tutorial"), "How to": ("docs/how-to", "deploy/pages")}
 _LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
 _ANCHOR = re.compile(r'<a id="[^"]*"></a>\n?')
 

@@ -35,8 +35,8 @@ def test_the_wheel_has_every_file_and_nothing_of_a_common_name(wheel):
     assert len(files) > 50
     assert {name.partition("/")[0] for name in inside} == {"muster"}
     due = {name.removeprefix("muster/") for name in files if (HOME / name).exists()}
-    due |= {f"pages/{page.name}" for page in (HOME / "docs/how-to").glob("*.md")}
-    due |= {f"tutorial/{page.name}" for page in (HOME / "docs/tutorial").glob("*.md")}
+    due |= {f"deploy/pages/{page.name}" for page in (HOME / "docs/how-to").glob("*.md")}
+    due |= {f"deploy/tutorial/{page.name}" for page in (HOME / "docs/tutorial").glob("*.md")}
     assert inside == {f"muster/{name}" for name in due}
 
 
