@@ -112,7 +112,7 @@ check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of t
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 
 # With the Python that has the torch to be tried: nothing is installed, no .venv is made.
-gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: docs/gpu-check.md
+gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: docs/how-to/check-gpus.md
 	@$(PYTHON) -m gpu_check $$ARGS
 
 bench: $(VENV)/.ready-dev ## measure the figures of docs/evidence/benchmarks.md

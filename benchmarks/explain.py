@@ -5,9 +5,10 @@
 The runs are those of lab/threads.py. Those of the part `score` were collected and labelled after the rules stood, by
 queries that a seed drew (16077: 20 of 60, of which 17 were put); no rule was changed by them. So were those of `fresh`
 (20261124: 24 of 90, all put), of `again` (20261125: 24 of the other 66, all put), of `third` (the 42 that were left,
-and 20 that were written before one of them was put) and of `fourth` (42 more, written likewise); docs/explain.md has
-their scores, after which rules were changed by them, so what this prints of them is no score any more: SCORES has what
-each part gave at its one try. It ends with 1 where the newest score misses the goal. A cause is right if it is one of
+and 20 that were written before one of them was put) and of `fourth` (42 more, written likewise).
+docs/evidence/explain-score.md has their scores, after which rules were changed by them, so what this prints of them is
+no score any more: SCORES has what each part gave at its one try. It ends with 1 where the newest score misses the
+goal. A cause is right if it is one of
 the label's; an exception of the script and one of a library count as the same. Rivals name a line: the first or the
 last that `grep -i error` finds, or torchrun's own report (the first traceback or signal in it). It counts as right if
 `fab explain` reads a right cause in it alone.

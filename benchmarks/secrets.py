@@ -5,8 +5,8 @@
 23 ways in which a secret gets into a project or a command (benchmarks/planted.py), on two hosts of a rack. The search
 (benchmarks/searched.py) goes on all the time, on the hosts as root and on this machine. What it finds counts, but not
 the variables of processes inside a container: the ranks have the secrets there, and while packages install, that
-installation has the passwords of its indexes. Root of a host can read both (docs/secrets.md). The rival is the same
-project on one host by hand: `docker build`, `docker run --env-file`.
+installation has the passwords of its indexes. Root of a host can read both
+(docs/reference/secrets.md). The rival is the same project on one host by hand: `docker build`, `docker run --env-file`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a training script may import, and the Python API of the control side.
 
-For a script (docs/library.md); each module works alone, without the trainer and the control side:
+For a script (docs/how-to/survive-a-kill.md); each module works alone, without the trainer and the control side:
 
 `muster.Training`    a plain loop that neither repeats nor misses a sample: all of the following, in a few lines
 `muster.data`        data exactly once: a stream of samples whose position is one number
@@ -10,8 +10,8 @@ For a script (docs/library.md); each module works alone, without the trainer and
 `muster.files`       files that survive a kill and a full disk
 `muster.errors`      faults with a hint and an exit code
 
-For a program that starts runs: `from muster import Cluster` (docs/python.md). It loads the control side at that moment,
-where that is installed; `import muster` alone loads nothing.
+For a program that starts runs: `from muster import Cluster` (docs/how-to/use-it-from-python.md). It loads the control
+side at that moment, where that is installed; `import muster` alone loads nothing.
 """
 
 _LIBRARY = {"Training": ".training"}

@@ -1,4 +1,4 @@
-"""Recipe `text`, with a plan that cuts the sequence between the layers of a block as well (docs/parallel.md)."""
+"""Recipe `text`, with a plan that shards the sequence between the layers of a block too (docs/how-to/which-mesh.md)."""
 
 from __future__ import annotations
 

@@ -241,10 +241,10 @@ SECTIONS = (
                     "asks of Docker's."
                 ),
                 by_hand="`ssh HOST docker version` names Podman, and no server",
-                fix="give Docker's own client Podman's socket: [install.md](install.md#podman).",
+                fix="give Docker's own client Podman's socket: [install](install.md#podman).",
                 source="measured with Podman 5.4.2",
                 what="`docker` there is Podman's own command, not Docker's",
-                command="on {host}: give Docker's own client Podman's socket: docs/install.md#podman",
+                command="on {host}: give Docker's own client Podman's socket: muster docs install",
             ),
             Row(
                 "docker-wrapped",

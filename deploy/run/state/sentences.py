@@ -48,7 +48,7 @@ def _outside(event: Event) -> tuple[str, bool]:
     more = f" and {several(event['files'] - 1, 'other file')}" if event["files"] > 1 else ""
     wrote = f"{event['node']}: the script wrote {first}{more} ({amount(event['bytes'])})"
     if first.startswith(f"{CACHE}/"):
-        return f"{wrote} among the downloads of all runs: a fetch leaves it there (docs/caches.md says where)", True
+        return f"{wrote} among the downloads of all runs: a fetch leaves it there (muster docs clean-up)", True
     if first.startswith(RUNS_IN_CONTAINER.removesuffix("s")):
         return f"{wrote} beside its folder: at a restart no other host gets it", False
     keep = shlex.quote(first.rpartition("/")[0] or "/")
