@@ -29,7 +29,7 @@ TAKES_fuzz := SECONDS SEED COUNT
 TAKES_gpu-check := ARGS
 TAKES_rack := RACK NODES STORE JUMP DEBIAN CLOSED_TO
 TAKES_rack-down := RACK ALL
-$(foreach target,help docs down quick quick-tests lint check bench bench-hosts bench-scripts bench-preflight clean,$(eval TAKES_$(target) :=))
+$(foreach target,help docs reference dist pins down quick quick-tests lint check bench bench-hosts bench-scripts bench-preflight clean,$(eval TAKES_$(target) :=))
 GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(foreach goal,$(GOALS),$(TAKES_$(goal)))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
@@ -44,7 +44,7 @@ endif
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help docs up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
+.PHONY: help docs reference dist pins up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -133,6 +133,15 @@ rack: $(VENV)/.ready ## hosts to rehearse on: containers with sshd and a Docker 
 
 rack-down: ## remove the rack, all of it
 	@rack/down.sh
+
+reference: $(VENV)/.ready-dev ## docs/reference and the tables of figures, from the code and the data
+	@$(BIN)/python -m tests.reference
+
+dist: $(VENV)/.ready-dev ## wheel, source archive and SBOM into build/dist, built twice and compared
+	@$(BIN)/python -m release.dist --check
+
+pins: $(VENV)/.ready-dev ## take the newest of everything that is pinned, and say what changed (needs uv)
+	@$(BIN)/python -m release.renew
 
 docs: .venv-docs/.ready ## the site of docs/, with its links checked: build/docs/site
 	@.venv-docs/bin/python docs/site.py build/docs
