@@ -31,7 +31,10 @@ _EXAMPLE = command_of("deploy", hosts="a,b", more="-- train.py --lr 3e-4")
 # By title, the modules with their commands: only the module of the command that is typed is imported.
 _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Start": {"start": ("deploy", "up")},
-    "Look": {"look": ("status", "logs", "why", "gpus", "runs", "report", "compare"), "explain": ("explain",)},
+    "Look": {
+        "look": ("status", "logs", "why", "gpus", "runs", "report", "compare", "docs"),
+        "explain": ("explain",),
+    },
     "Act": {"act": ("attach", "stop", "fetch", "down", "leave", "join")},
     "Beside the ranks": {"within": ("exec", "shell", "port", "tensorboard")},
     "Hosts": {"preflight": ("preflight",), "hosts": ("bootstrap", "login", "trust", "push", "clean", "unlock")},
