@@ -24,7 +24,6 @@ lock trainer torch.in
 lock dev
 lock uv
 lock bench
-lock rivals
 
 # Hosts install packages with the same one, also for an installed Muster: deploy/send/packages/uv.py.
 cp uv.txt ../deploy/send/packages/uv.txt
