@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from benchmarks.break_faults import Fault
+from benchmarks.breaks import Fault
 
 _COMMON = """
 import ctypes, datetime, fcntl, hashlib, math, mmap, os, pathlib, queue, random, re, resource, signal, socket
