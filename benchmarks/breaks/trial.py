@@ -184,7 +184,7 @@ class Trial:
 
     def _ends_told(self) -> list[str]:
         """What --on-end's command wrote on the hosts that are up."""
-        show = f"cat /home/*/.muster/runs/{self.run}/work/ended"
+        show = f"cd /home/*/.muster/runs/{self.run}/work && cat ended"
         lines = [["docker", "exec", self.rack.container(host), "sh", "-c", show] for host in HOSTS]
         shown = [subprocess.run(line, capture_output=True, text=True, timeout=60).stdout for line in lines]
         return [line for text in shown for line in text.splitlines()]

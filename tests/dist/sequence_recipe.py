@@ -12,8 +12,8 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
 )
 
-from lab import mesh_recipe
-from lab.mesh_recipe import *  # noqa: F403 - all but the plan
+from tests.dist import mesh_recipe
+from tests.dist.mesh_recipe import *  # noqa: F403 - all but the plan
 
 DEFAULTS = {
     "steps": 8,

@@ -1,4 +1,4 @@
-"""A file system that never answers a read: `python -m lab.hung_disk PLACE`, as root.
+"""A file system that never answers a read: `python -m tests.lab.hung_disk PLACE`, as root.
 
 It speaks the kernel's FUSE protocol itself, so it needs no library: each name is a file, and each read of one is taken
 and left without an answer. Until this process ends, no signal ends who reads.

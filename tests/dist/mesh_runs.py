@@ -1,6 +1,6 @@
 """Several runs of the trainer in one start of ranks: importing torch takes longer than a short run.
 
-    torchrun --nproc-per-node 4 -m lab.mesh_runs '[{"folder": "a", "arguments": ["--mesh", "dp_shard=4"]}]'
+    torchrun --nproc-per-node 4 -m tests.dist.mesh_runs '[{"folder": "a", "arguments": ["--mesh", "dp_shard=4"]}]'
 
 In a folder's name, RANK is the rank and NEXT the rank after it: with one of them each rank is a host with a disk of its
 own. `flip` and `remove` name files that rank 0 spoils before the run. `compare` names a checkpoint: the run only loads

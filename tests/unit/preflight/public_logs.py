@@ -1,6 +1,6 @@
 """Excerpts of public NCCL logs, and what the reader of NCCL's log (deploy/preflight/nccl_log.py) says of each.
 
-lab/nccl_logs.txt has for each its source, what a person reads in it, and its lines. The facts were written down before
+public_logs.txt has for each its source, what a person reads in it, and its lines. The facts were written down before
 the reader saw the lines; a fact that is not there is not in the log, and `?` means that it is not judged. Hosts and
 addresses are replaced, and most lines left out. Where a warning has no host before it, it is the thread's title.
 A seed draws which excerpts are only for the score; the others are for looking at, and tests hold them.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from deploy.preflight import nccl_log
 
-FILE = Path(__file__).resolve().parent / "nccl_logs.txt"
+FILE = Path(__file__).resolve().parent / "public_logs.txt"
 SEED, OF_SCORE = 434956, 40
 FACTS = ("network", "sockets", "devices", "direct", "inside", "reason", "version")
 # What the person wrote down as well, and no reader says.
