@@ -32,7 +32,7 @@ FIGURES = {
         "checkpoint_stall",
         "watch_cost",
     ),
-    "bench-hosts": ("push", "folder", "first_step", "packages", "drills host", "leftovers"),
+    "bench-hosts": ("push", "folder", "first_step", "packages", "drills host"),
 }
 PAGE = venv.HOME / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- begin: written by `make {}` -->", "<!-- end -->"

@@ -68,7 +68,7 @@ def serve(
 ) -> Iterator[str]:
     """Serve these files to whoever knows the login, if there is one; gives the address of the index, with it.
 
-    certificate: to serve with TLS (lab/certificate.py).
+    certificate: to serve with TLS (tests/certificate.py).
 
     A path is found as it is too, so that a folder's files can be served.
     """

@@ -1,6 +1,6 @@
 """Uses of torch that hooks may disturb, each in a process of its own on every rank: what it prints and how it ends.
 
-    CASES=groups,mesh OWN=FOLDER torchrun --nproc-per-node 4 unnoticed.py
+    CASES=groups,mesh OWN=FOLDER torchrun --nproc-per-node 4 watched_cases.py
 
 Without CASES: all of this file. A name that begins with `test_` is a case of torch's own distributed tests.
 `rank-N.json` has, for each case, the exit code and what was printed, tracebacks and warnings too.
