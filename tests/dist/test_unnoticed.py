@@ -38,12 +38,12 @@ TORCHS = """
 """
 OWN = ["groups", "mesh", "fails_on_the_way_back", "warned", "modes", "profiled"]
 SOME = ["test_new_subgroups_by_enumeration", "test_all_reduce_group_sum", "test_destroy_group", "test_gather_group"]
-EVERY = os.environ.get("UNNOTICED") == "all"
-if EVERY:
-    OWN, SOME = [], [f"test_{name}" for name in TORCHS.split()]
+CASES_OF = [(2, OWN), (3, SOME)]
+if os.environ.get("UNNOTICED") == "all":
+    CASES_OF = [(4, []), (3, [f"test_{name}" for name in TORCHS.split()])]
 
 
-@pytest.mark.parametrize(("ranks", "cases"), [(4 if EVERY else 2, OWN), (3, SOME)], ids=["uses of torch", "torch's own tests"])
+@pytest.mark.parametrize(("ranks", "cases"), CASES_OF, ids=["uses of torch", "torch's own tests"])
 def test_a_script_does_not_notice_that_it_is_watched(tmp_path, ranks, cases):
     by_hand, watched = (outcomes(tmp_path / how, ranks, cases, how == "watched") for how in ("by-hand", "watched"))
     assert all(rank.keys() >= set(cases) for rank in by_hand)
