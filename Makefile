@@ -29,7 +29,7 @@ TAKES_fuzz := SECONDS SEED COUNT
 TAKES_gpu-check := ARGS
 TAKES_rack := RACK NODES STORE JUMP DEBIAN CLOSED_TO
 TAKES_rack-down := RACK ALL
-$(foreach target,help docs reference dist pins down quick quick-tests lint check bench bench-hosts bench-scripts bench-preflight clean,$(eval TAKES_$(target) :=))
+$(foreach target,help docs reference dist pins down quick quick-tests lint check bench bench-hosts bench-preflight clean,$(eval TAKES_$(target) :=))
 GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(foreach goal,$(GOALS),$(TAKES_$(goal)))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
@@ -44,7 +44,7 @@ endif
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help docs reference dist pins up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
+.PHONY: help docs reference dist pins up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -117,9 +117,6 @@ gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: 
 
 bench: $(VENV)/.ready-dev ## measure the figures of docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks
-
-bench-scripts: $(VENV)/.ready-dev ## measure what is seen of scripts that know nothing of Muster: docs/evidence/benchmarks.md
-	@$(BIN)/python -m benchmarks scripts
 
 bench-hosts: $(VENV)/.ready-dev ## measure the figures of real hosts, on racks of containers: docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks hosts

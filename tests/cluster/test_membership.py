@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from lab import index, waiting
+from lab import waiting
+from tests import index
 from tests.cluster.control import Control
 from tests.cluster.going_on import SCRIPT, Run, script, train
 

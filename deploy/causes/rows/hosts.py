@@ -257,7 +257,7 @@ SECTIONS = (
                     "HOST type docker`"
                 ),
                 fix="let the script print to standard error (`>&2`), or remove it.",
-                source="measured on a rack (lab/unseen)",
+                source="measured on a rack (lab/machines)",
                 what=(
                     "`docker` there is a script that prints words of its own on standard output, among the "
                     "engine's answers"
