@@ -11,7 +11,6 @@ from pathlib import Path
 LOCKS = Path(__file__).resolve().parents[1] / "requirements"
 # What an installation has; the tools of a checkout are marked as such.
 SHIPPED = ("control", "trainer", "torch", "uv")
-TOOLS = ("dev", "docs", "bench", "rivals")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
@@ -32,11 +31,11 @@ def read_lock(text: str) -> Iterator[tuple[str, str, list[str]]]:
 def list_parts(moment: int) -> str:
     """The list as JSON. `moment`: of the release, so that two builds have the same bytes."""
     parts: dict[str, dict[str, object]] = {}
-    for lock in (*SHIPPED, *TOOLS):
-        for name, version, hashes in read_lock((LOCKS / f"{lock}.txt").read_text()):
+    for lock in sorted(LOCKS.glob("*.txt"), key=lambda lock: (lock.stem not in SHIPPED, lock.name)):
+        for name, version, hashes in read_lock(lock.read_text()):
             address = f"pkg:pypi/{name}@{version}"
             part = {"type": "library", "bom-ref": address, "name": name, "version": version, "purl": address}
-            part["scope"] = "required" if lock in SHIPPED else "excluded"
+            part["scope"] = "required" if lock.stem in SHIPPED else "excluded"
             # A lock has the hash of each file of a version; a part may be any of them.
             files = [{"name": "sha256", "value": each} for each in sorted(hashes)]
             parts.setdefault(address, {**part, "properties": files})

@@ -58,7 +58,7 @@ def refusal(
             return UsageError(f"{where}; {instead}", _without(name, typed))
         command = _script_behind(name, typed) if task in _WITH_SCRIPT else ""
         if command and not near(name, options, 0.85):
-            return UsageError(f"{where}; a script stands behind --", command)
+            return UsageError(f"{where}; put a script after --", command)
         if of_script and not meant:
             return UsageError(where, f"an option of the script stands behind it: {_behind(name, typed)}; or {help}")
         return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
@@ -67,7 +67,7 @@ def refusal(
     if task in _WITH_SCRIPT and _SCRIPT.fullmatch(word):
         at = list(typed).index(word) if word in typed else len(typed)
         command = shlex.join([FAB, *typed[:at], "--", *(typed[at:] or [word])])
-        return UsageError(f"{word}: a script stands behind --", command)
+        return UsageError(f"{word}: put a script after --", command)
     if task:
         return UsageError(f"{word}: not an option of {task}", _placed(word, task, options, typed))
     return no_command(word, tasks, typed)

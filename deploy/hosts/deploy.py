@@ -251,7 +251,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
     patience = request.cluster.job.wait_lost or WAIT_LOST_S
-    console.note(f"a host that is lost, or a link that is cut, is waited for {duration(patience)} (--wait-lost)")
+    console.note(f"waits up to {duration(patience)} for a lost host or a cut link (--wait-lost)")
 
 
 def _work(options: Options, cluster: Cluster) -> Work:

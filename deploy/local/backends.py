@@ -224,7 +224,7 @@ class ComposeBackend(LocalBackend):
         """A container's address is not known before it runs."""
         if least:
             raise UsageError(
-                f"--min-nodes {least}: containers of this machine do not train on without each other",
+                f"--min-nodes {least}: containers of this machine do not continue without each other",
                 f"as processes they do: {option('BACKEND', 'processes')}",
             )
 

@@ -335,7 +335,7 @@ def asked_least(
     if nodes < 3 and not arbiter:
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
-            "lost or trains on by itself",
+            "lost or still training",
             f"leave out --min-nodes: of three nodes one can be lost, of two with an arbiter{_VOTES if spares else ''}",
         )
     if int(text) == nodes and not spares:
@@ -344,7 +344,7 @@ def asked_least(
         )
     if int(text) < majority:
         raise UsageError(
-            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; cut in two, both parts would train on",
+            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; split in two, both parts would keep training",
             f"--min-nodes {majority}",
         )
     if not script and any(word == "--mesh" or word.startswith("--mesh=") for word in arguments):

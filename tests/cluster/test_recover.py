@@ -100,7 +100,7 @@ def test_a_power_cut_of_the_first_host_costs_the_steps_since_its_last_checkpoint
 def test_an_engine_that_dies_leaves_its_node_training_until_the_host_reboots(run):
     run.begin()
     run.rack.root(run.hosts[2], "pkill", "-9", "-x", "dockerd")
-    run.says(f"{run.hosts[2]}: the Docker engine there does not answer; rank 2 trains on")
+    run.says(f"{run.hosts[2]}: the Docker engine there does not answer; rank 2 keeps training")
     before = run.step()
     waiting.until(lambda: run.step() > before + 5, "steps without that engine", 90)
     assert run.fab_deploy.poll() is None
