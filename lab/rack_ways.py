@@ -1,6 +1,6 @@
 """Hosts as people have them, on a rack: SSH servers, login shells and engines that are odd, some of them broken.
 
-Each way has a cause, as in lab/rack_faults.py; without one, `fab preflight` must be green, its rehearsal included.
+Each way has a cause, as in lab/rack_faults.py; without one, `muster preflight` must be green, its rehearsal included.
 """
 
 from __future__ import annotations

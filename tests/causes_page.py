@@ -15,9 +15,9 @@ HEAD = """\
 
 Made from `deploy/causes/rows/` by `python -m tests.causes_page`; do not edit by hand.
 
-`fab preflight` and `fab explain` name these causes and link to this page; `fab explain CAUSE` prints its entry. Each
-entry says what you see, how to check it by hand, how to fix it, and a source. Replace `HOST`, `DEV` and `ADDRESS` with
-your own.
+`muster preflight` and `muster explain` name these causes and link to this page; `muster explain CAUSE` prints one.
+Each entry says what you see, how to check it by hand, how to fix it, and a source. Replace `HOST`, `DEV` and
+`ADDRESS` with your own.
 
 A line `not sure, it may also be: ...` below a cause means that preflight saw what is before `this looks like`; the
 entry here is its likeliest cause.

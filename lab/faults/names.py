@@ -1,4 +1,4 @@
-"""Names: plain torchrun looks its own and the first host's up; `fab deploy` gives addresses, and must not mind."""
+"""Names: plain torchrun looks its own and the first host's up; `muster deploy` gives addresses, and must not mind."""
 
 from lab.fault import MUSTER, TORCHRUN, fault
 
