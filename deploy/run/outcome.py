@@ -62,7 +62,7 @@ class Result:
 
     @property
     def code(self) -> int:
-        """The exit code of `fab up`."""
+        """The exit code of `muster up`."""
         return CODES.get(self.verdict, FAILED)
 
 

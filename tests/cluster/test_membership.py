@@ -1,4 +1,4 @@
-"""Who takes a lost host's place (`--spare`, `fab join`), who votes (`--arbiter`); a cut never lets two sides train."""
+"""Who takes a lost host's place (`--spare`, `muster join`), who votes (`--arbiter`); a cut lets no two sides train."""
 
 import time
 

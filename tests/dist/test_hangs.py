@@ -43,7 +43,7 @@ dist.destroy_process_group()
 
 @pytest.fixture
 def run(tmp_path):
-    """Starts `fab up` of the script on two processes; its words go to a file. Ends it behind the test."""
+    """Starts `muster up` of the script on two processes; its words go to a file. Ends it behind the test."""
     started = []
 
     def start(stand, steps, *more):

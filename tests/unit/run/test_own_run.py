@@ -1,4 +1,4 @@
-"""`fab explain RUN`: the outcome and the story of a run come first: the logs add to them. Texts of real runs."""
+"""`muster explain RUN`: the outcome and the story of a run come first: the logs add to them. Texts of real runs."""
 
 import json
 from dataclasses import asdict
@@ -71,7 +71,7 @@ def test_a_run_that_goes_on_after_a_kill_is_explained_by_its_story():
     assert "the kernel was not out of memory" in explained.what
     assert "no end of it is recorded" in explained.what
     assert "host-memory" not in explained.maybe
-    assert explained.next == "fab why --run x"
+    assert explained.next == "muster why --run x"
     assert not explained.contradicted, "both say killed"
 
 
@@ -171,7 +171,7 @@ def test_a_run_whose_logs_are_gone_is_still_explained(run_folder, capsys):
 
 def test_the_next_command_for_a_hang_that_goes_on_asks_where_each_rank_is():
     explained = of_run(explain({"a": "step 1\n"}), OwnRun("x", {}, story(STILL)))
-    assert (explained.cause, next_of(explained, "", {})) == ("locked-up", "fab why --run x")
+    assert (explained.cause, next_of(explained, "", {})) == ("locked-up", "muster why --run x")
     assert any(line.startswith("timeline  ") for line in lines_of(explained))
 
 

@@ -201,7 +201,7 @@ def test_resume_of_the_trainer_from_any_other_place_is_a_new_run_that_starts_the
 def test_resume_of_nothing_is_wrong_usage_with_a_hint(tmp_path):
     bare = of_trainer(checkpoint=False)
     for wanted in ("latest", str(tmp_path / "nowhere"), str(bare)):
-        with pytest.raises(DeployError, match="RESUME=") as caught:
+        with pytest.raises(DeployError, match="--resume ") as caught:
             resumed(wanted)
         assert caught.value.code == USAGE
         assert caught.value.hint

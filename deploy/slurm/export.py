@@ -1,4 +1,4 @@
-"""`fab export`: a run as a batch script for Slurm's sbatch. It starts nothing itself."""
+"""A run as a batch script for Slurm's sbatch, as `muster export` prints it. It starts nothing itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.errors import DONE, USAGE
-from ..core.program import FAB
-from ..job.again import command_of
+from ..core.errors import DONE
 from ..job.load import environment_of, gpus_of_each_node, read_run, read_text
 from ..job.options import FLAG, Options
 from ..job.script import PER_NODE
@@ -19,23 +17,14 @@ from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
 from ..send.image.model import slug
-from .command import command
 from .planned import agent_of, planned
 
 # The name of a job that runs Muster's own trainer.
 _TRAINER = "muster-trainer"
 
 
-@command(
-    example=f'{command_of("export", nodes="2", gpus="8")} {FLAG.slurm}="-t 4:00:00 -c 64" {FLAG.script} train.py',
-    codes={DONE: "the file is on standard output", USAGE: "an option was refused"},
-)
 def export(options: Options, console: Console) -> int:
-    """Print a run as a file for Slurm's sbatch.
-
-    The batch script passes a stop on to the ranks, and lets Slurm
-    start the job again only when it was stopped with a checkpoint.
-    """
+    """Print the batch script. Raises UsageError for an option that is refused."""
     words, own = planned(replace(options, run=""))
     own = {**own, **environment_of(options)}
     asked = read_run(options.run)
@@ -56,7 +45,7 @@ def export(options: Options, console: Console) -> int:
         options.image,
         options.mount,
         run=asked,
-        made_by=shlex.join([FAB, *sys.argv[1:]]),
+        made_by=shlex.join(["muster", *sys.argv[1:]]),
     )
     print(batch_script(job), end="")
     if few := sbatch_options.note_of_cpus(FLAG.slurm, sbatch):
