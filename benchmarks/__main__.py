@@ -1,7 +1,6 @@
-"""`python -m benchmarks [hosts|scripts] [--quick]`, as `make bench` and its like: measure, write docs/evidence/.
+"""`python -m benchmarks [hosts] [--quick]`, as `make bench` and its like: measure, write docs/evidence/.
 
-Without a word the figures of training on this machine; with `hosts` those of real hosts, which the rack stands for;
-with `scripts` those of scripts that know nothing of Muster.
+Without a word the figures of this machine; with `hosts` those of real hosts, which the rack stands for.
 """
 
 from __future__ import annotations
@@ -16,65 +15,35 @@ import time
 import traceback
 from typing import Any
 
-from benchmarks import venv
+from benchmarks import drills, venv
 from benchmarks.figure import Row, cells, result, say, stop_like_ctrl_c, table
 
 FIGURES = {
     "bench": (
-        "accuracy",
         "data_parallel",
         "throughput",
         "startup",
-        "kill_all",
-        "kill_worker",
-        "going_on",
-        "losses_and_joins",
-        "partitions",
-        "disk_lost",
+        "drills all",
+        "drills rank",
+        "drills node",
+        "drills cut",
+        "drills disk",
         "exactly_once",
-        "library",
-        "slurm",
         "corruption",
         "checkpoint_stall",
-        "health",
-    ),
-    "bench-scripts": (
-        "watch_truth",
-        "scalars_truth",
         "watch_cost",
-        "hangs",
-        "mended",
-        "print_flood",
-        "print_to_screen",
-        "kept_files",
-        "commands",
     ),
-    "bench-hosts": (
-        "push",
-        "cold_push",
-        "folder",
-        "first_step",
-        "going_on_hosts",
-        "packages",
-        "status",
-        "leftovers",
-        "control_side",
-        "gpu_races",
-        "on_end",
-        "within",
-        "secrets",
-        "launch_forms",
-    ),
+    "bench-hosts": ("push", "folder", "first_step", "packages", "drills host"),
 }
 FILE = venv.HOME / "docs/evidence/benchmarks.csv"
 COLUMNS = ["place", "date", "figure", "Muster", "rival", "ratio", "goal", "met", "benchmark", "note"]
-PLACES = {"bench": "One machine", "bench-scripts": "Scripts that do not know Muster", "bench-hosts": "Real hosts"}
+PLACES = {"bench": "One machine", "bench-hosts": "Real hosts"}
 
 
 def main() -> int:
     """Measure, print, write; 1 when a benchmark broke (a figure that is not met is a finding, no fault)."""
     command = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    command.add_argument("what", nargs="?", choices=["hosts", "scripts"], help="the figures of real hosts, of scripts")
+    command.add_argument("what", nargs="?", choices=["hosts"], help="the figures of real hosts")
     command.add_argument("--quick", action="store_true", help="fewer repetitions; the file stays as it is")
     options = command.parse_args()
     target = f"bench-{options.what}" if options.what else "bench"
@@ -102,7 +71,9 @@ def main() -> int:
 def _measure(name: str, quick: bool) -> tuple[dict[str, Any], bool]:
     """The figure, and whether it could be measured at all: one that breaks must not take the others along."""
     try:
-        found: dict[str, Any] = importlib.import_module(f"benchmarks.{name}").measure(quick)
+        module, _, drill = name.partition(" ")
+        measure = drills.measure(drill) if drill else importlib.import_module(f"benchmarks.{module}").measure
+        found: dict[str, Any] = measure(quick)
     except Exception as fault:
         traceback.print_exc()
         said = str(fault).strip().splitlines()

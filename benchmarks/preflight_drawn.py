@@ -29,8 +29,6 @@ from lab.drawn.trial import Tried, attempt, truth
 EACH, AT_ONCE = 50, 4
 PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
 BEGIN, END = "<!-- drawn: begin -->\n", "<!-- drawn: end -->\n"
-# What follows on the page: between the two stands what people wrote of the lists of others.
-NEXT = "## NCCL's own log"
 # What the figures should reach, by the question; of draws that fail, or of those that train.
 REACH = (
     ("right cause or true observation first, right host, pair or network", score.RIGHT, True, "≥ 90 %"),
@@ -176,16 +174,11 @@ def show(identity: str) -> None:
     print(f"torchrun: {truth(drawn)}; mark: {score.mark(drawn.parts, truth(drawn), verdict).word}")
 
 
-def written() -> str:
-    """The section as the page has it."""
-    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
-
-
 def write(text: str) -> None:
-    """Put the section into the page, at its top."""
+    """Put the section into the page, at its end where it has none yet."""
     page = PAGE.read_text()
     if BEGIN not in page:
-        page = page.replace(NEXT, f"{BEGIN}{END}\n{NEXT}", 1)
+        page = f"{page}\n{BEGIN}{END}"
     head, _, rest = page.partition(BEGIN)
     PAGE.write_text(f"{head}{BEGIN}{text}{END}{rest.partition(END)[2]}")
 

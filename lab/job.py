@@ -1,4 +1,4 @@
-"""Real torchrun on the hosts of a laboratory, started as a user does or as `fab deploy` does; how it went.
+"""Real torchrun on the hosts of a laboratory, started as a user does or as `muster deploy` does; how it went.
 
 Shorter patience than torch's own, so that a fault is over in half a minute: 15 s instead of 60 s for the rendezvous
 store, 15 s instead of 30 minutes for the process group.

@@ -25,7 +25,6 @@ lock dev
 lock docs
 lock uv
 lock bench
-lock rivals
 
 # Hosts install packages with the same one, also for an installed Muster: deploy/send/packages/uv.py.
 cp uv.txt ../deploy/send/packages/uv.txt

@@ -59,7 +59,7 @@ def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
     command = os.environ.get("MUSTER_RESUME_COMMAND", "make up RESUME=latest")
     with suppress(OSError):  # the agent's reason, if it is not a user who asked
         message = f"{(Path(os.environ.get('MUSTER_OUTCOME_DIR', '')) / 'limit').read_text()}: {message}"
-    return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` goes on from here")
+    return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 
 
 def read_verdict(path: Path) -> Verdict | None:

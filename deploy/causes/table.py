@@ -1,14 +1,13 @@
 """THE table of causes: the rows of rows/, and what is made of them. Pure.
 
 To add a cause, add a row to a file in rows/, and let a check or a sign name its slug. `python -m tests.reference`
-makes docs/reference/causes.md from the rows, and `fab explain CAUSE` prints one.
+makes docs/reference/causes.md from the rows, and `muster explain CAUSE` prints one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..core.program import FAB
 from .ends import Cause
 from .row import Row, Section
 from .rows import (
@@ -28,7 +27,7 @@ from .rows import (
 
 DOCS = "docs/reference/causes.md"
 # Before a slug: the command that prints its entry, without a page or a network.
-READ = f"{FAB} explain"
+READ = "muster explain"
 SECTIONS: tuple[Section, ...] = tuple(
     section
     for theme in (
@@ -81,4 +80,4 @@ def lines_of(row: Row) -> Iterator[str]:
         "explains": ", ".join(row.explains.split()),
         "source": row.source,
     }
-    yield from (f"{name:<10}{text.replace('`fab ', f'`{FAB} ')}" for name, text in parts.items() if text)
+    yield from (f"{name:<10}{text}" for name, text in parts.items() if text)

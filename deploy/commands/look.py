@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
-from ..core.program import FAB
 from ..job.again import command_of
 from ..job.load import load_cluster
 from ..job.options import FLAG, Options
-from ..report.console import Console
 from .command import Command, command
+
+if TYPE_CHECKING:
+    from ..report.console import Console
 
 
 @command(
@@ -78,7 +79,7 @@ def logs(options: Options, console: Console) -> int:
 
 
 @command(
-    example=(command_of("why", hosts="gpu-a,gpu-b"), f"{FAB} why"),
+    example=(command_of("why", hosts="gpu-a,gpu-b"), "muster why"),
     codes={DONE: "every node answered", FAILED: "a host did not answer; the others are shown"},
 )
 def why(options: Options, console: Console) -> int:
@@ -96,7 +97,7 @@ def why(options: Options, console: Console) -> int:
 
 
 @command(
-    example=(f"{FAB} runs", command_of("runs", hosts="gpu-a,gpu-b")),
+    example=("muster runs", command_of("runs", hosts="gpu-a,gpu-b")),
     codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
 )
 def runs(options: Options, console: Console) -> int:
@@ -111,7 +112,7 @@ def runs(options: Options, console: Console) -> int:
 
 
 @command(
-    example=command_of("report", run="latest"),
+    example="muster report latest",
     codes={DONE: "the page is written; its path is on standard output"},
 )
 def report(options: Options, console: Console) -> int:
@@ -125,7 +126,7 @@ def report(options: Options, console: Console) -> int:
 
 
 @command(
-    example=f"{FAB} compare first latest",
+    example="muster compare first latest",
     codes={DONE: "the comparison is printed"},
     words={
         "first": "a run: latest, an id or a path (required)",
@@ -151,7 +152,7 @@ class _Docs(Command):
 
 
 @command(
-    example=(f"{FAB} docs", f"{FAB} docs resume", f"{FAB} docs it-hangs"),
+    example=("muster docs", "muster docs resume", "muster docs it-hangs"),
     codes={},
     words={"page...": "the name of a page (default: list them)"},
     klass=_Docs,

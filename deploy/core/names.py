@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import NewType, TypeVar
 
 from .errors import BadAnswer, UsageError
-from .program import FAB, MAKE
 
 RunId = NewType("RunId", str)
 NodeName = NewType("NodeName", str)
@@ -82,7 +81,7 @@ def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
     try:
         return check(text, option)
     except BadAnswer as fault:
-        raise UsageError(fault.message, f"to list the names: {FAB} runs --hosts ..., or {MAKE} runs") from fault
+        raise UsageError(fault.message, "to list the names: muster runs --hosts ..., or muster runs") from fault
 
 
 def asked_run(option: str, text: str) -> str:

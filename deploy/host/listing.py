@@ -1,4 +1,4 @@
-"""The content of a run's folder on a host, and the part of it that `fab fetch` asks for. Pure.
+"""The content of a run's folder on a host, and the part of it that `muster fetch` asks for. Pure.
 
 A host's list only decides what we ask for: unpack.py and incoming.py check what the host then sends.
 """

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from ..core.errors import UsageError
 from ..core.formats import LABELS
 from ..core.names import NodeName, node_of
-from ..core.program import FAB
 from ..host import commands
 from ..host.facts import Gpu, HostFacts, Route
 from ..job.again import command_of, words_of
@@ -198,7 +197,7 @@ def resume_command(run_id: str, where: str = "", again: str = "") -> str:
     A variable has one line: where the options have more, they are left out.
     """
     resume = Options(resume=run_id)
-    whole = " ".join(filter(None, (FAB, "deploy", where, *words_of(resume), again)))
+    whole = " ".join(filter(None, ("muster", "deploy", where, *words_of(resume), again)))
     return whole if whole.isprintable() else command_of("deploy", resume)
 
 

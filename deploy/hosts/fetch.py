@@ -1,4 +1,4 @@
-"""`fab fetch`: copy a run's folder from its hosts to this machine (host/gather.py). The run itself is not touched."""
+"""`muster fetch`: copy a run's folder from its hosts to this machine (host/gather.py). The run is not touched."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from typing import Any
 from ..core.errors import BadAnswer, UsageError
 from ..core.fields import address, array, flag, json_object, record, row, table, text, whole
 from ..core.names import node_name
-from ..core.program import FAB
 from ..core.text import listed
 from ..job.again import command_of, read_again
 from ..job.options import Options, flag_of
@@ -83,7 +82,7 @@ def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[s
         ours = "nothing" if recorded is None else shlex.join(recorded)
         raise UsageError(
             f"{run}: its node runs {shlex.join(theirs)[:200]!r}, and this machine has recorded {ours[:200]!r}",
-            f"run it on the machine where `{FAB} deploy` was typed; never trust a host that runs something else",
+            "run it on the machine where `muster deploy` was typed; never trust a host that runs something else",
         )
 
 
@@ -129,5 +128,5 @@ def refuse_other_image(run: str, theirs: Sequence[str | None], ours: Sequence[st
     if changed:
         raise UsageError(
             f"{listed(changed)} changed since {run} began: the newcomer would train with other code",
-            f"{FAB} stop, then {command_of('deploy', resume=run)} with the new code",
+            f"muster stop, then {command_of('deploy', resume=run)} with the new code",
         )

@@ -1,4 +1,4 @@
-"""`fab fetch --state FILE`: one file of a checkpoint that several hosts have written in parts. The library does it."""
+"""`muster fetch --state FILE`: one file of a checkpoint that several hosts wrote in parts. The library does it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ..core.errors import DeployError, UsageError
 from ..core.near import near
-from ..core.program import FAB
 
 # In the checkout below docs/, in a wheel below `deploy` (setup.py).
 _ABOVE = Path(__file__).resolve().parents[2]
@@ -37,7 +36,7 @@ def list_pages() -> list[str]:
     for section, paths in pages.items():
         titles = [path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in paths]
         lines += [section, *(f"  {path.stem:{wide}}  {title}" for path, title in zip(paths, titles, strict=True)), ""]
-    return [*lines, f"`{FAB} docs PAGE` prints one."]
+    return [*lines, "`muster docs PAGE` prints one."]
 
 
 def read_page(words: tuple[str, ...]) -> str:
@@ -46,7 +45,7 @@ def read_page(words: tuple[str, ...]) -> str:
     name = "-".join(words).lower().removesuffix(".md").rpartition("/")[2]
     if name not in named:
         close = near(name, named, 0.5) or next((each for each in named if name in each.split("-")), "")
-        raise UsageError(f"{name}: no such page", f"{FAB} docs {close}" if close else f"{FAB} docs lists them")
+        raise UsageError(f"{name}: no such page", f"muster docs {close}" if close else "muster docs lists them")
     return plain_links(named[name].read_text(encoding="utf-8"), named)
 
 
@@ -58,6 +57,6 @@ def plain_links(text: str, named: Mapping[str, object]) -> str:
         if target.startswith("https:"):
             return f"{words} ({target})"
         page = re.split(r"[/#]", target.partition(".md")[0])[-1]
-        return f"{words} (`{FAB} docs {page}`)" if page in named and ".md" in target else words
+        return f"{words} (`muster docs {page}`)" if page in named and ".md" in target else words
 
     return _LINK.sub(shown, _ANCHOR.sub("", text))

@@ -15,9 +15,10 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..core.near import near
-from ..core.program import COMMAND, FAB, MAKE, option
+from ..core.program import COMMAND
 from ..core.text import several
 from ..job.load import read_text
+from ..job.options import FLAG
 from ..job.script import PER_NODE
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
@@ -234,7 +235,7 @@ def local_spec(
         placement = Placement(name, rank, len(names), 1 if per_node else ranks, interface, max(1, threads // ranks))
         restarts = script.restarts if script else MAX_RESTARTS
         variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
-        variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
+        variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"muster up {FLAG.resume} latest"}
         variables |= script.variables(rank, len(names)) if script else {}
         variables |= {LAUNCHER_RANKS: str(ranks)} if per_node else {}
         variables |= bare_rank(bool(script and script.bare), len(names), placement.processes)
@@ -304,7 +305,7 @@ def asked_style(text: str) -> dict[str, str]:
     if text and text not in STYLES:
         style = near(text, STYLES, 0.5) or STYLES[0]
         raise UsageError(
-            f"--style {text}: not one of {', '.join(STYLES)}", f"{FAB} {COMMAND} ... --style {style} -- train.py"
+            f"--style {text}: not one of {', '.join(STYLES)}", f"muster {COMMAND} ... --style {style} -- train.py"
         )
     return {STYLE: text} if text else {}
 
@@ -335,7 +336,7 @@ def asked_least(
     if nodes < 3 and not arbiter:
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
-            "lost or trains on by itself",
+            "lost or still training",
             f"leave out --min-nodes: of three nodes one can be lost, of two with an arbiter{_VOTES if spares else ''}",
         )
     if int(text) == nodes and not spares:
@@ -344,7 +345,7 @@ def asked_least(
         )
     if int(text) < majority:
         raise UsageError(
-            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; cut in two, both parts would train on",
+            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; split in two, both parts would keep training",
             f"--min-nodes {majority}",
         )
     if not script and any(word == "--mesh" or word.startswith("--mesh=") for word in arguments):

@@ -1,4 +1,4 @@
-"""`fab bootstrap` on a plain Debian machine: a container with sshd and sudo, and nothing of Docker until it came."""
+"""`muster bootstrap` on a plain Debian machine: a container with sshd and sudo, and nothing of Docker until it came."""
 
 import os
 import subprocess

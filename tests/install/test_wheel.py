@@ -59,9 +59,10 @@ def test_the_pages_come_with_it_and_each_link_between_them_is_a_command_that_pri
 
 
 def test_the_python_api_is_there_and_names_commands_as_they_are_installed(installed, tmp_path):
-    code = "from muster import UsageError as U; from muster.deploy.core.program import FAB; print(FAB, U.__module__)"
+    code = "from muster import UsageError as U; from muster.deploy.job.again import command_of as c; print(c('up'))"
+    code += "; print(U.__module__)"
     done = run(str(installed[0].parent / "python"), "-c", code, cwd=tmp_path)
-    assert done.stdout.split() == ["muster", "muster.deploy.core.errors"], done.stderr
+    assert done.stdout.split() == ["muster", "up", "muster.deploy.core.errors"], done.stderr
 
 
 def test_what_a_host_gets_of_the_trainer_is_the_same_from_the_wheel_as_from_the_checkout(installed, tmp_path):

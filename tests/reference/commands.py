@@ -16,8 +16,13 @@ same, with what each option means; so does [options.md](options.md).
 
 
 def commands_page() -> str:
-    """A section a command, in the order of the alphabet."""
-    return "\n".join([HEAD, *(describe_command(each) for each in main.every_command())])
+    """A section a group of the help, and in it a part a command."""
+    commands = {each.name: each for each in main.every_command()}
+    parts = [HEAD]
+    for title, modules in main._GROUPS.items():
+        parts.append(f"## {title}\n")
+        parts += [describe_command(commands[name]) for names in modules.values() for name in names]
+    return "\n".join(parts)
 
 
 def describe_command(command: Command) -> str:
@@ -29,7 +34,7 @@ def describe_command(command: Command) -> str:
     named = [f"`{each.name}`" for each in arguments if each.name]
     flags = [f"[`{flag}`](options.md#{flag})" for flag in sorted(_flags(command))]
     parts = [
-        f"## {command.name}",
+        f"### {command.name}",
         "",
         does.strip(),
         "",

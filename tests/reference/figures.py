@@ -15,9 +15,10 @@ A command measures every figure, and its rival's in the same run, by turns. The 
 most in brackets. A goal that was missed says `NOT met`. All hosts are containers that share one machine's cores, so
 compare a figure only with the one beside it: these are CPUs and gloo, torch 2.13, 2 to 4 cores.
 
-- `make bench` measures one machine (a quarter of an hour), `make bench-hosts` hosts of a rack, `make bench-scripts`
-  scripts that do not know Muster; `python -m benchmarks.NAME` one figure.
-- [benchmarks.csv](benchmarks.csv) has the same rows with notes, and those of programs that were removed since.
+- `make bench` measures one machine (a quarter of an hour), `make bench-hosts` hosts of a rack,
+  `python -m benchmarks.NAME` one figure.
+- [benchmarks.csv](benchmarks.csv) has the same rows with notes, and those of programs that only the history has
+  (`git show 1d4f6fb3:benchmarks/NAME.py`).
   [rivals-on-faults.csv](rivals-on-faults.csv) compares torchrun, torchft and nvidia-resiliency-ext on a killed and a
   stuck rank: torchft and Muster bring a killed rank back equally fast. Muster names the stuck rank after 2.6 s and
   restarts it after 47 s; nvidia's launcher does after 79 s, torchrun never.
@@ -44,7 +45,7 @@ def figures_page() -> str:
 
 def is_there(benchmark: str) -> bool:
     """Whether the program that measured a figure is in this checkout."""
-    return (HOME / "benchmarks" / f"{benchmark.replace('.', '/')}.py").exists()
+    return (HOME / "benchmarks" / f"{benchmark.partition(' ')[0].replace('.', '/')}.py").exists()
 
 
 def _line(row: dict[str, str]) -> str:

@@ -41,7 +41,8 @@ def section(name: str, row: OptionRow) -> str:
         "on Slurm": row.slurm or ("only there" if row.slurm_alone else ""),
     }
     facts = "; ".join(f"{word}: {text}" for word, text in about.items() if text)
-    return "\n".join([f"## `{flag_of(name)}`", *lines, *([f"- {facts}"] if facts else []), ""])
+    letter = f", `-{row.letter}`" * bool(row.letter)
+    return "\n".join([f"## `{flag_of(name)}`{letter}", *lines, *([f"- {facts}"] if facts else []), ""])
 
 
 def keys_table() -> str:

@@ -53,7 +53,7 @@ def test_a_run_folder_of_every_format_is_read_whole(run):
 
 @pytest.fixture
 def on_hosts(tmp_path):
-    """A copy of the folder of a script's run on two hosts, after `fab fetch`."""
+    """A copy of the folder of a script's run on two hosts, after `muster fetch`."""
     return Path(shutil.copytree(GOLDEN / "run-hosts", tmp_path / "runs/golden-hosts"))
 
 

@@ -115,7 +115,7 @@ class Diary:
     def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
         """The agent is about to end this rank, which stands still; `about` says where."""
         place = self._shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
-        what, cause = "stood still", "locked-up"
+        what, cause = "was stuck", "locked-up"
         if about["doing"] == "stopped":
             what, cause = "was stopped by a signal (SIGSTOP)", "stopped"
         in_it = f" in {place}" if place else ""

@@ -137,7 +137,7 @@ def _serve(place: Place) -> socket.socket:
 
 
 def _refused(plan: Mapping[str, Any], node: str, message: str) -> Verdict:
-    hint = f"fab preflight --hosts {','.join(plan['names'])}"
+    hint = f"muster preflight --hosts {','.join(plan['names'])}"
     return Verdict("refused", REFUSED, plan["rank"], node, 0, message, hint)
 
 

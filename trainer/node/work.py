@@ -87,7 +87,7 @@ def refuse_other(sent: Path, wanted: str, digests: Mapping[str, str] | None = No
     if wanted and _content(sent, digests or {}) != wanted:
         raise Refused(
             f"the folder on this host is not what was sent: a file in {sent} is damaged, or somebody changed it",
-            "remove it there (fab clean --folders), and deploy again: that sends all of it",
+            "remove it there (muster clean --folders), and deploy again: that sends all of it",
         )
 
 

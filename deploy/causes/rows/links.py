@@ -293,7 +293,7 @@ SECTIONS = (
             Row(
                 "link-slow",
                 "A link is far slower than training needs, or so long that each answer takes tenths of a second.",
-                by_hand="`ethtool DEV | grep Speed`, `fab preflight --bandwidth`; `tracepath HOST`",
+                by_hand="`ethtool DEV | grep Speed`, `muster preflight --bandwidth`; `tracepath HOST`",
                 fix=(
                     "Use the right interface. Check the speed of the switch port. Remove rate limits, tunnels and "
                     "routes through another city."

@@ -43,7 +43,7 @@ SECTIONS = (
                 ),
                 by_hand="`ls /dev/infiniband` in the container",
                 fix=(
-                    "`docker run --device /dev/infiniband --ulimit memlock=-1` (`fab deploy` does so). If the host "
+                    "`docker run --device /dev/infiniband --ulimit memlock=-1` (`muster deploy` does so). If the host "
                     "itself lacks the folder: `sudo modprobe ib_uverbs`."
                 ),
                 source="NVIDIA/nccl #451, #925",

@@ -85,7 +85,7 @@ METRICS = "\n".join([
     '{"t": 1795238472, "step": 20, "eval": {"loss": 0.06, "accuracy": 0.989}, "samples": 360}',
 ])  # fmt: skip
 VERDICT = json.dumps({"verdict": "failed", "code": 1, "rank": 0, "node": "a", "step": 241, "message": "loss is nan\nx",
-                      "hint": "lower --lr; the run goes on from here"})  # fmt: skip
+                      "hint": "lower --lr; the run continues from here"})  # fmt: skip
 NODE_UP = '{"node": "a", "pid": 1, "host": "h", "t": 1795238470.5}'
 GPUS = [path.read_text() for path in sorted(ANSWERS.glob("*.txt"))]
 STATUS = f"""time 1795238476

@@ -42,7 +42,7 @@ def test_a_link_to_a_page_is_the_command_that_prints_it_and_another_link_is_its_
     named = {"resume": None}
     text = '[a](resume.md) [b](../how-to/resume.md#x) [c](../security.md#y) [d](https://x.invalid)\n<a id="z"></a>\n'
     shown = pages.plain_links(text, named)
-    assert shown == "a (`fab docs resume`) b (`fab docs resume`) c d (https://x.invalid)\n"
+    assert shown == "a (`muster docs resume`) b (`muster docs resume`) c d (https://x.invalid)\n"
 
 
 @pytest.mark.parametrize("typed", [("it", "hangs"), ("it-hangs.md",), ("docs/how-to/it-hangs.md",), ("It-Hangs",)])
@@ -56,7 +56,7 @@ def test_a_page_is_found_by_what_people_type(typed):
 def test_another_word_is_answered_by_the_page_that_is_meant(typed, meant):
     with pytest.raises(UsageError) as fault:
         said(typed)
-    assert fault.value.hint == f"fab docs {meant}"
+    assert fault.value.hint == f"muster docs {meant}"
 
 
 def test_a_terminal_gets_headings_and_tables_laid_out():

@@ -41,7 +41,7 @@ def test_the_pages_have_many_commands():
 
 @pytest.mark.parametrize(("page", "line"), TYPED)
 def test_each_command_of_a_page_is_read(page, line):
-    words = main.with_script(shlex.split(line)[1:])
+    words = shlex.split(line)[1:]
     if words[0] in ("--version", "--list", "--help"):
         return
     command = main.TREE.get_command(None, words[0])

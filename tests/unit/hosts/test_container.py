@@ -68,7 +68,7 @@ def test_the_whole_environment_of_both_hosts():
         "MUSTER_RUN_DIR": "/muster/run",
         "MUSTER_NODE": "a",
         "MUSTER_SECRET_NAMES": "HF_TOKEN",
-        "MUSTER_RESUME_COMMAND": "fab deploy --resume r1",
+        "MUSTER_RESUME_COMMAND": "muster deploy --resume r1",
         "MUSTER_SAVE_CHANGES": "1",
     }
     differ = {name: value for name, value in second.items() if first[name] != value}

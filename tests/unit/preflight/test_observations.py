@@ -436,7 +436,9 @@ def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_on
     assert "import" not in finding.text
     (finding,) = host_checks.differing("lab:1", held, TWO, {"b": "RuntimeError: no habana"})
     assert (finding.cause, finding.level) == ("image-differs", WARNING)
-    assert "; `import torch` fails in that of b: RuntimeError: no habana; `fab deploy` does not train" in finding.text
+    assert (
+        "; `import torch` fails in that of b: RuntimeError: no habana; `muster deploy` does not train" in finding.text
+    )
 
 
 @pytest.mark.parametrize(
