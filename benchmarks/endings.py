@@ -280,7 +280,11 @@ def _said_inside(case: Case) -> tuple[str, int]:
         environment |= {"MUSTER_OUTCOME_DIR": str(outcome), "MUSTER_LIFE": f"0-0-{time.time_ns()}", "RANK": "0"}
         environment |= {"LOCAL_RANK": "0", "MUSTER_LAUNCHER_RANKS": "1" if case.shell else ""}
         # The name of torchrun's process, above which no shell is looked for.
-        above = ["-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[2:]))", "trainer.elastic.torchrun"]
+        above = [
+            "-c",
+            "import subprocess, sys; sys.exit(subprocess.call(sys.argv[2:]))",
+            "muster.trainer.elastic.torchrun",
+        ]
         process = subprocess.Popen(
             [sys.executable, "-S", "-E", *above, *typed], cwd=folder, env=environment, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -74,7 +74,7 @@ def _machine(host: str, *words: str) -> Callable[[Rack, str], None]:
 
 # As the user of the host, whose processes these are.
 TOP = "kill -9 $(docker top muster-{run} -eo pid,args | awk '/%s/ {{pid = $1}} END {{print pid}}'); true"
-AGENT, RANK = TOP % "-P -m trainer.node.agent", TOP % "train.py 600"
+AGENT, RANK = TOP % "-P -m muster.trainer.node agent", TOP % "train.py 600"
 KINDS = (
     Kind("done", ("done",), "4"),
     Kind("a rank of the first host fails", ("failed",), "4 0 fails"),

@@ -54,7 +54,7 @@ def _flood(folder: Path, seconds: int) -> tuple[float, float, int, float]:
     (folder / "train.py").write_text(_SCRIPT.format(turns=seconds * 100))
     environment = {**os.environ, "MUSTER_RUN_DIR": str(folder / "run"), "MUSTER_NODE": "a", "PYTHONPATH": str(HOME)}
     environment |= {"PET_NPROC_PER_NODE": "1", "PET_MASTER_PORT": "0"}
-    command = [sys.executable, "-P", "-m", "trainer.node.agent", "--script", "train.py"]
+    command = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
     log = folder / "run" / "logs" / "rank-0.log"
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL) as agent:
         process, peak, first, last = psutil.Process(agent.pid), 0.0, (0.0, 0.0), (0.0, 0.0)

@@ -72,7 +72,7 @@ def _run(run: Path, script: str) -> Path:
     run.mkdir()
     with (run / "console").open("w") as console:
         subprocess.run(
-            [sys.executable, "-P", "-m", "trainer.node.agent", "--script", f"{script}.py"],
+            [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", f"{script}.py"],
             cwd=sent, env=environment, stdout=console, stderr=console, check=True, timeout=SECONDS,
         )  # fmt: skip
     return run / "work"

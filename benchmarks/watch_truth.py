@@ -76,7 +76,7 @@ def _run(folder: Path, script: str, steps: int) -> tuple[Reported, dict[str, Any
     environment |= {"PET_NPROC_PER_NODE": str(RANKS), "PET_MASTER_PORT": "0", "MUSTER_RUN_DIR": str(folder / "run")}
     environment |= {"PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     environment |= {"OWN": str(folder), "STEPS": str(steps), "MUSTER_NODE": "here"}
-    command = [sys.executable, "-P", "-m", "trainer.node.agent", "--script", f"{script}.py"]
+    command = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", f"{script}.py"]
     with (folder / "console").open("w") as console:
         subprocess.run(
             command, cwd=folder, env=environment, stdout=console, stderr=console, check=True, timeout=SECONDS

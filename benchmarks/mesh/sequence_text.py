@@ -13,7 +13,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
 )
 
-from trainer.recipes.text import *  # noqa: F403 - all but the plan
+from muster.trainer.recipes.text import *  # noqa: F403 - all but the plan
 
 DEFAULTS = {"steps": 300, "batch": 24, "lr": 2e-3}
 
