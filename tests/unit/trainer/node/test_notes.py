@@ -37,4 +37,4 @@ def test_every_file_that_the_code_names_in_the_private_folder_is_in_the_table():
 
 
 def test_the_contract_sends_its_reader_to_the_table():
-    assert "trainer/node/notes.py" in (HOME / "docs/contract.md").read_text()
+    assert "trainer/node/notes.py" in (HOME / "docs/develop/contract.md").read_text()
