@@ -1,6 +1,6 @@
 """`python -m muster.trainer.node PROGRAM ARGS`: what runs on a node, each under its name. Standard library only.
 
-The agent, what stands beside it, and what the control side starts in a node's container (docs/contract.md).
+The agent, what stands beside it, and what the control side starts in a node's container (docs/develop/contract.md).
 """
 
 from __future__ import annotations
