@@ -35,14 +35,14 @@ def section(name: str, row: OptionRow) -> str:
         meanings.setdefault(text, []).append(f"`{command}`")
     lines = [f"- {', '.join(commands)}: {text}" for text, commands in meanings.items()]
     about = {
+        "short": f"`-{row.letter}`" if row.letter else "",
         "again": "yes" if row.again else "",
         "key": f"`{row.key.name}`" if row.key else "",
         "Python": f"`{row.python}`" if row.python else "",
         "on Slurm": row.slurm or ("only there" if row.slurm_alone else ""),
     }
     facts = "; ".join(f"{word}: {text}" for word, text in about.items() if text)
-    letter = f", `-{row.letter}`" * bool(row.letter)
-    return "\n".join([f"## `{flag_of(name)}`{letter}", *lines, *([f"- {facts}"] if facts else []), ""])
+    return "\n".join([f"## `{flag_of(name)}`", *lines, *([f"- {facts}"] if facts else []), ""])
 
 
 def keys_table() -> str:
