@@ -179,7 +179,7 @@ def _code(pid: int, codes: dict[int, int | None]) -> int | None:
 def _prepare_rank(question: Mapping[str, Any], server: int) -> None:
     """Give this process the state of a new one, except that it dies with the server."""
     die_with_parent(signal.SIGKILL, server)
-    for number in _SIGNALS:
+    for number in (*_SIGNALS, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(question["environment"])
