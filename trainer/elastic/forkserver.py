@@ -2,7 +2,8 @@
 
 Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process forks
 the server before it makes threads or looks for GPUs; the server itself does neither. If the server cannot start a rank
-exactly as a new Python would, torchrun starts that rank in its usual way.
+exactly as a new Python would, torchrun starts that rank in its usual way: as where the script sets variables that torch
+reads when it is imported (early.py).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from muster.errors import DONE, FAILED
 from .. import NAME
 from ..node.parent_death import die_with_parent
 from ..node.site import sitecustomize
+from . import early
 
 _POLL_SECONDS = 0.02
 _MOST_BYTES = 1 << 20
@@ -79,6 +81,9 @@ class Server:
         # A file with another suffix may be an archive; after torchrun's --no-python it is not Python at all.
         supported = bool(arguments) and (arguments[0] == "-m" or arguments[0].endswith(".py"))
         if python != [sys.executable, "-u"] or not supported or self._needs_new_process(environment):
+            return None
+        own, path = arguments[:2] == ["-m", NAME], environment.get("PYTHONPATH", "").split(os.pathsep)
+        if not own and early.sets_variables_first(arguments, Path.cwd(), path):
             return None
         rank = {"arguments": arguments, "environment": dict(environment), "folder": str(Path.cwd()), "output": output}
         answer = self._ask(do="fork", **rank)
