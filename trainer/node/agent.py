@@ -248,10 +248,13 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
 
 def _after_stop(node: Node) -> stopping.AfterStop:
     """What happened on this node from the moment on when it was asked to stop."""
-    folder, errors = node.diary.run_folder, dict[int, str]()
-    for failure in node.diary.failures:
-        if failure.life.ended >= node.asked_at and not failure.last_words.victim and failure.last_words.error:
-            errors[failure.life.rank] = failure.last_words.error
+    folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
+    # Whoever ends after another may only have lost it, and where other nodes train, one of these may have ended first.
+    first = min((life.ended for life in lives if life.ended), default=0.0)
+    whole = all(life.world == len(lives) for life in lives)
+    for failure in node.diary.failures if whole else ():
+        if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:
+            errors |= {failure.life.rank: failure.last_words.error} if failure.last_words.error else {}
     files = map(node.diary.shown, work.written_since(folder, node.asked_at) if folder else [])
     return stopping.AfterStop(tuple(node.cut), node.grace, errors, tuple(files))
 
