@@ -142,6 +142,11 @@ def ask_to_stop(run_id: str) -> None:
     _signal(run_id, "SIGTERM")
 
 
+def pass_on(run_id: str, name: str) -> None:
+    """Send a signal for its ranks to every running node."""
+    _signal(run_id, name)
+
+
 def kill(run_id: str) -> None:
     """End every node now. Their containers stay until `down`, so that their consoles can be read."""
     _signal(run_id, "SIGKILL")

@@ -49,6 +49,7 @@ from . import (
     reached,
     script,
     slurm,
+    stopping,
     style,
     telemetry,
     tie,
@@ -69,6 +70,8 @@ _RESOLVE_SECONDS = 60.0
 def main() -> int:
     """Run this node until its ranks' verdict; returns the exit code of contract.md."""
     die_with_parent(signal.SIGTERM)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # before the ranks begin, nobody takes them
+        signal.signal(number, lambda *_: None)
     try:
         if slurm.applies(os.environ):
             os.environ |= slurm.variables(os.environ, sys.argv[1:], Path.cwd())
@@ -226,7 +229,13 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
     if code == DONE:
         return _verdict_on_end(what, arguments, node, first, name)
     if code == STOPPED:
-        return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "")
+        why, after = node.limit.words if node.limit.reached else "was asked to stop", _after_stop(node)
+        words = stopping.how_it_stopped(f"{what} {why}", after, nodes=os.environ.get("PET_NNODES", "1") != "1")
+        if after.unsaved:
+            return Verdict("failed", FAILED, first, name, 0, words, since=node.asked_at, cause="exception")
+        return Verdict(
+            "stopped", STOPPED, first, name, 0, words, cause="" if node.limit.reached else "ended-from-outside"
+        )
     culprit = None if node.leaves else node.diary.culprit
     if not culprit:
         # Its own ranks may have ended well, in a world of their own that others came too late for.
@@ -235,6 +244,19 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
         return verdict if verdict and verdict.code != DONE else None
     own_library = script.own_library(arguments)
     return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library, culprit.cause)
+
+
+def _after_stop(node: Node) -> stopping.AfterStop:
+    """What happened on this node from the moment on when it was asked to stop."""
+    folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
+    # Whoever ends after another may only have lost it, and where other nodes train, one of these may have ended first.
+    first = min((life.ended for life in lives if life.ended), default=0.0)
+    whole = all(life.world == len(lives) for life in lives)
+    for failure in node.diary.failures if whole else ():
+        if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:
+            errors |= {failure.life.rank: failure.last_words.error} if failure.last_words.error else {}
+    files = map(node.diary.shown, work.written_since(folder, node.asked_at) if folder else [])
+    return stopping.AfterStop(tuple(node.cut), node.grace, errors, tuple(files))
 
 
 def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, name: str) -> Verdict:
