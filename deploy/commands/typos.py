@@ -117,7 +117,9 @@ def refusal(
             UsageError(f"{task} {word}: {takes}", f"muster {task} --help") if task else no_command(word, tasks, typed)
         )
     if not task and name in ("-H", FLAG.hosts, FLAG.slurm):
-        return UsageError(f"no command stands before {name}", shlex.join(["muster", "deploy", *typed]))
+        task = next((each for each in typed if each in tasks), "deploy")
+        rest = [each for at, each in enumerate(typed) if each != task or task in typed[:at]]
+        return UsageError(f"no command stands before {name}", shlex.join(["muster", task, *rest]))
     elsewhere = _OPTIONS_ELSEWHERE.get(name)
     before, text, after = _around(name, typed)
     behind = _behind(before, text, after, name) if task in _WITH_SCRIPT else ""
