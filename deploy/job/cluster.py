@@ -16,6 +16,7 @@ from ..core.formats import CLUSTER_FILE, refuse_newer
 from . import asked, consent, toml, values
 from .inventory import Host, hosts_of_flag
 from .options import FLAG, KEYS, Job
+from .roles import role
 from .rows import Key
 from .toml import Table
 
@@ -65,6 +66,7 @@ def from_file(path: Path) -> Cluster:
     refuse_newer(str(path), number, CLUSTER_FILE)
     tables = top.tables("hosts")
     job_table = top.table("job")
+    role_tables = top.tables("role")
     top.done()
     if not tables:
         top.refuse("no hosts", toml.SHAPE)
@@ -74,7 +76,9 @@ def from_file(path: Path) -> Cluster:
         if host.name in hosts:
             table.refuse(f"{host.name} is already the name of a host above", "give each host a name of its own", "name")
         hosts[host.name] = host
-    job = _job(job_table)
+    job = replace(_job(job_table), roles=tuple(role.of_table(table).text for table in role_tables))
+    if job.roles and (job.script or job.args):
+        top.refuse("there are roles too", "a script is one role: keep either", "job")
     through = (_through(host, hosts) for host in hosts.values())
     return Cluster(tuple(replace(host, gpus=job.gpus) if host.gpus == "auto" else host for host in through), job)
 
