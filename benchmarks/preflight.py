@@ -1,6 +1,6 @@
 """Preflight under every fault of lab/, beside torchrun alone and a plain `nc -vz`; and what is well and stays quiet.
 
-    make bench-preflight                                      into docs/preflight-score.md (root, a quarter of an hour)
+    make bench-preflight                                      into lab/scores/ (root, a quarter of an hour)
     python -m benchmarks.preflight --only NAME ...            some faults of lab/faults/, nothing written
     python -m benchmarks.preflight --rack NAME [--only ...]   faults of SSH, engines and images, on a rack of three
     python -m benchmarks.preflight --recorded                 faults of GPUs and RDMA, in recordings
@@ -28,7 +28,7 @@ from lab import fault, gpu_hosts, healthy, job, network, rack_faults, trial
 from lab.rack import Rack
 
 AT_ONCE, RACK_COUNTS = 2, (2, 3)
-PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-score.md"
+PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
 BEGIN, END = "<!-- laboratory: begin -->\n", "<!-- laboratory: end -->\n"
 
 

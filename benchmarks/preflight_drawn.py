@@ -1,7 +1,7 @@
 """Faults that nobody chose: drawn at random (lab/drawn/), tried on real torchrun, and preflight's word on each.
 
 python -m benchmarks.preflight_drawn                    a score: 50 draws that fail, 50 that train, a fresh seed
-python -m benchmarks.preflight_drawn --write            the same, into docs/preflight-score.md
+python -m benchmarks.preflight_drawn --write            the same, into docs/evidence/preflight-score.md
 python -m benchmarks.preflight_drawn --look 100         draws for looking at, recorded with the probes' answers
 python -m benchmarks.preflight_drawn --again            what today's rules say of the recorded answers
 python -m benchmarks.preflight_drawn --draw 12.34       one draw, with all that preflight says of it
@@ -27,7 +27,7 @@ from lab.drawn.draw import Draw, draw, draws
 from lab.drawn.trial import Tried, attempt, truth
 
 EACH, AT_ONCE = 50, 4
-PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-score.md"
+PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
 BEGIN, END = "<!-- drawn: begin -->\n", "<!-- drawn: end -->\n"
 # What the figures should reach, by the question; of draws that fail, or of those that train.
 REACH = (
@@ -116,7 +116,7 @@ Command: `python -m benchmarks.preflight_drawn --write`.
 
 
 def section(seed: int, results: Sequence[Tried], seconds: float) -> str:
-    """The part of docs/preflight-score.md that is about draws."""
+    """The part of docs/evidence/preflight-score.md that is about draws."""
     slow = sum(one.truth == job.SLOW for one in results)
     head = [
         f"Seed {seed}, {time.strftime('%Y-%m-%d')}, {len(results)} draws in {seconds / 60:.0f} minutes; {slow} of "

@@ -13,7 +13,7 @@ _MUCH_S = 30
 def until(condition, what, seconds=120.0):
     """The first true value of `condition()`; fails naming `what` after `seconds`.
 
-    A condition that computes for long, such as a whole `fab status`, gets half of the time: what it waits for needs the
+    A condition that computes for long, such as a `muster status`, gets half of the time: what it waits for needs the
     cores as well.
     """
     end = time.monotonic() + seconds

@@ -22,6 +22,7 @@ lock() {
 lock control
 lock trainer torch.in
 lock dev
+lock docs
 lock uv
 lock bench
 

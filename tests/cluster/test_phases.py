@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, a lost terminal and kill -9 of `fab deploy` in each of its phases: nothing stays on any host."""
+"""Ctrl-C, SIGTERM, a lost terminal and kill -9 of `muster deploy` in each of its phases: nothing stays on any host."""
 
 import signal
 

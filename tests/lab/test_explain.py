@@ -1,4 +1,4 @@
-"""`fab explain` on what real torchrun said when the laboratory broke its hosts, and on texts of no use."""
+"""`muster explain` on what real torchrun said when the laboratory broke its hosts, and on texts of no use."""
 
 import pytest
 
