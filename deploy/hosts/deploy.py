@@ -275,4 +275,6 @@ def _work(options: Options, cluster: Cluster) -> Work:
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
     resumed = resume.known_ahead(options, cluster)
-    return replace(work, restarts=restarts, max_hours=hours, on_end=on_end, least=least, resumed=resumed)
+    return replace(
+        work, restarts=restarts, max_hours=hours, grace=cluster.job.grace, on_end=on_end, least=least, resumed=resumed
+    )

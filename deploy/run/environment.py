@@ -37,6 +37,7 @@ SCRIPT = "--script"
 STYLE, STYLES, BARE_RANK = "MUSTER_STYLE", ("slurm", "mpi"), "MUSTER_BARE_RANK"
 CLAIM, WAIT, GROUP = "MUSTER_CLAIM", "MUSTER_WAIT", "MUSTER_GROUP"
 OVERLAY = "MUSTER_OVERLAY"
+GRACE = "MUSTER_GRACE"
 MUSTER_NAMES = (
     RUN_ID,
     RUN_DIR,
@@ -62,6 +63,7 @@ MUSTER_NAMES = (
     WAIT,
     GROUP,
     OVERLAY,
+    GRACE,
 )
 
 MAX_RESTARTS_NAME = "PET_MAX_RESTARTS"
@@ -276,6 +278,11 @@ def node_environment(
 def bare_rank(typed: bool, nodes: int, processes: int) -> dict[str, str]:
     """What makes the only rank of a run start as it does by hand; `typed`: its command asks for no torchrun."""
     return {BARE_RANK: "1"} if typed and nodes == processes == 1 else {}
+
+
+def asked_grace(seconds: float | None) -> dict[str, str]:
+    """The time that ranks get to save when the run is asked to stop, for their node; nothing where nobody set it."""
+    return {} if seconds is None else {GRACE: f"{seconds:g}"}
 
 
 def group_variable(

@@ -82,7 +82,7 @@ def _note(context: Any, path: Path, local_ranks: Collection[int]) -> None:
             lines.append({**about, **{name: int(value) for name, value in place.items()}})
             noted[local_rank] = False
         if not noted[local_rank] and (code := handler.proc.poll()) is not None:
-            lines.append({**about, "code": code})
+            lines.append({**about, "code": getattr(handler.proc, "noted", code)})
             noted[local_rank] = True
     if lines:
         surely(partial(_append, path, "".join(json.dumps(line) + "\n" for line in lines)), path.parent)
