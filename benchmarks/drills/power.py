@@ -107,8 +107,7 @@ def _cut_often(rack: Rack, run: str, cuts: int, draw: random.Random, first: Step
     def once(_: int) -> Hit | None:
         time.sleep(draw.uniform(8.0, 12.0))
         name = draw.choice(rack.names)
-        hit = _cut_once(rack, name, first)
-        back = time.time()
+        hit, back = _cut_once(rack, name, first)
         wait(lambda: all(first(each, back, 3) for each in rack.names), 120.0)
         return hit
 
@@ -119,8 +118,8 @@ def _cut_often(rack: Rack, run: str, cuts: int, draw: random.Random, first: Step
         subprocess.run([FAB, "down", *hosts], cwd=HOME, capture_output=True)
 
 
-def _cut_once(rack: Rack, name: str, first: Steps) -> Hit | None:
-    """Cut a host, and let it boot once the others train on; None if they do not."""
+def _cut_once(rack: Rack, name: str, first: Steps) -> tuple[Hit | None, float]:
+    """Cut a host, and let it boot once the others train on, no hit if they do not; and when it booted."""
     others = [other for other in rack.names if other != name]
     container, began = rack.containers[name], time.time()
     subprocess.run(["docker", "exec", container, "iptables", "-I", "OUTPUT", "-j", "DROP"], check=True)
@@ -132,12 +131,14 @@ def _cut_once(rack: Rack, name: str, first: Steps) -> Hit | None:
 
     after: Sequence[Step] = wait(all_step, NEVER_S)
     before = [first(other, 0.0, 3) for other in others]
+    booted = time.time()
     subprocess.run(["docker", "start", container], check=True, capture_output=True)
     wait(lambda: _on(rack, name, "docker version >/dev/null && echo up"), 90.0)
     if not after:
-        return None
+        return None, booted
     reached = max((step.number for step in before if step), default=0)
-    return Hit(max(step.t for step in after) - began, max(0, reached + 1 - min(step.number for step in after)))
+    again = reached + 1 - min(step.number for step in after) if reached else 0
+    return Hit(max(step.t for step in after) - began, max(0, again)), booted
 
 
 def _steps_in(rack: Rack, folder: str) -> Steps:
@@ -167,7 +168,7 @@ def _rival(rack: Rack, cut: str) -> Hit | None:
     try:
         wait(lambda: all(first(name, 0.0, 3) for name in rack.names), 120.0)
         time.sleep(8.0)
-        return _cut_once(rack, cut, first)
+        return _cut_once(rack, cut, first)[0]
     finally:
         for name in rack.names:
             _on(rack, name, "docker rm -f rival; true")

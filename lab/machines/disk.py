@@ -64,7 +64,6 @@ row(
     "mount -o remount,bind,rw /",
     "home-readonly",
     "folder-readonly",
-    "disk-readonly",
     says=r"read-only|may not write|not writable",
 )
 row(
@@ -75,6 +74,26 @@ row(
     "disk-full",
     "disk-quota",
     says="no space|inode",
+)
+
+row(
+    "docker's folder of containers is full",
+    "mount -t tmpfs -o size=4k none /var/lib/docker/containers",
+    "umount /var/lib/docker/containers",
+    "disk-full",
+)
+row(
+    "the folder of the runs is full",
+    f"mkdir -p {HOME}/.muster; mount -t tmpfs -o size=64k,mode=0777 none {HOME}/.muster; "
+    f"cat /dev/zero >{HOME}/.muster/full || true",
+    f"umount {HOME}/.muster",
+    "disk-full",
+)
+row(
+    "the home is read-only",
+    f"mount --bind {HOME} {HOME}; mount -o remount,bind,ro {HOME}",
+    f"umount {HOME}",
+    "home-readonly",
 )
 
 # Odd, and well: a run trains.
@@ -90,3 +109,4 @@ row(
     "workdir=/mnt/live/work none /home",
     "umount -l /home; umount -l /mnt/live; rmdir /mnt/live",
 )
+row("the temporary folder is noexec", "mount -t tmpfs -o noexec,mode=1777 none /tmp", "umount /tmp")

@@ -5,6 +5,7 @@ from lab.machines.row import (
     ANSWERS,
     AT,
     ENGINE,
+    HOME,
     IMAGE,
     KEEP,
     SAME,
@@ -253,6 +254,28 @@ engine(
     says="ftruncate|not permitted|shared memory",
 )
 
+row("the engine stands still", "pkill -STOP -x dockerd", "pkill -CONT -x dockerd", "docker-silent")
+shell("the docker context is unknown", "export DOCKER_CONTEXT=cloud", "docker-down")
+row(
+    "the engine has no runtime",
+    "which runc >/run/was; mv $(cat /run/was) /run/runc.kept",
+    "mv /run/runc.kept $(cat /run/was)",
+    "docker-refused",
+)
+row(
+    "neither the image nor a Python is there",
+    f"mv /usr/bin/python3 /usr/bin/python3.kept; docker tag {IMAGE} lab:saved; docker rmi {IMAGE}",
+    f"mv /usr/bin/python3.kept /usr/bin/python3; docker tag lab:saved {IMAGE}; docker rmi lab:saved",
+    "no-python",
+)
+row(
+    "GPUs without their container toolkit",
+    "at=/usr/local/bin/nvidia-smi; printf '%s\\n' '#!/bin/sh' "
+    "'echo 0, GPU-5d5ba0d6, 412, 81920, 97, NVIDIA A100' >$at; chmod 755 $at",
+    "rm /usr/local/bin/nvidia-smi",
+    "gpu-runtime",
+)
+
 # Odd, and well: a run trains.
 row(
     "somebody deleted docker0 and emptied Docker's chains",
@@ -263,4 +286,14 @@ row(
     "the engine is a swarm of one",
     "docker swarm init --advertise-addr 127.0.0.1",
     "docker swarm leave -f; docker network rm docker_gwbridge",
+)
+row(
+    "the image is not there yet",
+    f"docker tag {IMAGE} lab:saved; docker rmi {IMAGE}",
+    f"docker tag lab:saved {IMAGE}; docker rmi lab:saved",
+)
+row(
+    "docker's settings of the user are broken",
+    f"mkdir -p {HOME}/.docker; echo '{{' >{HOME}/.docker/config.json",
+    f"rm -r {HOME}/.docker",
 )

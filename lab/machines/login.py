@@ -1,6 +1,6 @@
 """SSH servers, accounts and shells. Faults first, then oddities."""
 
-from lab.machines.row import AGAIN, HUNG_UP, LATE, agent, judge_files, pam, row, server, shell
+from lab.machines.row import AGAIN, HOME, HUNG_UP, LATE, agent, away, judge_files, pam, row, server, shell
 
 server("the server knows only an old key exchange", "KexAlgorithms diffie-hellman-group1-sha1", says="key exchange|kex")
 server(
@@ -106,6 +106,19 @@ row(
     "ssh-silent",
 )
 
+row("SSH's port is dropped", "iptables -I INPUT -p tcp --dport 22 -j DROP", "iptables -D INPUT 1", "ssh-timeout")
+row("sshd stands still", "pkill -STOP -x sshd", "pkill -CONT -x sshd", "ssh-silent")
+away("the list of keys is gone", f"{HOME}/.ssh/authorized_keys", "ssh-key")
+shell("the shell leaves at once", "exit 0", "ssh-shell")
+row("the user has no shell", "usermod -s /usr/sbin/nologin muster", "usermod -s /bin/bash muster", "ssh-shell")
+row("the account has expired", "chage -E 0 muster", "chage -E -1 muster", "ssh-key", "ssh", "ssh-shell")
+row(
+    "only one command is allowed",
+    f"sed -i 's|^|command=\"/bin/false\" |' {HOME}/.ssh/authorized_keys",
+    f"sed -i 's|^command=\"/bin/false\" ||' {HOME}/.ssh/authorized_keys",
+    "ssh-shell",
+)
+
 # Odd, and well: a run trains.
 server("new keys every 16 kB", "RekeyLimit 16K")
 shell("what the user makes is the user's only", "umask 077")
@@ -144,3 +157,5 @@ shell(
     'export HISTSIZE=0 PROMPT_COMMAND="logger -t audit" PS4="+ \\$(date) "; readonly HISTFILE=/dev/null; echo "This '
     'system is the property of Example Corp. Use is monitored." >&2',
 )
+shell("the shell is talkative", "echo welcome to this machine; echo quota: 93 percent >&2")
+shell("the shell is slow", "sleep 2")

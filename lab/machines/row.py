@@ -21,7 +21,6 @@ ANEW = ENGINE.replace("{}", SAME) + ANSWERS
 SSHD = "/etc/ssh/sshd_config.d/lab.conf"
 AGAIN = "pkill -HUP -o -x sshd; sleep 1"
 HOME = "/home/muster"
-CONTAINERD = "$(pgrep -x containerd)"
 IMAGE = "muster-trainer:cpu"
 RUNS = f"{HOME}/.muster/runs"
 MADE = f"install -d -o muster -g muster {HOME}/.muster {RUNS}"
