@@ -4,9 +4,10 @@
 
 The runs are those of lab/threads.py, each labelled by a person before the reader saw it, or read while the rules were
 written. The rules know all of them by now: docs/evidence/explain-score.md has the scores of each part's one try. It
-ends with 1 where a goal is missed. A cause is right if it is one of the label's; an exception of the script and one of
-a library count as the same. Rivals name a line: the first or the last that `grep -i error` finds, or torchrun's own
-report (the first traceback or signal in it). It counts as right if `muster explain` reads a right cause in it alone.
+ends with 1 where a goal is missed. A cause is right if it is one of the label's; an exception of the script and one
+of a library count as the same. Rivals name a line: the first or the last that `grep -i error` finds, or torchrun's
+own report (the first traceback or signal in it). It counts as right if `muster explain` reads a right cause in it
+alone.
 
 No rule knows the cause of a thread that nobody has seen. What is said then is tried with all threads: the rows of the
 thread's own cause are left out of the tables, and the cause that is named without them is wrong, or not known.

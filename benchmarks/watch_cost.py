@@ -82,7 +82,7 @@ def _run(folder: Path, observe: str, steps: int) -> Iterator[subprocess.Popen[by
     environment |= {"PET_NPROC_PER_NODE": str(RANKS), "PET_MASTER_PORT": "0", "MUSTER_RUN_DIR": str(folder / "run")}
     environment |= {"PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "MUSTER_NODE": "here"}
     environment |= {"OWN": str(folder), "STEPS": str(steps), "MUSTER_OBSERVE": observe}
-    command = [sys.executable, "-P", "-m", "trainer.node.agent", "--script", "train.py"]
+    command = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
     with (folder / "console").open("w") as console:
         agent = subprocess.Popen(command, cwd=folder, env=environment, stdout=console, stderr=console)
     try:

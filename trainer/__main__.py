@@ -1,4 +1,4 @@
-"""`torchrun -m trainer ARGS`: one rank of a run, from its environment to its exit code."""
+"""`torchrun -m muster.trainer ARGS`: one rank of a run, from its environment to its exit code."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from trainer.recipes.digits import datasets as datasets
-from trainer.recipes.digits import loss as loss
-from trainer.recipes.digits import metrics as metrics
+from muster.trainer.recipes.digits import datasets as datasets
+from muster.trainer.recipes.digits import loss as loss
+from muster.trainer.recipes.digits import metrics as metrics
 
 
 def model() -> nn.Module:

@@ -16,7 +16,7 @@ from math import ceil
 
 from ..core.errors import UsageError
 from ..core.formats import LABELS
-from ..core.names import NodeName, node_of
+from ..core.names import NODE_PROGRAMS, NodeName, node_of
 from ..host import commands
 from ..host.facts import Gpu, HostFacts, Route
 from ..job.again import command_of, words_of
@@ -83,9 +83,9 @@ class Work:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The arguments of the container's Python. -P keeps a user's folder called `trainer` from hiding ours."""
+        """The arguments of the container's Python. -P keeps a user's folder called `muster` from hiding ours."""
         rest = (environment.SCRIPT, *self.script) if self.script else self.arguments
-        return ("-P", "-m", "trainer.node.agent", *rest)
+        return ("-P", "-m", NODE_PROGRAMS, "agent", *rest)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class LocalBackend(Backend):
 
 
 class ProcessBackend(LocalBackend):
-    """Nodes as `trainer.node.agent` processes of this machine."""
+    """Nodes as `muster.trainer.node agent` processes of this machine."""
 
     meets_on_machine = True
 

@@ -29,7 +29,7 @@ def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
     """
     if not arguments:
         return
-    command, variables = [sys.executable, *commands.options(arguments)], folders.with_trainer(os.environ)
+    command, variables = [sys.executable, *commands.options(arguments)], folders.with_muster(os.environ)
     asked = subprocess.run(
         command, cwd=here, env=variables, capture_output=True, text=True, timeout=_LOOK_S, check=False
     )

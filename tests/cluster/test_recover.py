@@ -72,7 +72,7 @@ def run(rack, tmp_path):
 
 def test_a_node_that_is_killed_comes_back_and_the_run_goes_on(run):
     run.begin()
-    run.rack.root(run.hosts[1], "pkill", "-9", "-f", "trainer[.]node[.]agent")
+    run.rack.root(run.hosts[1], "pkill", "-9", "-f", "trainer[.]node agent")
     run.goes_on()
     # How it ended is told where its engine was seen before it had started it again.
     again = rf"^{run.hosts[1]} (\(rank 1\) .*restarting it|restarts)"

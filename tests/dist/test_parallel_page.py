@@ -10,7 +10,7 @@ from tests.dist.conftest import HOME
 from tests.dist.test_meshes import case, finish, start
 
 OFFERED = re.findall(
-    r"`torchrun --nproc-per-node 4 -m trainer ([^`]+)`", (HOME / "docs/how-to/which-mesh.md").read_text()
+    r"`torchrun --nproc-per-node 4 -m muster.trainer ([^`]+)`", (HOME / "docs/how-to/which-mesh.md").read_text()
 )
 
 

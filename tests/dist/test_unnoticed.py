@@ -61,7 +61,7 @@ def outcomes(folder, ranks, cases, watched):
     if watched:
         environment |= {"PET_NPROC_PER_NODE": str(ranks), "PET_MASTER_PORT": "0", "MUSTER_RUN_DIR": str(folder / "run")}
         environment |= {"PYTHONPATH": str(HOME), "MUSTER_NODE": "here", "MUSTER_SEPARATE": "1"}
-        command = [sys.executable, "-P", "-m", "trainer.node.agent", "--script", "train.py"]
+        command = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
     else:
         options = [f"--nproc-per-node={ranks}", f"--master-port={free_port()}"]
         command = [sys.executable, "-m", "torch.distributed.run", *options, "train.py"]

@@ -1,11 +1,11 @@
-"""`python -m trainer.node.agent ARGS`: one node of a run. Starts torchrun, and keeps what torchrun loses.
+"""`python -m muster.trainer.node agent ARGS`: one node of a run. Starts torchrun, and keeps what torchrun loses.
 
 torchrun sorts nodes by the text of their addresses, restarts ranks whose fault is final, waits five minutes for nodes
 that will never finish, and turns every exit code into 1. This process gives it addresses that sort as planned, ends it
 once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
 
-`python -m trainer.node.agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train` a
-module. Below Slurm's srun, the variables of Slurm say what those of contract.md do not (slurm.py).
+`python -m muster.trainer.node agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train`
+a module. Below Slurm's srun, the variables of Slurm say what those of docs/develop/contract.md do not (slurm.py).
 
 MUSTER_RESTARTED_BY_HOST=1 says that the host starts this node again when it ends badly, as Docker's restart policy
 does. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import muster
 from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from muster.files import keep_ballast, replace, surely
 
@@ -196,7 +197,7 @@ def _enter_work(folder: Path | None) -> list[str]:
 
     Returns the paths where the script's own file stays, and what was sent is not used. `folder`: of a script's run.
     """
-    work.refuse_other(Path(__file__).parents[2], os.environ.get("MUSTER_CODE_DIGEST", ""))
+    work.refuse_other(Path(muster.__file__).parents[1], os.environ.get("MUSTER_CODE_DIGEST", ""))
     sent = os.environ.get("MUSTER_SENT")
     if not folder or not sent:
         return []

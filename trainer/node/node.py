@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
 from muster.stop import UNASKED
 
-from .. import NAME
+from .. import with_muster
 from ..verdict import Verdict, failed, publish, read_verdict
 from . import meeting, stopping, torch_names, training_alone, work
 from .diary import Diary
@@ -62,7 +62,9 @@ class Node:
         self.limit, self._group = limit, group
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
         self._hidden = hidden
-        environment = training_alone.observed(environment) if relay else _trainer_first(environment)
+        environment = (
+            training_alone.observed(environment) if relay else {**with_muster(environment), "PYTHONSAFEPATH": "1"}
+        )
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         restarts = environment.get("PET_MAX_RESTARTS", "")
@@ -307,16 +309,6 @@ class Node:
         if self._asked and obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
-
-
-def _trainer_first(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` in which ranks of the trainer import it, and no file of that name in the current folder."""
-    made = {**environment, "PYTHONSAFEPATH": "1"}
-    if "." not in NAME:  # in a wheel it lies where Python looks anyhow
-        home = str(Path(__file__).resolve().parents[2])
-        others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", home)]
-        made["PYTHONPATH"] = os.pathsep.join([home, *others])
-    return made
 
 
 def _no_words(local_rank: int) -> str:

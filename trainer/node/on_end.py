@@ -1,4 +1,4 @@
-"""`python -m trainer.node.on_end`: the witness of a run's end. It runs the user's --on-end once, and then leaves.
+"""`python -m muster.trainer.node on_end`: the witness of a run's end. It runs the user's --on-end once, and leaves.
 
 One witness stands beside each node, in a container of its own: it lives where the node is killed. When its own node has
 ended, it asks the witnesses of the nodes before it; if one of them lives, that one acts. The first that lives waits
