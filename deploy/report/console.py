@@ -305,7 +305,9 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
     shown = state.names if len(state.names) <= room else state.names[:room]
     nodes = {name: _node_row(name, state) for name in shown}
     if (most := max(map(len, nodes.values()))) > 2:  # a rank trains
-        heads = [Text(f"{'  ' * (not at)}{head}", "quiet") for at, head in enumerate(lines.HEADS[:most])]
+        heads: list[RichText] = [
+            Text(f"{'  ' * (not at)}{head}", "quiet") for at, head in enumerate(lines.HEADS[:most])
+        ]
         nodes = {"": heads, **nodes}
     rows, gap = lines.fitted(nodes, width)
     table = Table.grid(padding=(0, gap, 0, 0))
