@@ -31,7 +31,7 @@ TAKES_fuzz := SECONDS SEED COUNT
 TAKES_gpu-check := ARGS
 TAKES_rack := RACK NODES STORE JUMP DEBIAN CLOSED_TO
 TAKES_rack-down := RACK ALL
-$(foreach target,help down quick quick-tests lint check bench bench-hosts bench-scripts bench-preflight clean,$(eval TAKES_$(target) :=))
+$(foreach target,help docs reference dist pins down quick quick-tests lint check bench bench-hosts bench-preflight clean,$(eval TAKES_$(target) :=))
 GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(foreach goal,$(GOALS),$(TAKES_$(goal)))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
@@ -46,7 +46,7 @@ endif
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
+.PHONY: help docs reference dist pins up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -114,19 +114,16 @@ check: $(READY_DEV) ## formatting, lint, shellcheck, types, the order of the pac
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 
 # With the Python that has the torch to be tried: nothing is installed, no .venv is made.
-gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: docs/gpu-check.md
+gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: docs/how-to/check-gpus.md
 	@$(PYTHON) -m gpu_check $$ARGS
 
-bench: $(READY_DEV) ## measure the figures of docs/benchmarks.md
+bench: $(READY_DEV) ## measure the figures of docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
-bench-scripts: $(READY_DEV) ## measure what is seen of scripts that know nothing of Muster: docs/benchmarks.md
-	@$(BIN)/python -m benchmarks scripts
-
-bench-hosts: $(READY_DEV) ## measure the figures of real hosts, on racks of containers: docs/benchmarks.md
+bench-hosts: $(READY_DEV) ## measure the figures of real hosts, on racks of containers: docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks hosts
 
-bench-preflight: $(READY_DEV) ## measure preflight in the fault laboratory (root, 20 minutes): docs/preflight-score.md
+bench-preflight: $(READY_DEV) ## measure preflight in the fault laboratory (root, 20 minutes): docs/evidence/preflight-score.md
 	@$(BIN)/python -m benchmarks.preflight_truth
 	@$(BIN)/python -m benchmarks.preflight
 
@@ -136,8 +133,20 @@ rack: $(READY) ## hosts to rehearse on: containers with sshd and a Docker engine
 rack-down: ## remove the rack, all of it
 	@rack/down.sh
 
+reference: $(READY_DEV) ## docs/reference and the tables of figures, from the code and the data
+	@$(BIN)/python -m tests.reference
+
+dist: $(READY_DEV) ## wheel, source archive and SBOM into build/dist, built twice and compared
+	@$(BIN)/python -m release.dist --check
+
+pins: $(READY_DEV) ## take the newest of everything that is pinned, and say what changed (needs uv)
+	@$(BIN)/python -m release.renew
+
+docs: .venv-docs/.ready ## the site of docs/, with its links checked: build/docs/site
+	@.venv-docs/bin/python docs/site.py build/docs
+
 clean: ## remove .venv and caches (runs/ stays)
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf $(VENV) .venv-docs .mypy_cache .ruff_cache .pytest_cache build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are newer than the locks they were installed from, or they are made again.
@@ -157,6 +166,13 @@ $(VENV)/.ready: requirements/control.txt requirements/trainer.txt requirements/t
 $(VENV)/.ready-dev: $(VENV)/.ready requirements/dev.txt
 	@echo "installing the tools for tests and checks into $(VENV)" >&2
 	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# Without torch, and with nothing of Muster: a machine that only builds the site needs Python alone.
+.venv-docs/.ready: requirements/docs.txt
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@echo "installing the builder of the site into .venv-docs" >&2
+	@.venv-docs/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/docs.txt
 	@touch $@
 
 # The command of the checkout in which it is called: several may share a .venv by a link.

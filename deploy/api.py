@@ -102,7 +102,7 @@ class Cluster:
     def deploy(self, script: str | Sequence[str] = "", *, show: bool = False, **options: Any) -> Run:
         """Start a run and return at once. The options are those of `muster deploy`, and so is what is refused.
 
-        script: a command as you type it, or its words. options: any other, by its name in Python (docs/options.md):
+        script: a command as you type it, or its words. options: any other, by its Python name (reference/options.md):
         `folder=`, `env={"A": 1}`, `secrets=["TOKEN"]`, `mounts=["/data:/data:ro"]`, `max_hours=2.5`.
         On Slurm the options are those of `muster deploy --slurm`: `nodes=2`, `sbatch="--partition=a"`, `setup=[...]`.
         Raises UsageError, Refused (preflight), DeployError with every host that failed; nothing runs then.
@@ -203,7 +203,7 @@ class Run:
         check: bool = True,
         show: bool = False,
     ) -> Outcome:
-        """Follow the run to its end, and remove its containers. each: gets every event (docs/contract.md).
+        """Follow the run to its end, and remove its containers. each: gets every event (contract.md).
 
         Raises RunFailed for a failed run (not with check=False), TimeoutError after `timeout` seconds and
         KeyboardInterrupt after Ctrl-C (the run continues after both), DeployError.

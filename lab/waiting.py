@@ -25,16 +25,6 @@ def until(condition, what, seconds=120.0):
     raise AssertionError(f"waited {seconds:.0f} s for {what}, which did not come")
 
 
-def holds_within(condition, seconds):
-    """Whether `condition()` is true within `seconds`."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
-
-
 @contextmanager
 def spending_little():
     """What is done within it ends by itself: AssertionError once it has had half a minute of a processor."""

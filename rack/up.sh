@@ -1,6 +1,6 @@
 #!/bin/bash
 # `make rack`: containers that each run a real sshd and a real Docker engine, on a network of their own. To `fab` they
-# are hosts. All that is made carries the label muster.rack; docs/rack.md has the options.
+# are hosts. All that is made carries the label muster.rack; docs/develop/rack.md has the options.
 set -euo pipefail
 cd "$(dirname "$0")"
 nodes=${NODES:-3}

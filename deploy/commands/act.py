@@ -134,7 +134,7 @@ def down(options: Options, console: Console) -> int:
 def leave(options: Options, console: Console) -> int:
     """Take hosts out of a run with --min-nodes, which goes on.
 
-    The others agree at once, and train on from the newest checkpoint;
+    The others agree at once, and continue from the newest checkpoint;
     a spare takes the place. The host's GPUs are free then, its files
     stay, and it does not come back by itself.
     """

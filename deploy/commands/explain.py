@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..causes.row import Row
-from ..causes.table import DOCS, ROWS
+from ..causes.table import DOCS, READ, ROWS
 from ..causes.table import lines_of as lines_of_row
 from ..core.budget import Budget
 from ..core.errors import DONE, FAILED, DeployError, UsageError
@@ -141,7 +141,7 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
     if then:
         lines.append(f"next      {visible(then)}")
     if explanation.cause:
-        lines.append(f"more      {DOCS}#{explanation.cause}")
+        lines.append(f"more      {READ} {explanation.cause}")
     return lines
 
 

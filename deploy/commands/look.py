@@ -1,15 +1,15 @@
-"""Commands that change nothing: status, gpus, logs, why, runs, report, compare."""
+"""Commands that change nothing: status, gpus, logs, why, runs, report, compare, docs."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..job.again import command_of
 from ..job.load import load_cluster
 from ..job.options import FLAG, Options
-from .command import command
+from .command import Command, command
 
 if TYPE_CHECKING:
     from ..report.console import Console
@@ -140,4 +140,32 @@ def compare(options: Options, console: Console, first: str, second: str) -> int:
 
     comparison = comparing.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
     console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
+    return DONE
+
+
+class _Docs(Command):
+    """It lists the pages where none is named."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.params[0].required = False
+
+
+@command(
+    example=("muster docs", "muster docs resume", "muster docs it-hangs"),
+    codes={},
+    words={"page...": "the name of a page (default: list them)"},
+    klass=_Docs,
+)
+def docs(options: Options, console: Console, page: tuple[str, ...]) -> int:
+    """Print a page of the tutorial or the how-to guides, without a network.
+
+    Without a name, it lists the pages.
+    """
+    from ..report import pages
+
+    if page:
+        console.page(pages.read_page(page))
+    else:
+        console.block(pages.list_pages())
     return DONE

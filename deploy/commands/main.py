@@ -26,7 +26,10 @@ _EXAMPLE = command_of("deploy", hosts="a,b", more="train.py --lr 3e-4")
 # By title, the modules with their commands: only the module of the command that is typed is imported.
 _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Start": {"start": ("up", "deploy", "resume", "demo")},
-    "Look": {"look": ("status", "logs", "why", "gpus", "runs", "report", "compare"), "within": ("tensorboard",)},
+    "Look": {
+        "look": ("status", "logs", "why", "gpus", "runs", "report", "compare", "docs"),
+        "within": ("tensorboard",),
+    },
     "Act": {"act": ("attach", "stop", "fetch", "down"), "within": ("exec", "shell", "port")},
     "Check": {"check": ("preflight", "explain")},
     "Hosts": {"hosts": ("bootstrap", "login", "trust", "push", "clean", "unlock")},

@@ -162,7 +162,7 @@ def agent(options: Options, console: Console) -> int:
             f"{sys.executable} has no torch", "install Muster in the environment that has it: its pip install"
         )
     argv = commands.agent(sys.executable, words)
-    os.execve(argv[0], argv, folders.with_trainer({**os.environ, **own}))
+    os.execve(argv[0], argv, folders.with_muster({**os.environ, **own}))
 
 
 @command(

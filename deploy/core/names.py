@@ -20,6 +20,9 @@ ContainerId = NewType("ContainerId", str)
 FileName = NewType("FileName", str)
 T = TypeVar("T")
 
+# What runs on a node, by the name that each Python there has for it. All other names are free for the user's packages.
+TRAINER, NODE_PROGRAMS = "muster.trainer", "muster.trainer.node"
+
 LONGEST, LONGEST_CONTAINER, LONGEST_FILE = 100, 255, 255
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ID = re.compile(r"[0-9a-f]{12,64}")

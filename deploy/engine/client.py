@@ -20,6 +20,7 @@ from typing import NamedTuple
 from ..causes import docker_faults
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import EngineFacts, NodeState
+from ..core.names import NODE_PROGRAMS
 from ..core.text import in_seconds
 from .engine import Container, Engine
 from .reach import GO_ON, LOOK_S, Here, on_this_machine
@@ -125,7 +126,7 @@ def hand_in(container: str, secrets: bytes) -> None:
 
     A node that does not get them waits, says so on its console, and ends with the run.
     """
-    words = ["python", "-P", "-m", "trainer.node.handover", str(_TAKEN_WITHIN_S)]
+    words = ["python", "-P", "-m", NODE_PROGRAMS, "handover", str(_TAKEN_WITHIN_S)]
 
     def give() -> None:
         with suppress(DeployError, OSError), on_this_machine().run_inside(container, words, reads=True) as inside:
@@ -140,6 +141,11 @@ def hand_in(container: str, secrets: bytes) -> None:
 def ask_to_stop(run_id: str) -> None:
     """Send SIGTERM to every running node; does not wait. Docker's restart policy leaves a stopped node alone."""
     _signal(run_id, "SIGTERM")
+
+
+def pass_on(run_id: str, name: str) -> None:
+    """Send a signal for its ranks to every running node."""
+    _signal(run_id, name)
 
 
 def kill(run_id: str) -> None:

@@ -159,7 +159,7 @@ def follow_until_done(
                     tell(part)
                 record.keep_story(run_dir, state.story)
 
-            result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests)
+            result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests, interrupts.take_passed)
             tell(here.rest())
         remains, lost, node_paths = backend.remove(), backend.out_of_sight, dict[str, frozenset[str]]()
         if result.verdict == "failed":  # of the paths in its words, those that each host has

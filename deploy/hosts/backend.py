@@ -7,6 +7,7 @@ run misses it: while the ranks train, it does not matter that we cannot reach th
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -137,8 +138,12 @@ class HostsBackend(Backend):
         return self._lines.take(state.ranks.began)
 
     def stop(self) -> None:
-        """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (docs/contract.md)."""
+        """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (contract.md)."""
         self._signal("SIGINT")
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send it to every node."""
+        self._signal(number.name)
 
     def kill(self) -> None:
         """Send SIGKILL to every node."""

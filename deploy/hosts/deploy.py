@@ -250,7 +250,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
     patience = request.cluster.job.wait_lost or WAIT_LOST_S
-    console.note(f"a host that is lost, or a link that is cut, is waited for {duration(patience)} (--wait-lost)")
+    console.note(f"waits up to {duration(patience)} for a lost host or a cut link (--wait-lost)")
 
 
 def _work(options: Options, cluster: Cluster) -> Work:
@@ -275,4 +275,6 @@ def _work(options: Options, cluster: Cluster) -> Work:
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
     resumed = resume.known_ahead(options, cluster)
-    return replace(work, restarts=restarts, max_hours=hours, on_end=on_end, least=least, resumed=resumed)
+    return replace(
+        work, restarts=restarts, max_hours=hours, grace=cluster.job.grace, on_end=on_end, least=least, resumed=resumed
+    )

@@ -17,7 +17,7 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import observe, plan, recorded
 
-# The folder of a run that a script works in (docs/contract.md).
+# The folder of a run that a script works in (contract.md).
 _WORK = "work"
 
 

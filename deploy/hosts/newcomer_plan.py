@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.errors import BadAnswer, UsageError
 from ..core.fields import address, array, flag, json_object, record, row, table, text, whole
-from ..core.names import node_name
+from ..core.names import NODE_PROGRAMS, node_name
 from ..core.text import listed
 from ..job.again import command_of, read_again
 from ..job.options import Options, flag_of
@@ -34,7 +34,7 @@ _HOSTS_OWN = (
     CLAIM,
     SENT,
 )
-RANKS, _AGENT = "PET_NPROC_PER_NODE", "trainer.node.agent"
+RANKS = "PET_NPROC_PER_NODE"
 # What a node's code is of.
 CODE = ("the image", "the folder", "Muster itself", "the packages")
 _MOST = 1024
@@ -101,9 +101,14 @@ def template_of(answer: str) -> Template:
     config = _CONFIG(json_object(answer, "a container"), "a container")
     variables = {name: value for name, _, value in (entry.partition("=") for entry in config["Env"])}
     agreed = _PLAN(json_object(variables.pop(GROUP, ""), "the plan of the run"), "the plan of the run")
-    if RANKS not in variables or _AGENT not in config["Cmd"]:
-        raise BadAnswer("a node's container", f"{RANKS} and {_AGENT}", None)
-    words = tuple(config["Cmd"][config["Cmd"].index(_AGENT) + 1 :])
+    command = config["Cmd"]
+    if "trainer.node.agent" in command:
+        raise UsageError(
+            "an older Muster has started the run", "join it with that one, or resume the run with this one"
+        )
+    if RANKS not in variables or NODE_PROGRAMS not in command:
+        raise BadAnswer("a node's container", f"{RANKS} and {NODE_PROGRAMS}", None)
+    words = tuple(command[command.index(NODE_PROGRAMS) + 2 :])
     return Template(variables, words, agreed, config["Labels"]["muster.start"].rpartition("-")[0])
 
 

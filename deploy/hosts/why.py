@@ -13,7 +13,7 @@ from ..causes.docker_faults import DockerFault
 from ..core.errors import DONE, FAILED, DeployError
 from ..core.facts import ended_how
 from ..core.fields import document
-from ..core.names import RunId
+from ..core.names import NODE_PROGRAMS, RunId
 from ..core.results import Results
 from ..core.text import in_seconds
 from ..door.session import Session, on_all, open_all
@@ -58,8 +58,8 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
     ranks: list[RankDoing] = []
     for node in record.facts(run_dir).get("nodes", ()):
         environment = {"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": node}
-        command = [sys.executable, "-P", "-m", f"{folders.TRAINER}.node.why"]
-        environment = folders.with_trainer({**environment, "PATH": "/usr/bin:/bin"})
+        command = [sys.executable, "-P", "-m", NODE_PROGRAMS, "why"]
+        environment = folders.with_muster({**environment, "PATH": "/usr/bin:/bin"})
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LOOK_S, check=False)
         ranks += _parse(done.stdout)
     if not ranks and (end := record.read_json(run_dir / "outcome.json")):

@@ -233,13 +233,21 @@ class Options:
         again=False,
     )
     max_hours: str = option(
-        "stop the run in an orderly way, with a checkpoint, after so many hours (2.5); it ends as stopped (default: "
-        "none)",
+        "stop the run gracefully, with a checkpoint, after so many hours (2.5); it ends as stopped (default: none)",
         "deploy up agent export",
         read=values.hours_flag,
         refusal="not a number of hours above 0",
         hint="{command} ... --max-hours 2.5",
         key=Key("max_hours", values.hours, "a number of hours, above 0", FREE),
+    )
+    grace: str = option(
+        "how long the ranks may take to save when the run is asked to stop, before they are killed: 90s, 5m "
+        "(default: 20s)",
+        "deploy up agent export",
+        read=values.grace,
+        refusal="not a time with its unit, up to 24h",
+        hint="{command} ... --grace 90s",
+        key=Key("grace", values.grace, 'a time with its unit, up to 24h: "90s" or "5m"', FREE),
     )
     wait_lost: str = option(
         _WAITED + "(default: 10m)",
@@ -624,6 +632,7 @@ class Job:
     gpus: Gpus = "auto"
     folder_limit: int | None = None
     max_hours: str = ""
+    grace: float | None = None
     wait_lost: float | None = None
     min_nodes: str = ""
     spares: tuple[str, ...] = ()

@@ -343,7 +343,7 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
     unused += [name for name in MEETING if getattr(asked, attribute(name)) is not None]
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
     if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
-        why = "the run has a node on each host; with how few it goes on is an option of Muster's"
+        why = "the run has a node on each host; with how few it continues is an option of Muster's"
         refuse(f"{launcher} --nnodes {between[0]}", why, f"leave out --nnodes, and give {FLAG.min_nodes} {between[1]}")
     nodes = _number(asked.nnodes, f"{launcher} --nnodes", refuse_number)
     restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse_number)

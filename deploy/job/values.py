@@ -157,6 +157,12 @@ def wait(value: Any) -> float | None:
     return float(match[1]) * _UNITS[match[2]] or None if match else None
 
 
+def grace(value: Any) -> float | None:
+    """The same, of a day at most."""
+    seconds = wait(value)
+    return seconds if seconds is not None and seconds <= _UNITS["h"] * 24 else None
+
+
 def yes_or_no(value: Any) -> bool | None:
     """true or false."""
     return value if isinstance(value, bool) else None

@@ -26,6 +26,7 @@ from ..run import folders, own_files, record
 from ..run.backend import Backend
 from ..run.environment import (
     BARE_RANK,
+    GRACE,
     IMAGE_USER,
     KEEP,
     LAUNCHER_RANKS,
@@ -55,7 +56,7 @@ STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
 # What a script's nodes get on each backend, and docker-compose.yml has to name.
-_HANDED_ON = (LAUNCHER_RANKS, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
+_HANDED_ON = (LAUNCHER_RANKS, GRACE, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
 # docker-compose.yml uses this run id if none is given.
 PLAIN_COMPOSE = "compose"
 
@@ -106,7 +107,7 @@ class LocalBackend(Backend):
 
 
 class ProcessBackend(LocalBackend):
-    """Nodes as `trainer.node.agent` processes of this machine."""
+    """Nodes as `muster.trainer.node agent` processes of this machine."""
 
     meets_on_machine = True
 
@@ -178,6 +179,10 @@ class ProcessBackend(LocalBackend):
         self._stopping = True
         self._nodes.signal_all(signal.SIGTERM)
 
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send it to every agent."""
+        self._nodes.signal_all(number)
+
     def kill(self) -> None:
         """Send SIGKILL to every process of the run."""
         self._stopping = True
@@ -224,7 +229,7 @@ class ComposeBackend(LocalBackend):
         """A container's address is not known before it runs."""
         if least:
             raise UsageError(
-                f"--min-nodes {least}: containers of this machine do not train on without each other",
+                f"--min-nodes {least}: containers of this machine do not continue without each other",
                 f"as processes they do: {FLAG.backend} processes",
             )
 
@@ -331,6 +336,10 @@ class ComposeBackend(LocalBackend):
     def stop(self) -> None:
         """Send SIGTERM to every node; after that, Docker's restart policy leaves it alone."""
         client.ask_to_stop(self._spec.run_id)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send it to every container."""
+        client.pass_on(self._spec.run_id, number.name)
 
     def kill(self) -> None:
         """Send SIGKILL to every node."""

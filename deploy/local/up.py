@@ -171,6 +171,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         )
         if hours := value_of(self._options, "max_hours"):
             run = run.with_variables({environment.MAX_HOURS: hours})
+        run = run.with_variables(environment.asked_grace(value_of(self._options, "grace")))
         if asked.least:
             run = run.grouped(asked.least, observe.doors(1 + asked.workers), token_hex(16))
         self._run = run
@@ -240,7 +241,14 @@ class _OnThisMachine(Start[backends.LocalBackend]):
                     with suppress(OSError):  # of a full disk the run's own end tells
                         record.keep_story(run.run_dir, state.story)
 
-                return follow.follow(backend, self._follower, state, tell_and_keep, self._interrupts.requests)
+                return follow.follow(
+                    backend,
+                    self._follower,
+                    state,
+                    tell_and_keep,
+                    self._interrupts.requests,
+                    self._interrupts.take_passed,
+                )
         except EngineLost as fault:
             # Containers may survive a pause of their engine. A resume beside them would be two starts in one folder.
             hint = f"once Docker is back: `muster down`, then `muster up {FLAG.resume} latest`"

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import DONE, STOPPED, DeployError, UsageError
+from ..core.names import NODE_PROGRAMS
 from ..core.printable import console_line
 from ..engine import client
+from ..host import commands
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run import folders, own_files, record
@@ -92,14 +94,14 @@ def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
         if place < len(names) and head.environment.get(NODE) == names[place]:
             work = run_dir / "work"
             home = {"HOME": str(run_dir / "home")} if (run_dir / "home").is_dir() else {}
-            guard = (head.python, "-P", "-m", f"{folders.TRAINER}.node.within")
+            guard: tuple[str, ...] = (head.python, "-P", "-m", NODE_PROGRAMS, "within")
             return Beside((), guard, {**head.environment, **home}, work if work.is_dir() else head.folder)
     if run_dir.name in backends.ComposeBackend.running(folders.RUNS, client.find_engine()):
         containers = client.containers(run_dir.name)
         ranks = max(1, len(list((run_dir / "ranks").glob("rank-*.jsonl"))) // max(1, len(containers)))
         place = int(rank) // ranks
         if place < len(names) and names[place] in containers:
-            guard = ("python", "-P", "-m", "trainer.node.within")
+            guard = commands.node_program("within")
             return Beside(("docker", "exec", *terminal, containers[names[place]]), guard)
     raise DeployError(
         f"{run_dir.name}: rank {rank} of it does not run on this machine",

@@ -32,7 +32,7 @@ VICTIM = re.compile(
 _REMEDY = {
     "NCCL_IB_DISABLE=1 is set": "remove NCCL_IB_DISABLE from the run's environment",
     "NCCL_NET=Socket is set": "remove NCCL_NET from the run's environment",
-    "the image has no libibverbs": "an image with libibverbs1 and ibverbs-providers: docs/packages.md#infiniband",
+    "the image has no libibverbs": "an image with libibverbs1 and ibverbs-providers: muster docs my-own-image",
     "its plugin found no EFA device": "Muster gives no EFA device to a run: use hosts without EFA, or accept sockets",
     "its libfabric found no RDMA provider, and took TCP": "Muster gives no EFA device to a run: accept TCP",
     "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",

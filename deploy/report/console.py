@@ -248,6 +248,15 @@ class Console:
         """Print many lines of data at once, unchanged: there may be millions."""
         self._safely(lambda: print(visible("\n".join(rows)), file=self._out.file, flush=True))
 
+    def page(self, text: str) -> None:
+        """Print a page of Markdown: laid out on a terminal, elsewhere as it is written."""
+        if not self._out.is_terminal:
+            self.block(text.rstrip().splitlines())
+            return
+        from rich.markdown import Markdown  # its parser is loaded where a page is shown
+
+        self._safely(lambda: self._out.print(Markdown(text, hyperlinks=False), width=min(self._out.width, 110)))
+
     def hint(self, text: str) -> None:
         """Print the next command without an error before it."""
         self._print(self._err, Text.assemble(("hint:", "hint"), f" {text}"))

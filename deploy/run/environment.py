@@ -1,6 +1,6 @@
 """The name and the environment variables of each node, on any backend; and the nodes of this machine. Pure.
 
-The names below are the control side's half of docs/contract.md; tests/unit/test_contract.py compares them with the
+The names below are the control side's half of contract.md; tests/unit/test_contract.py compares them with the
 trainer's half.
 """
 
@@ -37,6 +37,7 @@ SCRIPT = "--script"
 STYLE, STYLES, BARE_RANK = "MUSTER_STYLE", ("slurm", "mpi"), "MUSTER_BARE_RANK"
 CLAIM, WAIT, GROUP = "MUSTER_CLAIM", "MUSTER_WAIT", "MUSTER_GROUP"
 OVERLAY = "MUSTER_OVERLAY"
+GRACE = "MUSTER_GRACE"
 MUSTER_NAMES = (
     RUN_ID,
     RUN_DIR,
@@ -62,6 +63,7 @@ MUSTER_NAMES = (
     WAIT,
     GROUP,
     OVERLAY,
+    GRACE,
 )
 
 MAX_RESTARTS_NAME = "PET_MAX_RESTARTS"
@@ -248,7 +250,7 @@ def local_spec(
 def node_environment(
     node: Placement, rendezvous: Rendezvous, run_id: str, run_dir: str, max_restarts: int = MAX_RESTARTS
 ) -> dict[str, str]:
-    """The variables that docs/contract.md promises a node. `run_dir` is the run folder as the node sees it.
+    """The variables that contract.md promises a node. `run_dir` is the run folder as the node sees it.
 
     docker-compose.yml sets the same variables; tests/unit/test_contract.py compares the two.
     """
@@ -276,6 +278,11 @@ def node_environment(
 def bare_rank(typed: bool, nodes: int, processes: int) -> dict[str, str]:
     """What makes the only rank of a run start as it does by hand; `typed`: its command asks for no torchrun."""
     return {BARE_RANK: "1"} if typed and nodes == processes == 1 else {}
+
+
+def asked_grace(seconds: float | None) -> dict[str, str]:
+    """The time that ranks get to save when the run is asked to stop, for their node; nothing where nobody set it."""
+    return {} if seconds is None else {GRACE: f"{seconds:g}"}
 
 
 def group_variable(
@@ -336,7 +343,7 @@ def asked_least(
     if nodes < 3 and not arbiter:
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
-            "lost or trains on by itself",
+            "lost or still training",
             f"leave out --min-nodes: of three nodes one can be lost, of two with an arbiter{_VOTES if spares else ''}",
         )
     if int(text) == nodes and not spares:
@@ -345,7 +352,7 @@ def asked_least(
         )
     if int(text) < majority:
         raise UsageError(
-            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; cut in two, both parts would train on",
+            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; split in two, both parts would keep training",
             f"--min-nodes {majority}",
         )
     if not script and any(word == "--mesh" or word.startswith("--mesh=") for word in arguments):

@@ -101,7 +101,7 @@ def refuse_none(wanted: Asked, runs: Path, others: Collection[Path]) -> NoReturn
     scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
     instead = f"; or go on with {described(scripts)}" if scripts else ""
     raise UsageError(
-        f"{FLAG.resume} latest: no run{wanted.named()} that could go on is recorded in {runs}",
+        f"{FLAG.resume} latest: no run{wanted.named()} that can be resumed is recorded in {runs}",
         f"leave it out to start a new one{instead}",
     )
 
@@ -140,7 +140,7 @@ def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
         return ""
     before = name_of(known.get("arguments", ()))
     if not _is_of(known, words):
-        return f"{run_dir.name} ran {before}; {name_of(words)} goes on in its files"
+        return f"{run_dir.name} ran {before}; {name_of(words)} continues in its files"
     if not _lies(known, sent_from(folder, run_dir.parent)):
         return f"{run_dir.name} ran {before} of {folder_of(run_dir) or 'this folder'}; that of {folder or '.'} goes on"
     return ""

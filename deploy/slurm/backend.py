@@ -151,7 +151,7 @@ class SlurmBackend(Backend):
             if entry.isreg() and self._order.folder:
                 with os.fdopen(plain_file.open_plain(self._order.folder / entry.path), "rb") as file:
                     sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
-        # What the script wrote is all but this (docs/contract.md).
+        # What the script wrote is all but this (contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
         job = plan.job_of(self._order, login.shared, self.run)
         login.session.put(batch_script(job).encode(), f"{folder}/job.sbatch", 0o700)

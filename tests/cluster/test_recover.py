@@ -72,7 +72,7 @@ def run(rack, tmp_path):
 
 def test_a_node_that_is_killed_comes_back_and_the_run_goes_on(run):
     run.begin()
-    run.rack.root(run.hosts[1], "pkill", "-9", "-f", "trainer[.]node[.]agent")
+    run.rack.root(run.hosts[1], "pkill", "-9", "-f", "trainer[.]node agent")
     run.goes_on()
     # How it ended is told where its engine was seen before it had started it again.
     again = rf"^{run.hosts[1]} (\(rank 1\) .*restarting it|restarts)"
@@ -100,7 +100,7 @@ def test_a_power_cut_of_the_first_host_costs_the_steps_since_its_last_checkpoint
 def test_an_engine_that_dies_leaves_its_node_training_until_the_host_reboots(run):
     run.begin()
     run.rack.root(run.hosts[2], "pkill", "-9", "-x", "dockerd")
-    run.says(f"{run.hosts[2]}: the Docker engine there does not answer; rank 2 trains on")
+    run.says(f"{run.hosts[2]}: the Docker engine there does not answer; rank 2 keeps training")
     before = run.step()
     waiting.until(lambda: run.step() > before + 5, "steps without that engine", 90)
     assert run.fab_deploy.poll() is None
@@ -190,7 +190,7 @@ def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run
 
 
 def test_the_commands_of_the_page_break_a_run_which_goes_on_after_each_and_leaves_nothing(run):
-    page = (HOME / "docs/recovery.md").read_text()
+    page = (HOME / "docs/explanation/what-survives.md").read_text()
     typed = dict(re.findall(r"^ssh gpu-([abc]) '(.+?)'", page, re.MULTILINE))
     run.begin()
     for letter, restarts in (("c", 1), ("b", 1), ("a", 2)):

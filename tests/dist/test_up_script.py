@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import index, waiting
+from lab import waiting
+from tests import index
 
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]

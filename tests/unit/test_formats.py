@@ -182,7 +182,7 @@ def test_an_image_whose_trainer_is_of_another_muster_is_refused_with_the_command
 
 
 def test_an_image_of_this_trainer_or_of_none_is_taken():
-    stages = re.findall(r'muster\.contract="(\d+)"', (HOME / "Dockerfile").read_text())
-    assert stages == [str(model.CONTRACT)] * 2
-    model.refuse_other_trainer(image({model.CONTRACT_LABEL: stages[0]}))
+    (spoken,) = re.findall(r'muster\.contract="(\d+)"', (HOME / "Dockerfile").read_text())
+    assert spoken == str(model.CONTRACT)
+    model.refuse_other_trainer(image({model.CONTRACT_LABEL: spoken}))
     model.refuse_other_trainer(image(None, "/app"))

@@ -179,7 +179,7 @@ SECTIONS = (
                     "Bring the server back, or `sudo umount -fl PLACE`; take the folder out of the `PATH`; let "
                     "`~/.muster` lead to a folder that answers."
                 ),
-                source="measured on the rack (docs/preflight-score.md)",
+                source="measured on the rack (docs/evidence/preflight-score.md)",
             ),
             Row(
                 "no-iproute2",
@@ -240,10 +240,10 @@ SECTIONS = (
                     "asks of Docker's."
                 ),
                 by_hand="`ssh HOST docker version` names Podman, and no server",
-                fix="give Docker's own client Podman's socket: [install.md](install.md#podman).",
+                fix="give Docker's own client Podman's socket: [install](install.md#podman).",
                 source="measured with Podman 5.4.2",
                 what="`docker` there is Podman's own command, not Docker's",
-                command="on {host}: give Docker's own client Podman's socket: docs/install.md#podman",
+                command="on {host}: give Docker's own client Podman's socket: muster docs install",
             ),
             Row(
                 "docker-wrapped",
@@ -256,7 +256,7 @@ SECTIONS = (
                     "HOST type docker`"
                 ),
                 fix="let the script print to standard error (`>&2`), or remove it.",
-                source="measured on a rack (lab/unseen)",
+                source="measured on a rack (lab/machines)",
                 what=(
                     "`docker` there is a script that prints words of its own on standard output, among the "
                     "engine's answers"

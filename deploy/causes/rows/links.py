@@ -327,7 +327,7 @@ SECTIONS = (
                     "Look for quota and connbytes in `sudo iptables -vnL`. Try `ethtool -K DEV tso off gso off gro "
                     "off`. Check the filter between the hosts."
                 ),
-                source="iptables-extensions(8); measured in the laboratory (docs/preflight-score.md)",
+                source="iptables-extensions(8); measured in the laboratory (docs/evidence/preflight-score.md)",
                 symptom="the rendezvous connects, and hangs until its timeout",
                 group="links",
                 others=(

@@ -90,10 +90,10 @@ SECTIONS = (
                 by_hand="in the container: `ldconfig -p | grep ibverbs`, `ls /etc/libibverbs.d`",
                 fix=(
                     "Use an image with the packages `libibverbs1` and `ibverbs-providers` "
-                    "([packages.md](packages.md#infiniband)); `make image TARGET=gpu` has them."
+                    "([my own image](my-own-image.md#infiniband)); `make image TARGET=gpu` has them."
                 ),
                 source="NVIDIA/nccl, src/misc/ibvwrap.cc (it loads libibverbs.so.1 when it starts)",
-                command="an image with libibverbs1 and ibverbs-providers: docs/packages.md#infiniband",
+                command="an image with libibverbs1 and ibverbs-providers: muster docs my-own-image",
                 symptom="`NET/Socket` in `NCCL_DEBUG=INFO`",
                 group="interfaces",
             ),

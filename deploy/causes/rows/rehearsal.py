@@ -59,9 +59,7 @@ SECTIONS = (
                     "What the log gives as the reason: a variable, a library that the image lacks, or a port that "
                     "is down."
                 ),
-                source=(
-                    "the excerpts in `tests/unit/preflight/nccl_logs.txt` and `lab/nccl_logs.txt`, with their addresses"
-                ),
+                source=("the excerpts in `tests/unit/preflight/*_logs.txt`, with their addresses"),
                 command="no NCCL_DEBUG and NCCL_DEBUG_FILE in the run's environment; then: muster preflight again",
                 symptom="steps 10 to 50 times slower",
                 group="proof",

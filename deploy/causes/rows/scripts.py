@@ -170,10 +170,10 @@ SECTIONS = (
             Row(
                 "locked-up",
                 (
-                    "`stands still in train.py:54`: a rank of a run of Muster's does nothing any more, and the "
+                    "`is stuck in train.py:54`: a rank of a run of Muster's does nothing any more, and the "
                     "others wait for it."
                 ),
-                by_hand="`muster why` while the run goes on; the line that the message names",
+                by_hand="`muster why` while the run continues; the line that the message names",
                 fix=(
                     "Correct what it waits for there: a lock, a child, a service without a timeout. `--restarts N` "
                     "lets Muster end such a rank, and start all again."

@@ -120,8 +120,8 @@ SECTIONS = (
                 ),
                 by_hand="`ldd FILE.so | grep 'not found'`; `apt-file search libxcb.so.1` names the package",
                 fix=(
-                    "Install its package with a Dockerfile ([packages.md](packages.md#system-libraries)), and name "
-                    "it with `--dockerfile`. On this machine, without a container: `sudo apt-get install`. For "
+                    "Install its package with a Dockerfile ([my own image](my-own-image.md#system-libraries)), and "
+                    "name it with `--dockerfile`. On this machine, without a container: `sudo apt-get install`. For "
                     "`cv2`, the package `opencv-python-headless` instead of `opencv-python` needs no such library."
                 ),
             ),
@@ -269,7 +269,8 @@ SECTIONS = (
         "A project's packages",
         intro=(
             "`muster deploy`, `muster push` and `muster up` print uv's own words before the error. "
-            "[packages.md](packages.md#when-it-fails) has the next step for each: an excluded torch, a missing "
+            "[offline and proxies](offline-and-proxies.md#when-the-installation-fails) has the "
+            "next step for each: an excluded torch, a missing "
             "compiler, no way to an index, a full disk, a private index."
         ),
     ),

@@ -154,7 +154,7 @@ def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
     reached = max((rows[-1].step for rows in run.times.values()), default=0)
     step = reached if run.script else 0
     repeats = any(event.kind == "continues" and event.fields.get("known") is False for event in run.events)
-    more = ", of all starts with repeats" if repeats else ""
+    more = ", including repeated steps" if repeats else ""
     rows = [
         (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
         (None if end.loss is None else words.figure(end.loss), _loss_name(run, end, reached)),

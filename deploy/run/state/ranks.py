@@ -198,7 +198,7 @@ class Ranks:
     @property
     def step_words(self) -> str:
         """The step in words."""
-        return f"step {self.step}" + (" (all starts, with repeats)" if self.repeats else "")
+        return f"step {self.step}" + (" (including repeated steps)" if self.repeats else "")
 
     @property
     def at_step(self) -> str:

@@ -20,7 +20,7 @@ from ...core.fields import digits
 from ...core.scripts import Scripts
 from ...core.text import amount, last_line, several
 from ...door.session import Session
-from ...run.folders import CHECKOUT, TRAINER
+from ...run.folders import CHECKOUT, INSTALLED, PACKAGE
 from . import content
 from .content import CODE, WORKSPACE, Content, Entry, HostFolder, record_of
 from .credentials import Choice
@@ -32,9 +32,8 @@ _SCRIPT, _LOOK_S = Scripts(__file__), 600.0
 _ROOM = "on that host: df -h ~; `muster clean` shows what Muster keeps there"
 _SLACK = 64 << 20  # bytes that must stay free on a host's disk
 _AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
-# In a wheel both halves are inside the package `muster`, in a checkout beside it.
-_INSTALLED = "." in TRAINER
-_PACKAGES = {"muster": CHECKOUT if _INSTALLED else CHECKOUT / "muster", "trainer": CHECKOUT / "trainer"}
+# By its place within `muster`, where a wheel has it too.
+_PACKAGES = {"muster": PACKAGE, "muster/trainer": CHECKOUT / "trainer"}
 _HALVES = {"deploy", "trainer"}
 
 
@@ -154,7 +153,7 @@ def _trainer() -> Iterator[tuple[str, Path]]:
         yield name, folder
         for path in sorted(folder.rglob("*")):
             inside = path.relative_to(folder)
-            half = name == "muster" and _INSTALLED and inside.parts[0] in _HALVES
+            half = folder == PACKAGE and INSTALLED and inside.parts[0] in _HALVES
             if not half and "__pycache__" not in inside.parts:
                 yield f"{name}/{inside.as_posix()}", path
 

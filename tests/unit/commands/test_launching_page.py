@@ -1,4 +1,4 @@
-"""Every row of docs/launching.md: what people type is taken or refused with what works, and what it offers is right."""
+"""Every row of docs/how-to/launch.md: what people type is taken, or refused with what works; its offers are right."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from deploy.job.script import once_a_node, read
 from deploy.slurm.planned import planned
 from tests.typed import split
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs/launching.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs/how-to/launch.md").read_text()
 ROWS = [
     line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| `") or line.startswith("| a ")
 ]

@@ -34,7 +34,7 @@ def test_the_hint_names_the_command_that_resumes_the_run(options, lost, command,
     run_dir.mkdir()
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **resume_fields(options)})
     result = with_resume_hint(
-        Result("stopped", from_ranks=True, hint="`muster deploy --resume r` goes on from here"), run_dir, True, lost
+        Result("stopped", from_ranks=True, hint="`muster deploy --resume r` continues from here"), run_dir, True, lost
     )
     assert command in result.hint
     assert ("its checkpoints are on a" in result.hint) == ("a" in lost)

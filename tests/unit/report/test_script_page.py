@@ -212,4 +212,4 @@ def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(t
     assert [row["step"] for row in loaded.metrics] == ([10, 16] if known else [10, 16, 20, 30])
     assert loaded.times[0][-1].step == (16 if known else 20)
     names = [name for _, name in head.figures(loaded, head.summary(loaded))]
-    assert ("steps, of all starts with repeats" in names) == (not known)
+    assert ("steps, including repeated steps" in names) == (not known)
