@@ -160,7 +160,7 @@ def read_options(given: Mapping[str, Any]) -> Options:
 
 
 def _option(each: Field[Any], takes: str) -> click.Option:
-    row, switch = table.row_of(each), each.default is False
+    row, switch, takes = table.row_of(each), each.default is False, table.like(takes)
     several = each.default == () and row.single != takes
     start = () if several else False if switch else ""
     return click.Option(

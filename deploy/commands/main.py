@@ -30,7 +30,7 @@ DISTRIBUTION = "muster-train"
 _EXAMPLE = command_of("deploy", hosts="a,b", more="-- train.py --lr 3e-4")
 # By title, the modules with their commands: only the module of the command that is typed is imported.
 _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
-    "Start": {"start": ("deploy", "up")},
+    "Start": {"start": ("deploy", "up", "ray")},
     "Look": {"look": ("status", "logs", "why", "gpus", "runs", "report", "compare"), "explain": ("explain",)},
     "Act": {"act": ("attach", "stop", "fetch", "down", "leave", "join")},
     "Beside the ranks": {"within": ("exec", "shell", "port", "tensorboard")},
@@ -159,10 +159,10 @@ def with_script(words: Sequence[str]) -> list[str]:
     if words[0] in ("exec", "shell"):
         return list(words[:at])
     options, script = list(words[:at]), list(words[at + 1 :])
-    if options[:1] not in (["deploy"], ["up"], ["agent"], ["export"]):
+    if options[:1] not in (["deploy"], ["up"], ["ray"], ["agent"], ["export"]):
         if options and options[0] not in _HOMES and not options[0].startswith("-"):
             raise typos.no_command(options[0], _HOMES, words)
-        raise UsageError("only `deploy`, `up`, `agent` and `export` accept a script after --", _EXAMPLE)
+        raise UsageError("only `deploy`, `up`, `ray`, `agent` and `export` accept a script after --", _EXAMPLE)
     if any(word.partition("=")[0] == FLAG.script for word in options):
         raise UsageError(f"two scripts: one after --, one with {FLAG.script}", f"give one of them: {_EXAMPLE}")
     if not script or script == ["-m"]:

@@ -6,7 +6,9 @@ In the files of commands, each imports what it calls when it is called: `fab --l
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
@@ -74,6 +76,36 @@ def up(options: Options, console: Console) -> int:
     from ..local import up as launch
 
     return launch.up(options, console)
+
+
+@command(
+    example=(
+        command_of("ray", hosts="gpu-a,gpu-b,gpu-c", more="-- python train_rl.py"),
+        command_of("ray", hosts="gpu-a,gpu-b,gpu-c"),
+    ),
+    codes={
+        DONE: f"the driver is done; with {FLAG.detach}, the cluster has started",
+        FAILED: "the driver or the head failed, or a host did",
+        USAGE: "an option, a file or the run's input was refused: nothing was started",
+        REFUSED: "preflight found what keeps the hosts apart: nothing was started",
+        STOPPED: f"stopped on request ({FAB} stop)",
+        DETACHED: "Ctrl-C left the cluster, which stays",
+    },
+)
+def ray(options: Options, console: Console) -> int:
+    """Bring up a Ray cluster on real hosts, and run a driver on it.
+
+    It ends with the driver; without one it stays until fab stop. Ray itself
+    is yours: in the image, or in the folder's requirements.
+    """
+    from ..hosts import deploy as hosts_deploy
+    from ..job.roles.ray import ray_roles
+
+    refuse_without_slurm(options)
+    cluster = load_cluster(options)
+    refuse_open_secrets(options, secrets.telling(cluster.job.secrets, secrets.secrets_of(cluster)))
+    roles = ray_roles([host.name for host in cluster.hosts], shlex.split(options.script))
+    return hosts_deploy.deploy(replace(options, script="", role=roles), console)
 
 
 @command(

@@ -645,9 +645,14 @@ def row_of(each: Field[Any]) -> OptionRow:
     return row
 
 
+def like(command: str) -> str:
+    """The command whose options a command takes."""
+    return "deploy" if command == "ray" else command
+
+
 def options_of(command: str) -> list[Field[Any]]:
     """The fields of the options that a command takes."""
-    return [each for each in fields(Options) if command in row_of(each).helps]
+    return [each for each in fields(Options) if like(command) in row_of(each).helps]
 
 
 def flag_of(name: str) -> str:

@@ -123,7 +123,7 @@ def test_a_helper_that_fails_ends_the_run_and_is_named_with_its_error(project):
     project.write("train.py", "import time; time.sleep(300)")
     done = project("--role", "helper=1:python helper.py", "--", "python", "train.py")
     assert done.returncode == 1
-    assert "no such model" in done.stdout + done.stderr
+    assert "helper: helper.py ended with code 1: RuntimeError: no such model" in done.stdout + done.stderr
     assert (outcome(project)["node"], outcome(project)["rank"]) == ("helper", 1)
 
 
@@ -147,7 +147,7 @@ def test_a_port_of_somebody_else_is_no_role_that_is_ready(project):
         port = stranger.getsockname()[1]
         done = project("--role", f"server=1,port={port},ready=port:python server.py", "--", "python", "train.py")
     assert done.returncode != 0
-    assert f"port {port} of server on server is taken" in done.stdout + done.stderr
+    assert f"port {port} of server is taken" in done.stdout + done.stderr
     assert not (project.run / "work/began").exists()
 
 
