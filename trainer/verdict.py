@@ -31,7 +31,7 @@ class Verdict:
     """The end of a run; `rank` and `node` name the culprit, not the reporter.
 
     `since` is when the node's first rank died, in unix seconds of its clock; 0 if a rank gave the reason for its end.
-    `cause` is one of docs/contract.md, where the message is not the words of an exception.
+    `cause` is one of contract.md, where the message is not the words of an exception.
     """
 
     verdict: str
@@ -59,7 +59,7 @@ def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
     command = os.environ.get("MUSTER_RESUME_COMMAND", "make up RESUME=latest")
     with suppress(OSError):  # the agent's reason, if it is not a user who asked
         message = f"{(Path(os.environ.get('MUSTER_OUTCOME_DIR', '')) / 'limit').read_text()}: {message}"
-    return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` goes on from here")
+    return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 
 
 def read_verdict(path: Path) -> Verdict | None:

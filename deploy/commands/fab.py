@@ -30,6 +30,8 @@ def tasks_of(program: Program | None, typed: Sequence[str]) -> Iterator[Task]:
     asked = core[0].args.help.value if core else None
     if isinstance(asked, str):
         words = [asked, "--help"]
+    if core and not (words or core[0].args.list.value):
+        sys.exit(run([]))
     if not words:
         yield from (_task_of(each, []) for each in every_command())
     elif isinstance(asked, str) or not (known := TREE.get_command(None, words[0])):

@@ -1,6 +1,6 @@
 """What each real host runs: its container, the `docker run` that makes it, its variables. Pure.
 
-The rules are those of docs/design.md ("prevent by construction"): the rendezvous endpoint is an IP literal of the first
+The rules are those of design.md ("prevent by construction"): the rendezvous endpoint is an IP literal of the first
 host, one node is the host of the rendezvous, and every node names the one interface that leads to its peers.
 """
 
@@ -12,11 +12,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 from ..core.errors import UsageError
 from ..core.formats import LABELS
-from ..core.names import NodeName, node_of
-from ..core.program import FAB
+from ..core.names import NODE_PROGRAMS, NodeName, node_of
 from ..host import commands
 from ..host.facts import Gpu, HostFacts, Route
 from ..job.again import command_of, words_of
@@ -37,7 +37,7 @@ OPEN_FILES = 1048576
 PIDS = 32768
 LOG_LIMITS = ("--log-driver", "json-file", "--log-opt", "max-size=50m", "--log-opt", "max-file=2")
 # When its engine stops a container, its ranks need time to write a checkpoint.
-STOP_PATIENCE_S = 60
+STOP_PATIENCE_S, _AFTER_GRACE_S = 60, 40
 # The engine restarts a node this often, after its own host or a peer's host has rebooted. A node that waits for a host
 # to boot gives up after a minute each time.
 RESTARTS = 5
@@ -51,8 +51,9 @@ class Work:
 
     `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
     holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
-    `restarts`: how often a script is started again, as --restarts says. `max_hours`, `on_end`: as their options say.
-    `share_key`: known to the nodes of this start alone, which share a script's files with it before each attempt.
+    `restarts`: how often a script is started again, as --restarts says. `max_hours`, `grace`, `on_end`: as their
+    options say. `share_key`: known to the nodes of this start alone, which share a script's files with it before each
+    attempt.
     `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
     needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with. `resumed`: the words
     for its hosts, and the options, of the command that resumes it. `bare`: typed so that its only rank has none of
@@ -71,6 +72,7 @@ class Work:
     observe: bool = True
     restarts: int | None = None
     max_hours: str = ""
+    grace: float | None = None
     on_end: str = ""
     share_key: str = field(default="", repr=False)
     waits: bool = False
@@ -83,9 +85,9 @@ class Work:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The arguments of the container's Python. -P keeps a user's folder called `trainer` from hiding ours."""
+        """The arguments of the container's Python. -P keeps a user's folder called `muster` from hiding ours."""
         rest = (environment.SCRIPT, *self.script) if self.script else self.arguments
-        return ("-P", "-m", "trainer.node.agent", *rest)
+        return ("-P", "-m", NODE_PROGRAMS, "agent", *rest)
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class NodeContainer:
 
 
 def secrets_document(secrets: Mapping[str, str]) -> bytes:
-    """Secrets as the node's agent takes them (docs/contract.md); empty if there are none."""
+    """Secrets as the node's agent takes them (contract.md); empty if there are none."""
     return json.dumps(dict(secrets)).encode() if secrets else b""
 
 
@@ -200,7 +202,7 @@ def resume_command(run_id: str, where: str = "", again: str = "") -> str:
     A variable has one line: where the options have more, they are left out.
     """
     resume = Options(resume=run_id)
-    whole = " ".join(filter(None, (FAB, "deploy", where, *words_of(resume), again)))
+    whole = " ".join(filter(None, ("muster", "deploy", where, *words_of(resume), again)))
     return whole if whole.isprintable() else command_of("deploy", resume)
 
 
@@ -367,7 +369,7 @@ def _node_container(
     variables |= {environment.SECRET_FILES: secret_files} if secret_files else {}
     lifetime = (
         *(("--restart", f"on-failure:{restart_count}") if restart_count else ()),
-        *("--stop-timeout", str(STOP_PATIENCE_S), *LOG_LIMITS),
+        *("--stop-timeout", str(max(STOP_PATIENCE_S, ceil(work.grace or 0) + _AFTER_GRACE_S)), *LOG_LIMITS),
     )
     options = _node_options(folder, host, facts, job, work)
     owner = "" if facts.uid else user_of(facts, job)
@@ -392,7 +394,7 @@ def _node_container(
 def _variables(
     index: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
-    """The variables that docs/contract.md promises a node."""
+    """The variables that contract.md promises a node."""
     ranks, per_node = processes(facts, job), work.script[:1] == (PER_NODE,)
     address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
     # The token keeps our rendezvous apart from another user's.
@@ -414,6 +416,7 @@ def _variables(
         **environment.bare_rank(work.bare and job.processes == "auto", node.nodes, node.processes),
         **({environment.SEPARATE: "1"} if job.separate else {}),
         **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),
+        **environment.asked_grace(work.grace),
         **({environment.OVERLAY: work.overlay} if work.overlay else {}),
         **(_for_a_script(work) if work.script else {}),
     }

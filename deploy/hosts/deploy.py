@@ -1,4 +1,4 @@
-"""One `fab deploy`, whole: look, plan, start, follow.
+"""One `muster deploy`, whole: look, plan, start, follow.
 
 Until the run has started, any failure cleans up every host (run/start.py). After that the run no longer needs this
 process (hosts/attach.py).
@@ -16,7 +16,6 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..core.names import RunId, node_of
-from ..core.program import FAB
 from ..core.text import duration
 from ..door.session import Session, open_all
 from ..host import run_user
@@ -216,7 +215,7 @@ class _OnHosts(Start[NewRun]):
         nodes = dict(backend.run.nodes)
         self._console.data({"kind": "started", "run": run, "nodes": nodes, "waits": backend.waits})
         if self.detach:
-            self._console.note(f"follow it: {FAB} attach --hosts {hosts or ','.join(backend.run.nodes)} --run {run}")
+            self._console.note(f"follow it: muster attach --hosts {hosts or ','.join(backend.run.nodes)} --run {run}")
             self._console.line(run)
 
     def follow(self, backend: NewRun) -> int:
@@ -259,7 +258,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
     patience = request.cluster.job.wait_lost or WAIT_LOST_S
-    console.note(f"a host that is lost, or a link that is cut, is waited for {duration(patience)} (--wait-lost)")
+    console.note(f"waits up to {duration(patience)} for a lost host or a cut link (--wait-lost)")
 
 
 def _work(options: Options, cluster: Cluster) -> Work:
@@ -284,4 +283,6 @@ def _work(options: Options, cluster: Cluster) -> Work:
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
     resumed = resume.known_ahead(options, cluster)
-    return replace(work, restarts=restarts, max_hours=hours, on_end=on_end, least=least, resumed=resumed)
+    return replace(
+        work, restarts=restarts, max_hours=hours, grace=cluster.job.grace, on_end=on_end, least=least, resumed=resumed
+    )

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.program import FAB
 from ..core.results import HostsFailed
 from ..door.session import Session
 from ..host import audit, lock
@@ -229,7 +228,7 @@ class NewRun(HostsBackend):
             self._console.warn(f"{host}: {fault.message}")
         if faults:
             hosts = ",".join(faults)
-            self._interrupts.left = f"something may be left on {hosts}: {FAB} down --hosts {hosts} --run {self._id}"
+            self._interrupts.left = f"something may be left on {hosts}: muster down --hosts {hosts} --run {self._id}"
             self._console.warn(self._interrupts.left)
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 from ..core.errors import UsageError
 from ..core.names import asked_run
 from ..core.near import near_file, near_path
-from ..core.program import COMMAND, FAB
+from ..core.program import COMMAND
 from . import script, script_file, secrets
 from . import values as values
 from .cluster import Cluster, find_cluster
@@ -204,7 +204,7 @@ def read_text(name: str, text: str) -> Any:
     row = ROWS[name]
     value = row.read(text) if row.read else text
     if value is None:
-        raise UsageError(f"{flag_of(name)} {text}: {row.refusal}", row.hint.format(command=f"{FAB} {COMMAND}"))
+        raise UsageError(f"{flag_of(name)} {text}: {row.refusal}", row.hint.format(command=f"muster {COMMAND}"))
     return value
 
 

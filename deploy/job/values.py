@@ -78,8 +78,10 @@ host = matching(HOST)
 user = matching(USER)
 
 
-def destination(text: str) -> Destination | None:
+def destination(text: Any) -> Destination | None:
     """`user@host:port` as SSH writes it: user and port are optional, an IPv6 address has brackets."""
+    if not isinstance(text, str):
+        return None
     login, at, host_port = text.rpartition("@")
     match = _HOST_PORT.fullmatch(host_port)
     six, name, port = match.groups() if match else (host_port, None, None)
@@ -153,6 +155,12 @@ def wait(value: Any) -> float | None:
     """A time above 0 with its unit, in seconds: `90s`, `10m`, `1.5h`."""
     match = _WAIT.fullmatch(value) if isinstance(value, str) else None
     return float(match[1]) * _UNITS[match[2]] or None if match else None
+
+
+def grace(value: Any) -> float | None:
+    """The same, of a day at most."""
+    seconds = wait(value)
+    return seconds if seconds is not None and seconds <= _UNITS["h"] * 24 else None
 
 
 def yes_or_no(value: Any) -> bool | None:

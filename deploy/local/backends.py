@@ -18,14 +18,15 @@ from tempfile import TemporaryDirectory
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
-from ..core.program import FAB, MAKE, option
 from ..core.text import in_seconds
 from ..engine import client
+from ..job.options import FLAG
 from ..report.console import Console
 from ..run import folders, own_files, record
 from ..run.backend import Backend
 from ..run.environment import (
     BARE_RANK,
+    GRACE,
     IMAGE_USER,
     KEEP,
     LAUNCHER_RANKS,
@@ -55,7 +56,7 @@ STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
 # What a script's nodes get on each backend, and docker-compose.yml has to name.
-_HANDED_ON = (LAUNCHER_RANKS, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
+_HANDED_ON = (LAUNCHER_RANKS, GRACE, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
 # docker-compose.yml uses this run id if none is given.
 PLAIN_COMPOSE = "compose"
 
@@ -110,7 +111,7 @@ class LocalBackend(Backend):
 
 
 class ProcessBackend(LocalBackend):
-    """Nodes as `trainer.node.agent` processes of this machine."""
+    """Nodes as `muster.trainer.node agent` processes of this machine."""
 
     meets_on_machine = True
 
@@ -136,14 +137,14 @@ class ProcessBackend(LocalBackend):
         if paths:
             raise UsageError(
                 f"--keep {paths[0]}: without a container, that is {paths[0]} of this machine, where it stays anyway",
-                f"leave out --keep, or run in containers: {option('BACKEND', 'docker')}",
+                f"leave out --keep, or run in containers: {FLAG.backend} docker",
             )
 
         if secret_files:
             raise UsageError(
                 f"--secret-file {secret_files[0]}: without a container, there is no /run/secrets/{secret_files[0]}",
                 f"the script can read the file where it is; as a variable: --secret NAME=FILE; in containers: "
-                f"{option('BACKEND', 'docker')}",
+                f"{FLAG.backend} docker",
             )
 
     @classmethod
@@ -182,6 +183,10 @@ class ProcessBackend(LocalBackend):
         """Send SIGTERM to every agent."""
         self._stopping = True
         self._nodes.signal_all(signal.SIGTERM)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send it to every agent."""
+        self._nodes.signal_all(number)
 
     def kill(self) -> None:
         """Send SIGKILL to every process of the run."""
@@ -230,7 +235,7 @@ class ComposeBackend(LocalBackend):
         if given:
             raise UsageError(
                 "roles: the containers of this machine all run one command",
-                f"as processes they have roles: {option('BACKEND', 'processes')}",
+                f"as processes they have roles: {FLAG.backend} processes",
             )
 
     @classmethod
@@ -238,8 +243,8 @@ class ComposeBackend(LocalBackend):
         """A container's address is not known before it runs."""
         if least:
             raise UsageError(
-                f"--min-nodes {least}: containers of this machine do not train on without each other",
-                f"as processes they do: {option('BACKEND', 'processes')}",
+                f"--min-nodes {least}: containers of this machine do not continue without each other",
+                f"as processes they do: {FLAG.backend} processes",
             )
 
     @classmethod
@@ -312,7 +317,7 @@ class ComposeBackend(LocalBackend):
         try:
             client.down(self._spec.run_id)
         except EngineLost as fault:
-            raise EngineLost(fault.message, f"once Docker is back: `{MAKE} down`") from fault
+            raise EngineLost(fault.message, "once Docker is back: `muster down`") from fault
 
     def states(self, state: State) -> list[NodeState]:
         """The state of each container, asked twice a second. Docker's restart policy restarts lost nodes."""
@@ -345,6 +350,10 @@ class ComposeBackend(LocalBackend):
     def stop(self) -> None:
         """Send SIGTERM to every node; after that, Docker's restart policy leaves it alone."""
         client.ask_to_stop(self._spec.run_id)
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send it to every container."""
+        client.pass_on(self._spec.run_id, number.name)
 
     def kill(self) -> None:
         """Send SIGKILL to every node."""
@@ -415,11 +424,10 @@ def prepare_image(home: Path) -> None:
     if not script.is_file():
         raise DeployError(
             "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
-            f"there: `make image up`; from here: {option('BACKEND', 'processes')}, "
-            f"or real hosts: `{FAB} deploy --hosts a,b`",
+            f"there: `make image up`; from here: {FLAG.backend} processes, or real hosts: `muster deploy --hosts a,b`",
         )
     if processes.run(commands.build_image(str(script)), home) != 0:
         raise DeployError(
             "the image was not built",
-            f"see the lines above; to train without it: {option('BACKEND', 'processes')}",
+            f"see the lines above; to train without it: {FLAG.backend} processes",
         )

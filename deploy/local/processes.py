@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psutil
 
 from ..core.errors import DeployError
 from ..core.facts import NodeState
 from ..run import own_files
-from ..run.environment import NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRESENT, TORCH_RENDEZVOUS, NodeSpec
-from ..run.folders import link_agent_packages, with_trainer
+from ..run.environment import GRACE, NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRESENT, TORCH_RENDEZVOUS, NodeSpec
+from ..run.folders import with_muster
 
 MOST_RESTARTS = 3
+_AFTER_GRACE_S = 10.0
 # A shell inside another run or torchrun has these variables; a node must get only its own.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_")
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
@@ -64,7 +64,6 @@ class LocalNodes:
         self._run_dir, self._command, self._home, self._script = run_dir, tuple(command), home, script
         self._most_restarts = most_restarts
         self._nodes: dict[str, _Node] = {}
-        self._agent: TemporaryDirectory[str] | None = None
 
     def start(self, spec: NodeSpec, log: Path) -> None:
         """Start one node; its output is appended to `log`."""
@@ -89,9 +88,6 @@ class LocalNodes:
             node.process.wait()
             if node.process.stdin:
                 node.process.stdin.close()
-        if self._agent:
-            self._agent.cleanup()
-            self._agent = None
 
     def _state(self, node: _Node, may_restart: Callable[[NodeState], bool]) -> NodeState:
         code = node.process.poll()
@@ -109,22 +105,14 @@ class LocalNodes:
         return NodeState(node.spec.name, "running", code, node.restarts)
 
     def _with_agent(self, environment: dict[str, str]) -> dict[str, str]:
+        environment = with_muster(environment)
         if not self._script:
-            return with_trainer(environment)
-        # A script's Python may be another one, and finds nothing of ours beside the agent.
-        others, path = environment.get("PYTHONPATH", ""), environment.get("PATH", "").split(os.pathsep)
+            return environment
+        path = environment.get("PATH", "").split(os.pathsep)
         # A shell script types `python` and `torchrun`: these are the Python that Muster chose, active or not.
         own = os.path.dirname(self._command[0])
         path = path if own in path else [own, *filter(None, path)]
-        packages = ":".join(filter(None, (self._packages(), others)))
-        return {**environment, "PATH": os.pathsep.join(path), "PYTHONPATH": packages}
-
-    def _packages(self) -> str:
-        """Not in the run folder: what is imported from here runs as us, and scripts write there."""
-        if self._agent is None:
-            self._agent = TemporaryDirectory(prefix="muster-agent-")
-            link_agent_packages(Path(self._agent.name))
-        return self._agent.name
+        return {**environment, "PATH": os.pathsep.join(path)}
 
     def _spawn(self, spec: NodeSpec, log: Path) -> subprocess.Popen[bytes]:
         inherited = {
@@ -188,13 +176,25 @@ def heads(run_dir: Path) -> list[Head]:
 
 
 def stop(processes: list[psutil.Process], patience_s: float) -> bool:
-    """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed."""
+    """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed.
+
+    Ranks that may take longer to save (--grace) are waited for.
+    """
     for process in agents(processes):
         with suppress(psutil.Error):
             process.terminate()
-    left = _await_end(processes, patience_s)
+    left = _await_end(processes, max(patience_s, _grace_s(processes) + _AFTER_GRACE_S))
     kill(left)
     return not left
+
+
+def _grace_s(processes: Iterable[psutil.Process]) -> float:
+    """What the ranks of these agents get to save, where somebody has set it."""
+    times = [0.0]
+    for process in agents(processes):
+        with suppress(psutil.Error, OSError, ValueError):
+            times.append(float(process.environ().get(GRACE, "0")))
+    return max(times)
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:

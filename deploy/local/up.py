@@ -18,7 +18,6 @@ from typing import Any
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..core.names import RunId, run_ids
-from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..job import consent, script_file, secrets
 from ..job import script as typed
@@ -35,7 +34,7 @@ from ..job.load import (
     refuse_without_script,
     value_of,
 )
-from ..job.options import Job, Options
+from ..job.options import FLAG, Job, Options
 from ..job.values import Gpus
 from ..report import ending, folder_notes
 from ..report import packages as packages_shown
@@ -137,9 +136,9 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         if taken:
             self._held.callback(taken.release)
         if taken is None or run_dir.name in backends.running(folders.RUNS, self._engine):
-            again = f"`{MAKE} up {option('RESUME', display_path(run_dir))}`"
+            again = f"`muster up {FLAG.resume} {display_path(run_dir)}`"
             raise DeployError(
-                f"{run_dir.name} is still running", f"wait until it ends, or `{MAKE} down` first; then {again}"
+                f"{run_dir.name} is still running", f"wait until it ends, or `muster down` first; then {again}"
             )
         return run_dir
 
@@ -181,6 +180,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             )
         if hours := value_of(self._options, "max_hours"):
             run = run.with_variables({environment.MAX_HOURS: hours})
+        run = run.with_variables(environment.asked_grace(value_of(self._options, "grace")))
         if asked.least:
             run = run.grouped(asked.least, observe.doors(1 + asked.workers), token_hex(16))
         self._run = run
@@ -252,7 +252,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run.run_id}", str(run.run_dir))
         result = replace(result, message=message.replace(str(run.run_dir), display_path(run.run_dir)))
         if result.verdict == "stopped" and not result.hint and state.script and may_have_written(state):
-            command = " ".join(filter(None, (f"{FAB} up --resume {run.run_id}", record.own(run.run_dir).get("again"))))
+            command = " ".join(filter(None, (f"muster up --resume {run.run_id}", record.own(run.run_dir).get("again"))))
             result = replace(result, hint=f"continue with what it wrote: {command}")
         sent = (self._folder, self._sending) if self._folder else None
         return ending.end(run.run_dir, result, state, time.time() - self._began, console, sent=sent)
@@ -268,10 +268,17 @@ class _OnThisMachine(Start[backends.LocalBackend]):
                     with suppress(OSError):  # of a full disk the run's own end tells
                         record.keep_story(run.run_dir, state.story)
 
-                return follow.follow(backend, self._follower, state, tell_and_keep, self._interrupts.requests)
+                return follow.follow(
+                    backend,
+                    self._follower,
+                    state,
+                    tell_and_keep,
+                    self._interrupts.requests,
+                    self._interrupts.take_passed,
+                )
         except EngineLost as fault:
             # Containers may survive a pause of their engine. A resume beside them would be two starts in one folder.
-            hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
+            hint = f"once Docker is back: `muster down`, then `muster up {FLAG.resume} latest`"
             return Result("failed", fault.message, hint, step=state.step)
         except DeployError as fault:
             return Result("failed", fault.message, fault.hint)
@@ -310,7 +317,7 @@ def _backend(wanted: str, code: Sequence[Path], gpus: int, nodes: int) -> tuple[
     for folder in () if backends.BACKENDS[choice.name].in_containers else code:
         if owner := stranger(folder):
             words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
-            consent.require(folder, [Wish("script", words)], f"{FAB} up")
+            consent.require(folder, [Wish("script", words)], "muster up")
     return choice, facts
 
 
@@ -334,7 +341,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
     workers = sum(each.role.nodes for each in acted) - 1 if acted else workers
-    command.refuse_nodes(1 + workers, f"give one of the two: {option('WORKERS', workers)} is {1 + workers} nodes")
+    command.refuse_nodes(1 + workers, f"give one of the two: {FLAG.workers} {workers} is {1 + workers} nodes")
     gpus = plan.check_gpus(options.gpus, options.backend)
     own = environment.asked_style(options.style)
     own |= {environment.SEPARATE: "1"} if options.separate else {}
@@ -391,7 +398,7 @@ def stop_all(console: Console, run: str = "") -> int:
             backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
     if run and not count and not record.path_of(RunId(run)).exists():
-        resumable.refuse_unknown(run, folders.RUNS, "--run {}".format)
+        resumable.refuse_unknown(run, folders.RUNS, flag=FLAG.run)
     what = run or "this checkout's runs"
     console.note("nothing was running" if not count else f"down: nothing of {what} is left running")
     return count
@@ -406,7 +413,5 @@ def _split(arguments: str) -> list[str]:
     try:
         return shlex.split(arguments)
     except ValueError as fault:
-        example = option("ARGS", '"--recipe text --steps 100"')
-        raise UsageError(
-            f"{option('ARGS', arguments)}: {fault}", f"quote the words as in a shell: {example}"
-        ) from fault
+        example = f'{FLAG.args} "--recipe text --steps 100"'
+        raise UsageError(f"{FLAG.args} {arguments}: {fault}", f"quote the words as in a shell: {example}") from fault

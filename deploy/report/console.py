@@ -29,7 +29,6 @@ from rich.theme import Theme
 from ..core.errors import DeployError
 from ..core.facts import RunFacts
 from ..core.printable import visible
-from ..core.program import MAKE
 from ..core.text import in_seconds
 from ..run.events import Event
 from ..run.outcome import Result
@@ -223,7 +222,7 @@ class Console:
             name, verdict, *rest = lines.run_cells(row)
             style = _VERDICT_STYLES.get(verdict, "quiet" if verdict == "unfinished" else "bad")
             table.add_row(Text(name), Text(verdict, style), *(Text(cell, justify="right") for cell in rest))
-        self._out.print(table) if rows else self.note(f"no runs yet: `{MAKE} up` starts one")
+        self._out.print(table) if rows else self.note("no runs yet: `muster up` starts one")
 
     def values(self, rows: Iterable[dict[str, Any]]) -> None:
         """Print one JSON object a line."""
@@ -248,6 +247,15 @@ class Console:
     def block(self, rows: Sequence[str]) -> None:
         """Print many lines of data at once, unchanged: there may be millions."""
         self._safely(lambda: print(visible("\n".join(rows)), file=self._out.file, flush=True))
+
+    def page(self, text: str) -> None:
+        """Print a page of Markdown: laid out on a terminal, elsewhere as it is written."""
+        if not self._out.is_terminal:
+            self.block(text.rstrip().splitlines())
+            return
+        from rich.markdown import Markdown  # its parser is loaded where a page is shown
+
+        self._safely(lambda: self._out.print(Markdown(text, hyperlinks=False), width=min(self._out.width, 110)))
 
     def hint(self, text: str) -> None:
         """Print the next command without an error before it."""

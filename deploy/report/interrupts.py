@@ -18,6 +18,8 @@ from ..core.text import in_seconds
 from .console import Console
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# A scheduler above sends these to ask a script for a checkpoint. They would end this command, and with it the run.
+_OF_SCRIPTS, _MOST_PASSED = (signal.SIGUSR1, signal.SIGUSR2), 16
 # A second Ctrl-C within this time asks whether to stop the run.
 _AGAIN_S = 2.0
 CONTINUES = "the run continues"
@@ -41,11 +43,12 @@ class Interrupts:
         self._how_left: Callable[[], str] = lambda: CONTINUES
         self._left, self._leaves_at = 0, float("inf")
         self._before: dict[signal.Signals, Any] = {}
+        self._passed: list[signal.Signals] = []
 
     def __enter__(self) -> Interrupts:
         # Only the main thread may set handlers; in another one of a program, signals are that program's.
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+            self._before = {number: signal.signal(number, self._handle) for number in (*_SIGNALS, *_OF_SCRIPTS)}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
@@ -77,6 +80,13 @@ class Interrupts:
     def ask(self) -> None:
         """Act as if Ctrl-C had come once, for a command that exists to stop a run."""
         self._count += 1
+
+    def take_passed(self) -> list[signal.Signals]:
+        """The signals that came since the last call and are meant for the ranks; says so."""
+        passed, self._passed = self._passed, []
+        for number in passed:
+            self._console.note(f"{number.name} goes to the ranks")
+        return passed
 
     def requests(self) -> int:
         """How often a stop was requested; warns what each does. Raises Detached if the user leaves the run."""
@@ -121,6 +131,9 @@ class Interrupts:
         self._count, self._come_back = 1, ""
 
     def _handle(self, number: int, _: FrameType | None) -> None:
+        if number in _OF_SCRIPTS:
+            self._passed = [*self._passed, signal.Signals(number)][:_MOST_PASSED]
+            return
         if number == signal.SIGHUP:  # the terminal has gone; writing would raise in the middle of something
             self._gone = True
             self._console.mute()

@@ -6,6 +6,7 @@ folder with one class that inherits from Backend; tests/unit/run/memory_backend.
 
 from __future__ import annotations
 
+import signal
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
@@ -51,6 +52,10 @@ class Backend(Protocol):
     @abstractmethod
     def stop(self) -> None:
         """Ask every node to stop. Does not wait."""
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send a signal to every node, which passes it to the ranks of a script."""
+        return
 
     @abstractmethod
     def kill(self) -> None:

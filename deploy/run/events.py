@@ -1,4 +1,4 @@
-"""Read what ranks and nodes write into a run folder (docs/contract.md) into checked events. Pure.
+"""Read what ranks and nodes write into a run folder (contract.md) into checked events. Pure.
 
 Containers write these files, and a user's script may write into them too. A line that cannot be read raises BadAnswer;
 the reader of the file skips the line, counts it, and reports the count as an event `unread`.
@@ -120,6 +120,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {"top": words(20), "downloads": _STEP, "place": words(200)},
     ),
     "outside": ({**_OF_RANK, "paths": array(words(200), 20), "files": _STEP, "bytes": _STEP}, {}),
+    "asked": ({**_OF_RANK, "grace_s": real(0.0, 86_400.0)}, {}),
     "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
     "ended": (
         {**_OF_RANK, "code": whole(-255, 255)},

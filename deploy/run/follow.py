@@ -6,8 +6,9 @@ The order matters: first the nodes, then the files. A node that has ended wrote 
 from __future__ import annotations
 
 import os
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -34,7 +35,7 @@ _MOST_AT_ONCE, _MOST_FILES, _MOST_DOCUMENT = 32 << 20, 10_000, 128 << 10
 AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
 AFTER_JUDGEMENT_S = 3.0
-AFTER_STOP_S = 30.0
+AFTER_STOP_S, _AFTER_GRACE_S = 30.0, 10.0
 
 
 class Follower:
@@ -151,14 +152,18 @@ def follow(
     state: State,
     tell: Callable[[list[Event]], None],
     stop_requests: Callable[[], int],
+    passed: Callable[[], Sequence[signal.Signals]] = tuple,
 ) -> Result:
     """Follow until every node has ended or was killed. Returns how the run ended.
 
     `tell` gets the new events after each look; `stop_requests` returns how often the user pressed Ctrl-C.
+    `passed`: signals for the ranks that have come since the last look.
     """
     watch, began = _Watch(backend, state, stop_requests), time.time()
     while True:
         nodes = backend.states(state)
+        for number in passed():
+            backend.pass_on(number)
         # Files come before the ends of nodes: a node writes its reason before it ends.
         events = [*follower.read(), *changes(nodes, state)]
         now = time.time()
@@ -182,7 +187,7 @@ class _Watch:
         self._backend, self._state, self._stop_requests = backend, state, stop_requests
         self._started_at = time.time()
         self._result: Result | None = None
-        self._stopping = False
+        self._stopping, self._stopped_at = False, 0.0
         self._deadline = float("inf")
 
     def step(self, now: float) -> Result | None:
@@ -191,14 +196,17 @@ class _Watch:
         if requests and not self._stopping:
             self._stopping = True
             self._backend.stop()
-            self._deadline = now + AFTER_STOP_S
+            self._stopped_at, self._deadline = now, now + AFTER_STOP_S
+        if self._stopping and self._result is None:  # the nodes say how long their ranks may take to save
+            patience = max(AFTER_STOP_S, self._state.nodes.grace_s + _AFTER_GRACE_S)
+            self._deadline = max(self._deadline, self._stopped_at + patience)
         if self._result is None or (not self._result.from_ranks and self._state.verdicts):
             self._settle(judge(self._state, self._started_at, now), now)
         if all_ended(self._state) and (self._result or self._stopping):
             return self._final() or stopped(self._state)
         if requests > 1 or now >= self._deadline:
             self._backend.kill()
-            return self._final() or killed(self._state, None if requests > 1 else AFTER_STOP_S)
+            return self._final() or killed(self._state, None if requests > 1 else now - self._stopped_at)
         return None
 
     def _final(self) -> Result | None:

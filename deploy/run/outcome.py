@@ -43,7 +43,7 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict.
+    """How a run ended: the verdict's fields (contract.md); `from_ranks`: a rank gave the verdict.
 
     `cause`: why it failed, one of causes/ends.py; `by_inquest`: it and the message are the inquest's already.
     `hosts_left`: those that the next start is to name, where one is lost.
@@ -62,7 +62,7 @@ class Result:
 
     @property
     def code(self) -> int:
-        """The exit code of `fab up`."""
+        """The exit code of `muster up`."""
         return CODES.get(self.verdict, FAILED)
 
 
@@ -265,7 +265,7 @@ def _node_gone(state: State, now: float) -> Result | None:
     if code == USAGE:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
     if node.state == "lost":
-        why = f"{who} is out of sight{at}, and the run cannot go on without it"
+        why = f"{who} is out of sight{at}, and the run cannot continue without it"
         return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words", Cause.NODE_LOST)
     if not _killed(node) and (blame := state.blame()):
         return _blamed(blame, state)

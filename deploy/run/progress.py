@@ -1,6 +1,6 @@
 """The state of a run: three reducers of its events (state/), the numbers of its training, and what the inquest finds.
 
-Events are the ranks' own (docs/contract.md) and those that follow.py makes of what else it sees:
+Events are the ranks' own (contract.md) and those that follow.py makes of what else it sees:
 `node_up` (nodes/<node>.json), `node` (the backend's NodeState), `metrics` (metrics.jsonl), `telemetry` and `scalars`
 (<node>.jsonl in folders of these names), `verdict` (outcome/*.json), `left` (a rank ended with 0 while others still
 run), `unread` (lines that could not be read). events.py has checked all of them. Pure: follow.py brings the events.

@@ -1,4 +1,4 @@
-"""A run as a batch script for Slurm's sbatch. Pure: `fab export` prints it, and `fab deploy --slurm` submits it.
+"""A run as a batch script for Slurm's sbatch. Pure: `muster export` prints it, and `muster deploy --slurm` submits it.
 
 What it does beside `srun` is what the job's life needs:
 - SIGTERM comes to the batch script, 90 s before the time limit (`--signal=B:TERM@90`), and goes on to the step by
@@ -15,19 +15,20 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 
 from ..core.errors import STOPPED, UsageError
 from ..job.options import FLAG
 from . import sbatch_options
-from .environment import RUN_DIR, RUN_ID
+from .environment import GRACE, RUN_DIR, RUN_ID
 
 CONTAINERS = ("pyxis", "apptainer")
-_BEFORE_LIMIT_S = 90
+_BEFORE_LIMIT_S, _AFTER_GRACE_S = 90, 60
 # So long the other nodes may take to leave their verdicts once the first has ended.
 _WAIT_S = 120
 
-# For whoever reads the file alone: `fab export` and `fab deploy` say it too.
+# For whoever reads the file alone: `muster export` and `muster deploy` say it too.
 _NO_CPUS = "# No option above asks for CPUs. Many clusters then give all ranks of a node one: add --cpus-per-task=N."
 _CPUS = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
 
@@ -70,7 +71,7 @@ def batch_script(job: SlurmJob) -> str:
         "--requeue",
         "--open-mode=append",
         f"--output={job.output}",
-        f"--signal=B:TERM@{_BEFORE_LIMIT_S}",
+        f"--signal=B:TERM@{_before_limit(job.variables.get(GRACE, ''))}",
     )
     options = [*((option,) for option in own), *sbatch_options.directives(job.options)]
     lines = [
@@ -83,6 +84,11 @@ def batch_script(job: SlurmJob) -> str:
         *([f'export {RUN_DIR}="$PWD"/runs/{job.run} {RUN_ID}={job.run}'] if job.run else []),
     ]
     return "\n".join(lines) + _life(job)
+
+
+def _before_limit(grace: str) -> int:
+    """How many seconds before its time limit the job is asked to stop. `grace`: what its ranks get to save, if set."""
+    return max(_BEFORE_LIMIT_S, ceil(float(grace or 0)) + _AFTER_GRACE_S)
 
 
 def _or_end(setup: str) -> str:

@@ -71,13 +71,55 @@ def test_a_script_sees_what_it_would_see_in_a_new_process(tmp_path, words):
         place.write_text(LOOKS)
     forked, started = (Started(module, words, tmp_path, ranks=2).looks() for module in (OURS, TORCHS))
 
-    # docs/launching.md: for scripts that start processes of their own.
+    # docs/how-to/launch.md: for scripts that start processes of their own.
     more = [{name: seen["here"]["environment"].pop(name) for name in ("NNODES", "NODE_RANK")} for seen in forked]
     assert more == [{"NNODES": "1", "NODE_RANK": "0"}] * 2
     assert [seen["here"] for seen in forked] == [seen["here"] for seen in started]
     assert [seen["before"] for seen in forked + started] == [True, True, False, False]
     for draw in ("drawn", "seed"):
         assert len({seen[draw] for seen in forked + started}) == 4, "ranks that draw alike would shuffle alike"
+
+
+# What a script does before `import torch`, and what torch then says of it: threads, debug level, jit, and one of the
+# settings of torch._inductor. All begin with threads 1, as the launcher says.
+SAYS = """
+import torch, torch.distributed as dist, torch._inductor.config as inductor
+print(torch.get_num_threads(), dist.get_debug_level().name, torch.jit._state._enabled.enabled, inductor.fx_graph_cache)
+"""
+FIRST = {
+    "threads": ("import os; os.environ['OMP_NUM_THREADS'] = '2'", "2 OFF True True"),
+    "debug": ("import os; os.environ['TORCH_DISTRIBUTED_DEBUG'] = 'DETAIL'", "1 DETAIL True True"),
+    "jit": ("import os; os.environ['PYTORCH_JIT'] = '0'", "1 OFF False True"),
+    "inductor": ("import os; os.environ['TORCHINDUCTOR_FX_GRAPH_CACHE'] = '0'", "1 OFF True False"),
+    "update": ("import os; os.environ.update(OMP_NUM_THREADS='2', PYTORCH_JIT='0')", "2 OFF False True"),
+    "setdefault": ("import os; os.environ.setdefault('PYTORCH_JIT', '0')", "1 OFF False True"),
+    "loop": ("import os\nfor name in ['OMP_NUM_THREADS']: os.environ[name] = '2'", "2 OFF True True"),
+    "own module": ("import settings", "2 DETAIL True True"),
+    "own package": ("from pack import settings", "2 DETAIL True True"),
+    "function": ("import os\ndef first(): os.environ['OMP_NUM_THREADS'] = '2'\nfirst()", "2 OFF True True"),
+    "command line": (
+        "import argparse, os\np = argparse.ArgumentParser(); p.add_argument('--threads')\n"
+        "os.environ['OMP_NUM_THREADS'] = p.parse_args().threads",
+        "2 OFF True True",
+    ),
+    "devices": ("import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''; os.environ['NCCL_DEBUG'] = 'INFO'", None),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_what_a_script_sets_before_it_imports_torch_has_its_effect(tmp_path, name):
+    """A Python of its own where torch would be there too early, and a fork else; no line runs twice."""
+    text, answer = FIRST[name]
+    sets = "import os\nos.environ['OMP_NUM_THREADS'] = '2'\nos.environ['TORCH_DISTRIBUTED_DEBUG'] = 'DETAIL'\n"
+    (tmp_path / "pack").mkdir()
+    for path in ("settings.py", "pack/settings.py"):
+        (tmp_path / path).write_text(sets)
+    (tmp_path / "pack/__init__.py").touch()
+    begins = "import sys; print('begins', 'torch' in sys.modules)\n"
+    (tmp_path / "train.py").write_text(begins + text + SAYS)
+    out, err, code = Started(OURS, ["train.py", "--threads", "2"], tmp_path, OMP_NUM_THREADS="1").ended()
+    assert code == 0, err
+    assert out.splitlines() == [f"begins {answer is None}", answer or "1 OFF True True"]
 
 
 @pytest.mark.parametrize("name", ["trainer", "muster"])

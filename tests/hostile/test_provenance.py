@@ -82,7 +82,7 @@ def test_without_a_run_of_ours_latest_is_refused_with_the_next_command(runs):
     change(foreign, arguments=EVIL, id="foreign", starts=[{"t": 1.9e9}])
     with pytest.raises(UsageError) as caught:
         resumable.choose(runs, "latest", Asked())
-    assert f"RESUME={foreign}/checkpoints" in caught.value.hint
+    assert f"--resume {foreign}/checkpoints" in caught.value.hint
 
 
 def test_a_key_is_made_once_and_its_owners_alone(runs, tmp_path):

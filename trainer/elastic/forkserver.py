@@ -2,7 +2,8 @@
 
 Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process forks
 the server before it makes threads or looks for GPUs; the server itself does neither. If the server cannot start a rank
-exactly as a new Python would, torchrun starts that rank in its usual way.
+exactly as a new Python would, torchrun starts that rank in its usual way: as where the script sets variables that torch
+reads when it is imported (early.py).
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from muster.errors import DONE, FAILED
 from .. import NAME
 from ..node.parent_death import die_with_parent
 from ..node.site import sitecustomize
+from . import early
 
 _POLL_SECONDS = 0.02
 _MOST_BYTES = 1 << 20
 # Libraries read these variables when they are loaded. If a rank's value differs, a fork would be too late for it.
 _READ_ON_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "LD_", "PYTHON")
-_OURS = {"muster", NAME.partition(".")[0]}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -79,6 +80,9 @@ class Server:
         # A file with another suffix may be an archive; after torchrun's --no-python it is not Python at all.
         supported = bool(arguments) and (arguments[0] == "-m" or arguments[0].endswith(".py"))
         if python != [sys.executable, "-u"] or not supported or self._needs_new_process(environment):
+            return None
+        own, path = arguments[:2] == ["-m", NAME], environment.get("PYTHONPATH", "").split(os.pathsep)
+        if not own and early.sets_variables_first(arguments, Path.cwd(), path):
             return None
         rank = {"arguments": arguments, "environment": dict(environment), "folder": str(Path.cwd()), "output": output}
         answer = self._ask(do="fork", **rank)
@@ -179,7 +183,7 @@ def _code(pid: int, codes: dict[int, int | None]) -> int | None:
 def _prepare_rank(question: Mapping[str, Any], server: int) -> None:
     """Give this process the state of a new one, except that it dies with the server."""
     die_with_parent(signal.SIGKILL, server)
-    for number in _SIGNALS:
+    for number in (*_SIGNALS, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(question["environment"])
@@ -207,7 +211,7 @@ def _run(arguments: list[str]) -> None:
     if not os.environ.get("PYTHONSAFEPATH"):
         sys.path.insert(0, str(Path.cwd() if module else Path(arguments[0]).resolve().parent))
     if arguments[:2] != ["-m", NAME]:  # a user may have modules with the names of Muster's packages
-        for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "muster"]:
             del sys.modules[name]
     try:
         if module:

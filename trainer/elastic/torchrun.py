@@ -1,4 +1,4 @@
-"""`python -m trainer.elastic.torchrun ARGS`: torchrun with short pauses, forked ranks and a rendezvous at one address.
+"""`python -m muster.trainer.elastic.torchrun ARGS`: torchrun with short pauses, forked ranks, one address to meet at.
 
 A node of torch's c10d rendezvous checks once a second whether the other nodes have joined, and each start and restart
 of a run waits for that check: 1.1 s on three nodes that start together, 0.3 to 0.7 s with five checks a second. torch
@@ -53,6 +53,8 @@ def main() -> None:
     if os.environ.get("MUSTER_ALL_SIGNALLED") == "1":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # for the ranks, where Slurm signals every process
+        signal.signal(number, lambda *_: None)
     if torch_names.plain(os.environ):
         gc.enable()
         if listener:
@@ -101,7 +103,7 @@ def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
 
     def started(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
         env = {**env, **style.variables(env), rank_pipe.LIFE: rank_pipe.new_life(env)}
-        return endings.judged(forked(self, args, env), env)
+        return endings.judged(forked(self, args, env), env, stops=args[2:4] != ("-m", NAME))
 
     def forked(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
         if self._stdout is not None or self._stderr is not None:

@@ -1,11 +1,11 @@
-"""`python -m trainer.node.agent ARGS`: one node of a run. Starts torchrun, and keeps what torchrun loses.
+"""`python -m muster.trainer.node agent ARGS`: one node of a run. Starts torchrun, and keeps what torchrun loses.
 
 torchrun sorts nodes by the text of their addresses, restarts ranks whose fault is final, waits five minutes for nodes
 that will never finish, and turns every exit code into 1. This process gives it addresses that sort as planned, ends it
 once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
 
-`python -m trainer.node.agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train` a
-module. Below Slurm's srun, the variables of Slurm say what those of docs/contract.md do not (slurm.py).
+`python -m muster.trainer.node agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train`
+a module. Below Slurm's srun, the variables of Slurm say what those of docs/develop/contract.md do not (slurm.py).
 
 MUSTER_RESTARTED_BY_HOST=1 says that the host starts this node again when it ends badly, as Docker's restart policy
 does. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import muster
 from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from muster.files import keep_ballast, replace, surely
 
@@ -49,6 +50,7 @@ from . import (
     reached,
     script,
     slurm,
+    stopping,
     style,
     telemetry,
     tie,
@@ -68,8 +70,10 @@ _RESOLVE_SECONDS = 60.0
 
 
 def main() -> int:
-    """Run this node until its ranks' verdict; returns the exit code of docs/contract.md."""
+    """Run this node until its ranks' verdict; returns the exit code of contract.md."""
     die_with_parent(signal.SIGTERM)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # before the ranks begin, nobody takes them
+        signal.signal(number, lambda *_: None)
     try:
         if slurm.applies(os.environ):
             os.environ |= slurm.variables(os.environ, sys.argv[1:], Path.cwd())
@@ -201,7 +205,7 @@ def _enter_work(folder: Path | None) -> list[str]:
 
     Returns the paths where the script's own file stays, and what was sent is not used. `folder`: of a script's run.
     """
-    work.refuse_other(Path(__file__).parents[2], os.environ.get("MUSTER_CODE_DIGEST", ""))
+    work.refuse_other(Path(muster.__file__).parents[1], os.environ.get("MUSTER_CODE_DIGEST", ""))
     sent = os.environ.get("MUSTER_SENT")
     if not folder or not sent:
         return []
@@ -236,7 +240,13 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
     if code == DONE:
         return _verdict_on_end(what, arguments, node, first, name)
     if code == STOPPED:
-        return script.was_stopped(what, name, first, node.limit.words if node.limit.reached else "")
+        why, after = node.limit.words if node.limit.reached else "was asked to stop", _after_stop(node)
+        words = stopping.how_it_stopped(f"{what} {why}", after, nodes=os.environ.get("PET_NNODES", "1") != "1")
+        if after.unsaved:
+            return Verdict("failed", FAILED, first, name, 0, words, since=node.asked_at, cause="exception")
+        return Verdict(
+            "stopped", STOPPED, first, name, 0, words, cause="" if node.limit.reached else "ended-from-outside"
+        )
     culprit = None if node.leaves else node.diary.culprit
     if not culprit:
         # Its own ranks may have ended well, in a world of their own that others came too late for.
@@ -245,6 +255,19 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
         return verdict if verdict and verdict.code != DONE else None
     own_library = script.own_library(arguments)
     return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library, culprit.cause)
+
+
+def _after_stop(node: Node) -> stopping.AfterStop:
+    """What happened on this node from the moment on when it was asked to stop."""
+    folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
+    # Whoever ends after another may only have lost it, and where other nodes train, one of these may have ended first.
+    first = min((life.ended for life in lives if life.ended), default=0.0)
+    whole = all(life.world == len(lives) for life in lives)
+    for failure in node.diary.failures if whole else ():
+        if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:
+            errors |= {failure.life.rank: failure.last_words.error} if failure.last_words.error else {}
+    files = map(node.diary.shown, work.written_since(folder, node.asked_at) if folder else [])
+    return stopping.AfterStop(tuple(node.cut), node.grace, errors, tuple(files))
 
 
 def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, name: str) -> Verdict:

@@ -48,7 +48,7 @@ class Diary:
         file_of: Callable[[int], int] = lambda rank: rank,
         hidden: Sequence[str] = (),
     ) -> None:
-        self._file_of, self._shown = file_of, Mask(hidden).text if hidden else str
+        self._file_of, self.shown = file_of, Mask(hidden).text if hidden else str
         self.run_folder, self.node, self._outcome = run_folder, node, outcome
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
@@ -66,6 +66,11 @@ class Diary:
     def first_failure(self) -> float:
         """When the first of the present lives failed, in unix seconds; infinite if none has."""
         return min((life.ended for life in self.lives if life.failed), default=float("inf"))
+
+    @property
+    def failures(self) -> Sequence[Failure]:
+        """The present lives that have failed."""
+        return list(self._failures.values())
 
     @property
     def culprit(self) -> Failure | None:
@@ -95,7 +100,7 @@ class Diary:
     def _how(self, life: Life, oom: bool | None) -> tuple[str, dict[str, str]]:
         """How a rank ended, in words; and what of it is known besides: the `cause`, and the `place` in the script."""
         if crash := endings.crash_of(self._outcome, life.local_rank, life.pid):
-            return self._shown(f"ended with code 0, but {crash.why}"), {"cause": crash.cause}
+            return self.shown(f"ended with code 0, but {crash.why}"), {"cause": crash.cause}
         end = life.code or 0, oom, self._memory.of_host()
         place = self._crash_place(life)
         in_it = f" in {place}" if place else ""
@@ -119,13 +124,18 @@ class Diary:
 
     def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
         """The agent is about to end this rank, which stands still; `about` says where."""
-        place = self._shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
-        what, cause = "stood still", "locked-up"
+        place = self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
+        what, cause = "was stuck", "locked-up"
         if about["doing"] == "stopped":
             what, cause = "was stopped by a signal (SIGSTOP)", "stopped"
         in_it = f" in {place}" if place else ""
         how = f"{what}{in_it} for {about['since_s']:.0f} s, and its node ended it"
         self._expected[life.pid] = how, {"cause": cause}
+
+    def tell_asked(self, first: int, grace_s: float) -> None:
+        """Tell that the ranks were asked to stop, and how long they may take; `first`: the node's first rank."""
+        if folder := self._folder(first):
+            folder.event("asked", grace_s=grace_s)
 
     def tell_links(self, rank: int, about: Mapping[str, Any]) -> None:
         """Tell which connections of a rank are unanswered or crowded, as far as that has changed."""
@@ -197,7 +207,7 @@ class Diary:
         if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
             return ""
         about = stillness.describe(look, self.run_folder / work.WORK if self.run_folder else None)
-        return self._shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
+        return self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
 
     def _collectives(self, life: Life) -> list[list[Any]]:
         rows = stacks.last_collectives(self._outcome, life.local_rank, life.pid)
@@ -213,7 +223,7 @@ class Diary:
         heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, launcher)
         crash = endings.crash_of(self._outcome, life.local_rank, life.pid)
         if crash and crash.error:
-            error = self._shown(crash.error)[: script.LINE_MOST]
+            error = self.shown(crash.error)[: script.LINE_MOST]
             return script.or_noted(replace(heard, error="", victim=False), error)
         return heard if launcher else script.or_noted(heard, self._noted(life))
 
@@ -222,11 +232,11 @@ class Diary:
         note = read_object(self._outcome / f"{life.local_rank}.error")
         if note.get("pid") != life.pid:
             return ""
-        return self._shown(" ".join(str(note.get("error", "")).split()))[: script.LINE_MOST]
+        return self.shown(" ".join(str(note.get("error", "")).split()))[: script.LINE_MOST]
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""
         if self.run_folder and rank not in self._folders:
             with suppress(OSError):
-                self._folders[rank] = RankFolder(self.run_folder, rank, self.node, self._file_of(rank), self._shown)
+                self._folders[rank] = RankFolder(self.run_folder, rank, self.node, self._file_of(rank), self.shown)
         return self._folders.get(rank)

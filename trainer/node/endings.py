@@ -249,11 +249,17 @@ def _left_behind(life: str, pid: int) -> str:
 
 
 class Judged:
-    """A rank as torchrun sees it, a Popen or what stands for one, with the code that counts."""
+    """A rank as torchrun sees it, a Popen or what stands for one, with the code that counts.
+
+    `noted`: the code for the agent, which is another one in an orderly stop: there torchrun hears that all is well, as
+    it would end the other ranks, which may still save, or start them again. `stops`: whether it may stop in this way.
+    """
 
     returncode: int | None = None
+    noted: int | None = None
 
-    def __init__(self, process: Any, outcome: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, process: Any, outcome: Path, environment: Mapping[str, str], stops: bool = True) -> None:
+        self._stops = stops
         self._process, self._outcome, self._environment = process, outcome, environment
         self._memory, self._program = Memory(), bool(environment.get("MUSTER_LAUNCHER_RANKS"))
         self._unseen = Unseen(outcome, environment, process.pid) if self._program else None
@@ -267,9 +273,13 @@ class Judged:
             self.returncode = self._process.poll()
             if self.returncode is None and self._unseen:
                 self._unseen.look()
-            if self.returncode == DONE and (self._outcome / UNASKED).exists():
+            unasked = (self._outcome / UNASKED).exists()
+            if self.returncode == DONE and unasked:
                 with suppress(OSError, ValueError):
                     self._judge()
+            self.noted = self.returncode
+            if self.returncode and self._stops and not unasked:
+                self.returncode = DONE
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int | None:
@@ -287,10 +297,10 @@ class Judged:
             self.returncode = FAILED
 
 
-def judged(process: Any, environment: Mapping[str, str]) -> Any:
+def judged(process: Any, environment: Mapping[str, str], stops: bool = True) -> Any:
     """The rank that started with `environment`, with the code that counts; as it is where no agent reads of it."""
     outcome = environment.get("MUSTER_OUTCOME_DIR")
-    return Judged(process, Path(outcome), environment) if outcome else process
+    return Judged(process, Path(outcome), environment, stops) if outcome else process
 
 
 def crash_of(outcome: Path, local_rank: int, pid: int) -> Crash | None:

@@ -82,7 +82,7 @@ def _note(context: Any, path: Path, local_ranks: Collection[int]) -> None:
             lines.append({**about, **{name: int(value) for name, value in place.items()}})
             noted[local_rank] = False
         if not noted[local_rank] and (code := handler.proc.poll()) is not None:
-            lines.append({**about, "code": code})
+            lines.append({**about, "code": getattr(handler.proc, "noted", code)})
             noted[local_rank] = True
     if lines:
         surely(partial(_append, path, "".join(json.dumps(line) + "\n" for line in lines)), path.parent)
@@ -178,7 +178,7 @@ def _counters(root: Path, own: Path) -> list[Path]:
 
 
 def ended_why(code: int, oom: bool | None = None, of_host: bool = False) -> str:
-    """The cause of such an end, as docs/contract.md has it; empty for one with a code, of which its error tells."""
+    """The cause of such an end, as contract.md has it; empty for one with a code, of which its error tells."""
     if code >= 0:
         return ""
     if code != -signal.SIGKILL or not oom:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ from typing import Any
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
 from muster.stop import UNASKED
 
-from .. import NAME
+from .. import with_muster
 from ..verdict import Verdict, failed, publish, read_verdict
-from . import meeting, torch_names, training_alone, work
+from . import meeting, stopping, torch_names, training_alone, work
 from .diary import Diary
 from .group import Group
 from .limit import REASON, Limit
@@ -39,7 +39,10 @@ _POLL_SECONDS = 0.1
 # After a verdict the other nodes are about to say the same, and torchrun to end; where ranks were alone, it waits for
 # others that will not come, and the others look whether theirs were alone every second.
 _FINISH_SECONDS, _ALONE_FINISH_SECONDS = 10.0, 1.0
-_KILL_AFTER_SECONDS = 5.0
+# So long ranks may take to end once they are asked to, unless the user says more (--grace).
+GRACE = "MUSTER_GRACE"
+# These belong to the script: Slurm and Lightning ask for a checkpoint with them.
+_PASSED_ON, _MOST_HEARD = (signal.SIGUSR1, signal.SIGUSR2), 16
 
 
 class Node:
@@ -60,7 +63,9 @@ class Node:
         self.limit, self._group = limit, group
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
         self._hidden = hidden
-        environment = training_alone.observed(environment) if relay else _trainer_first(environment)
+        environment = (
+            training_alone.observed(environment) if relay else {**with_muster(environment), "PYTHONSAFEPATH": "1"}
+        )
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         restarts = environment.get("PET_MAX_RESTARTS", "")
@@ -69,12 +74,14 @@ class Node:
         # Ranks that a launcher inside has started are its own to end.
         mends = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
         self._mender = Mender(outcome, int(nodes) if nodes.isdecimal() else 0, mends, group)
-        self._asked_at = float("inf")
-        self._given_up = self._killed = False
-        self._signalled: set[int] = set()
-        self._grace = float(environment.get("PET_SHUTDOWN_TIMEOUT", "30")) + _KILL_AFTER_SECONDS
+        self._given_up = self._killed = self._interrupted = False
+        self._signalled, self._heard = set[int](), list[int]()
+        # When the node was asked to stop, in unix seconds; the ranks that ran longer than they may, and were killed.
+        self.asked_at, self.cut = float("inf"), list[int]()
+        self.grace = stopping.grace(environment.get(GRACE, ""), environment.get("PET_SHUTDOWN_TIMEOUT", ""))
         # Where a backend signals every process of a node, torchrun takes no notice of SIGTERM.
-        self._ending = signal.SIGQUIT if environment.get("MUSTER_ALL_SIGNALLED") == "1" else signal.SIGTERM
+        self._all_signalled = environment.get("MUSTER_ALL_SIGNALLED") == "1"
+        self._ending = signal.SIGQUIT if self._all_signalled else signal.SIGTERM
         self.leaves = self.judged = False
         # In a run of several roles: this node's part in it, and whether it was stopped because the run is over.
         self.part: Part | None = None
@@ -84,6 +91,8 @@ class Node:
         """Start torchrun and stay with it to its end; returns this node's exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask)
+        for number in _PASSED_ON:
+            signal.signal(number, self._hear)
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
             self._say_if_unobserved()
@@ -126,7 +135,7 @@ class Node:
         if number == signal.SIGTERM and self._restarted_by_host:
             self.leaves = True
         else:
-            self._asked_at = min(self._asked_at, time.time())
+            self.asked_at = min(self.asked_at, time.time())
             if self._group:
                 self._group.ask()
             if self.part:
@@ -134,12 +143,12 @@ class Node:
 
     @property
     def _asked(self) -> bool:
-        return self._asked_at < float("inf")
+        return self.asked_at < float("inf")
 
     def _failed_before(self) -> bool:
         """Whether a rank had failed for good before anybody asked this node to stop."""
         lives = self.diary.lives
-        return self.diary.first_failure < self._asked_at and all(life.attempt >= self._last_attempt for life in lives)
+        return self.diary.first_failure < self.asked_at and all(life.attempt >= self._last_attempt for life in lives)
 
     def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
@@ -153,6 +162,7 @@ class Node:
                 self._ask(signal.SIGINT)
             self._tell_members()
             self.diary.keep(words)
+            self._pass_on()
             for rank, about in still.look(self.diary.lives):
                 self.diary.tell_still(rank, about)
             self._mend(still)
@@ -172,13 +182,16 @@ class Node:
             if self.part:
                 kill_at = min(kill_at, self._follow_part(self.part, torchrun, now))
             if self._asked and (self.part is None or self.part.may_stop()):
-                kill_at = kill_at if asked else now + self._grace
-                asked = True
+                if not asked:
+                    kill_at, asked = now + self.grace, True
+                    self.diary.tell_asked(min((life.rank for life in self.diary.lives), default=0), self.grace)
                 self._ask_ranks(torchrun)
             self._judge_leavers()
             if kill_at == float("inf") and (self._verdicts() or self._has_failed()):
                 kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
+                if asked and now > kill_at:
+                    self.cut = [life.rank for life in self.diary.lives if life.code is None and _alive(life.pid)]
                 self._killed = True
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
@@ -209,13 +222,8 @@ class Node:
 
     def _release_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Ask every rank to end, whatever it is, and then end torchrun, which would start them again."""
-        (self.outcome / UNASKED).unlink(missing_ok=True)
-        living = {life.pid for life in self.diary.lives if life.code is None and _alive(life.pid)}
-        for rank in living - self._signalled:
-            self._signalled.add(rank)
-            with suppress(ProcessLookupError):
-                os.kill(rank, signal.SIGTERM)
-        if not living:
+        self._ask_ranks(torchrun)
+        if not self._living():
             self._killed = True
             torchrun.kill()
 
@@ -261,26 +269,57 @@ class Node:
                 publish(verdict, self.diary.run_folder, f"{self.diary.node}-{life.local_rank}", self.outcome)
 
     def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
-        """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it.
+        """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it, and signal all
+        that the ranks have started, such as the workers of a DataLoader that a rank still needs.
 
         A rank that is started meanwhile is asked as well. Where none lives (none began yet, or they died and wait for a
         peer to begin again) there is nothing to save, and torchrun would wait in vain.
         """
-        living = [rank for rank in self._ranks() if _alive(rank)]
+        living = self._living()
         if self._verdicts() or self._given_up:
             return
+        self._interrupted = self._interrupted or bool(living)
         (self.outcome / UNASKED).unlink(missing_ok=True)  # without it, ranks take the signal for one of torchrun's
-        for rank in set(living) - self._signalled:
-            self._signalled.add(rank)
-            with suppress(ProcessLookupError):
-                os.kill(rank, signal.SIGTERM)
+        for process in set(self._signal_targets(living)) - self._signalled:
+            self._signalled.add(process)
+            _send(process, signal.SIGTERM)
         if not living:
             self._given_up = True
             torchrun.send_signal(self._ending)
 
-    def _ranks(self) -> list[int]:
+    def _listening(self) -> set[int]:
+        """The processes of ranks that have said that they listen (muster/stop.py)."""
         texts = [path.read_text() for path in self.outcome.glob("[!.]*.pid")]
-        return [int(text) for text in texts if re.fullmatch(r"[0-9]{1,9}\n?", text)]
+        return {int(text) for text in texts if re.fullmatch(r"[0-9]{1,9}\n?", text)}
+
+    def _living(self) -> list[int]:
+        """The processes of ranks that may have something to save."""
+        started = {life.pid for life in self.diary.lives if life.code is None} if self._relay else set[int]()
+        return sorted(filter(_alive, self._listening() | started))
+
+    def _signal_targets(self, living: Sequence[int]) -> list[int]:
+        """Whom a signal for the script is sent to; a negative number is a whole group of processes.
+
+        A launcher would pass it on to all that it has started, or to nobody: those that train get it themselves, and
+        the launcher with all the rest where nobody trains any more.
+        """
+        if self._all_signalled:  # a script's own handler would be called twice
+            return [rank for rank in living if rank in self._listening()]
+        if not self._environment.get("MUSTER_LAUNCHER_RANKS"):
+            return list(living)
+        trains = [process for process in training_alone.processes(self.outcome) if _alive(process)]
+        return trains or [-life.pid for life in self.diary.lives if life.pid in living]
+
+    def _hear(self, number: int, *_: Any) -> None:
+        self._heard = [*self._heard, number][-_MOST_HEARD:]
+
+    def _pass_on(self) -> None:
+        """Pass on the signals that have come for the ranks, once there are some."""
+        if self._heard and (living := self._living()):
+            heard, self._heard = self._heard, []
+            for process in [] if self._all_signalled else self._signal_targets(living):
+                for number in heard:
+                    _send(process, number)
 
     def _verdicts(self) -> list[Verdict]:
         paths = sorted(self.outcome.glob("[!.]*.json"))
@@ -299,26 +338,21 @@ class Node:
             return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
         if self._group and self._group.epoch.over is not None and not self._asked:
             return self._group.epoch.over
-        # Where all ranks of a script have stopped as asked, torchrun may end with 0 before it hears of it.
-        obeyed = torchrun_code or (self.outcome / ".stopped").exists()
+        # Ranks that have stopped as asked have failed for nobody: torchrun may end with 0.
+        obeyed = torchrun_code or self._interrupted or (self.outcome / ".stopped").exists()
         if self._asked and obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
 
 
-def _trainer_first(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` in which ranks of the trainer import it, and no file of that name in the current folder."""
-    made = {**environment, "PYTHONSAFEPATH": "1"}
-    if "." not in NAME:  # in a wheel it lies where Python looks anyhow
-        home = str(Path(__file__).resolve().parents[2])
-        others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", home)]
-        made["PYTHONPATH"] = os.pathsep.join([home, *others])
-    return made
-
-
 def _no_words(local_rank: int) -> str:
     """Ranks of the trainer say in their verdicts why they failed."""
     return ""
+
+
+def _send(process: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(process, number)
 
 
 def _alive(pid: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from muster.errors import FAILED, STOPPED
+from muster.errors import FAILED
 
 from ..run_dir import in_run
 from ..verdict import Verdict
@@ -205,15 +205,6 @@ def _chain(lines: Sequence[str]) -> list[str]:
 def _speaker(line: str) -> int | None:
     match = _SPEAKER.match(line)
     return int(match[1]) if match else None
-
-
-def was_stopped(script: str, node: str, rank: int, limit: str) -> Verdict:
-    """The verdict on a script that was asked to stop: by a `limit`, in words, or by a signal from outside.
-
-    What it saved, it knows itself.
-    """
-    cause = "" if limit else "ended-from-outside"
-    return Verdict("stopped", STOPPED, rank, node, 0, f"{script} {limit or 'was asked to stop'}", cause=cause)
 
 
 def name_of(arguments: Sequence[str]) -> str:

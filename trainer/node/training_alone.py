@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -235,6 +236,12 @@ def _notes_of(outcome: Path, lives: Sequence[Life]) -> list[dict[str, Any]]:
 
 def _are_words(values: Iterable[object]) -> bool:
     return all(isinstance(value, str) for value in values)
+
+
+def processes(outcome: Path) -> list[int]:
+    """The processes of this node that have trained, as far as that is seen."""
+    named = [str(note.get("process", "")).partition("-")[0] for note in notes(outcome) if "script" in note]
+    return sorted({int(pid) for pid in named if re.fullmatch(r"[1-9][0-9]{0,8}", pid)})
 
 
 def notes(outcome: Path) -> list[dict[str, Any]]:

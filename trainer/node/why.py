@@ -1,4 +1,4 @@
-"""`python -m trainer.node.why`: what each rank of this node does at this moment, a JSON object a line.
+"""`python -m muster.trainer.node why`: what each rank of this node does at this moment, a JSON object a line.
 
 Run beside the agent, in the same container: it reads what ranks leave in the node's private folder, and touches none
 of them. Standard library only.

@@ -87,7 +87,7 @@ def refuse_other(sent: Path, wanted: str, digests: Mapping[str, str] | None = No
     if wanted and _content(sent, digests or {}) != wanted:
         raise Refused(
             f"the folder on this host is not what was sent: a file in {sent} is damaged, or somebody changed it",
-            "remove it there (fab clean --folders), and deploy again: that sends all of it",
+            "remove it there (muster clean --folders), and deploy again: that sends all of it",
         )
 
 
@@ -237,6 +237,17 @@ def written(run_folder: Path) -> FileTotals:
     return FileTotals(len(sizes), sum(sizes), tops.pop() if len(tops) == 1 else "", downloads, place)
 
 
+def written_since(run_folder: Path, since: float) -> list[str]:
+    """The files that the script has written on this host since then, the newest first, by their paths in its folder."""
+    dated = [
+        (status.st_mtime, path if top == WORK else f"{top}/{path}")
+        for top in (WORK, HOME, KEEP)
+        for path, status in _files(run_folder / top)
+        if status.st_mtime >= since and not replaceable.kind_of(f"{top}/{path}", status.st_size)
+    ]
+    return [path for _, path in sorted(dated, reverse=True)]
+
+
 def save_changes(run_folder: Path, folder: Path, since: float) -> None:
     """Copy what was written in an image's own `folder` since then into the work folder: the container will go.
 
@@ -299,7 +310,7 @@ def _copy(source: Path, goal: Path) -> str:
 
 
 def _content(folder: Path, digests: Mapping[str, str]) -> str:
-    """The digest of all that is in a folder, as deploy/send/folder/content.py makes it (docs/contract.md).
+    """The digest of all that is in a folder, as deploy/send/folder/content.py makes it (contract.md).
 
     `digests`: of the files that are known already.
     """

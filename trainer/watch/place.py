@@ -75,7 +75,7 @@ class Place:
         return os.path.join(self.run, "ranks", f"rank-{number}.jsonl")
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Append an event of this rank, as docs/contract.md has it. Raises OSError."""
+        """Append an event of this rank, as contract.md has it. Raises OSError."""
         line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self._in_run, "node": self.node}
         append(self._events(), line)
 

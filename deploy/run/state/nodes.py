@@ -63,6 +63,8 @@ class Nodes:
     # What a script left there, as its event `kept` says; and one beside the first that has the newest checkpoints.
     remains: dict[str, Event] = field(default_factory=dict)
     copied: str = ""
+    # So long the nodes give ranks that were asked to stop.
+    grace_s: float = 0.0
 
     def align(self, event: Event, now: float) -> float:
         """When an event happened that arrives at `now`, by this machine's clock."""
@@ -130,6 +132,9 @@ class Nodes:
 
     def _on_kept(self, event: Event, t: float) -> None:
         self.remains[event["node"]] = event
+
+    def _on_asked(self, event: Event, t: float) -> None:
+        self.grace_s = max(self.grace_s, float(event["grace_s"]))
 
     def _on_copied(self, event: Event, t: float) -> None:
         self.copied = str(event.get("node", ""))

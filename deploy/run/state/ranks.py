@@ -200,7 +200,7 @@ class Ranks:
     @property
     def step_words(self) -> str:
         """The step in words."""
-        return f"step {self.step}" + (" (all starts, with repeats)" if self.repeats else "")
+        return f"step {self.step}" + (" (including repeated steps)" if self.repeats else "")
 
     @property
     def at_step(self) -> str:
@@ -307,7 +307,7 @@ class Ranks:
         self.repeats = self.repeats or not event["known"]
 
     def _on_waits(self, event: Event, t: float) -> None:
-        """The nodes of a run wait on their hosts (`fab deploy --wait`)."""
+        """The nodes of a run wait on their hosts (`muster deploy --wait`)."""
         if float(event.get("t", 0.0)) >= self.span.since:
             self.waiting = event["why"]
             self.show_life(event)

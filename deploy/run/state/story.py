@@ -216,7 +216,7 @@ class Story(list[Happening]):
     def _on_continues(self, event: Event, run: Evidence) -> None:
         step, before = int(event["step"]), int(event["before"])
         if not event["known"] and not run.ranks.repeats:
-            text = "nothing tells at which step the script continues: steps that it repeats count again"
+            text = "the script does not report its resume step, so repeated steps are counted twice"
             self._tell(event, text)
         if int(event["rank"]) == 0 and event["known"]:
             repeated = f", so steps {step + 1} to {before} come again" if step < before else ""

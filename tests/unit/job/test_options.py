@@ -16,7 +16,6 @@ from deploy.core.errors import UsageError
 from deploy.job.again import read_again, words_again
 from deploy.job.load import load_cluster, refuse_on_slurm
 from deploy.job.options import KEYS, Job, Options, flag_of, row_of
-from tests import options_page
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 ROWS = [pytest.param(each, id=each.name) for each in fields(Options)]
@@ -92,13 +91,6 @@ def test_a_dockerfile_that_is_typed_comes_before_the_image_of_the_file(tmp_path,
     file.write_text('[[hosts]]\nname = "a"\n[job]\nimage = "a"\n')
     job = load_cluster(Options(cluster=str(file), dockerfile=str(tmp_path / "Dockerfile"))).job
     assert (job.image, job.dockerfile) == (None, tmp_path / "Dockerfile")
-
-
-def test_the_pages_that_are_made_from_the_table_are_up_to_date():
-    made = "python -m tests.options_page"
-    assert options_page.PAGE.read_text() == options_page.options_page(), made
-    page = options_page.FILE_PAGE.read_text()
-    assert page == options_page.with_table(page), made
 
 
 # Files of deploy/ in which a flag of an option is a word by itself: it is one of another program, of a node's agent or

@@ -85,12 +85,12 @@ def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> 
     state.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a", "attempt": 0, "world": 1, "pid": 1})
     state.nodes.remains["b"] = {"files": 0, "bytes": 0}
     assert may_have_written(state)
-    assert lines.left_line(state, "runs/x", "fab fetch").endswith("what it wrote: fab fetch")
+    assert lines.left_line(state, "runs/x", "muster fetch").endswith("what it wrote: muster fetch")
     state.nodes.remains["b"] = {"files": 2, "bytes": 9}
-    assert lines.left_line(state, "runs/x", "fab fetch") == "2 files, 9 B on b; more may be on a: fab fetch"
+    assert lines.left_line(state, "runs/x", "muster fetch") == "2 files, 9 B on b; more may be on a: muster fetch"
     state.nodes.remains = {node: {"files": 0, "bytes": 0} for node in "ab"}
     assert not may_have_written(state)
-    assert "wrote no files" in lines.left_line(state, "runs/x", "fab fetch")
+    assert "wrote no files" in lines.left_line(state, "runs/x", "muster fetch")
 
 
 def test_the_last_line_says_which_downloads_stay_and_what_brings_them() -> None:
@@ -99,8 +99,8 @@ def test_the_last_line_says_which_downloads_stay_and_what_brings_them() -> None:
     for node, files in (("a", 1), ("b", 0)):
         kept = {"kind": "kept", "t": 1.0, "rank": 0, "node": node, "files": files, "bytes": 7 * files}
         state.apply({**kept, "top": "home", "downloads": 20_000_000_000, "place": place})
-    line = lines.left_line(state, "runs/x", "fab fetch")
-    assert line == f"1 file, 7 B on a: fab fetch; 40.0 GB of downloads stay on a, b: add --only {place}"
+    line = lines.left_line(state, "runs/x", "muster fetch")
+    assert line == f"1 file, 7 B on a: muster fetch; 40.0 GB of downloads stay on a, b: add --only {place}"
     assert lines.left_line(state, "runs/x", "") == "1 file, 7 B in runs/x/home; logs in runs/x/"
 
 
@@ -233,11 +233,11 @@ def test_a_fault_names_its_place_when_its_words_do_not() -> None:
 def test_a_stopped_run_says_where_it_stands_and_how_to_go_on() -> None:
     report, out, err = reporter()
     result = Result(
-        "stopped", "stopped at step 240, checkpoint: runs/x/checkpoints/step-00000240", "`make up RESUME=x`"
+        "stopped", "stopped at step 240, checkpoint: runs/x/checkpoints/step-00000240", "`muster up --resume x`"
     )
     report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
     assert text(out).startswith("stopped  at step 240, checkpoint: runs/x")
-    assert text(err) == "hint: `make up RESUME=x`\n"
+    assert text(err) == "hint: `muster up --resume x`\n"
 
 
 def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
@@ -312,8 +312,8 @@ def test_a_reader_of_a_pipe_that_leaves_takes_only_the_data_with_it(monkeypatch:
     report = Console(err=(err := console()))
     report.line("data")
     assert report.gone
-    report.warn("the run continues. To come back: fab attach")
-    assert "fab attach" in text(err)
+    report.warn("the run continues. To come back: muster attach")
+    assert "muster attach" in text(err)
 
 
 def test_a_question_stands_below_the_view_and_nothing_draws_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
