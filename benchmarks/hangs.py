@@ -28,7 +28,7 @@ from benchmarks.venv import HOME
 
 WITHIN_S = 30.0
 AT_ONCE = 2
-_VERDICT = re.compile(r"no rank has made a step: (.*)|(\brank \d+ \(\S+\) is stopped by .*)")
+_VERDICT = re.compile(r"no rank has made a step(?: since step \d+)?: (.*)|(\brank \d+ \(\S+\) is stopped by .*)")
 _ALARM = re.compile(
     r"(?:no rank has made a step|\brank \d+ .*(?:stands still|is stopped|computes without)|is lost|cut off).*"
 )
