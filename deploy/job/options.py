@@ -147,6 +147,13 @@ class Options:
         "deploy up agent export",
         again=False,
     )
+    role: tuple[str, ...] = option(
+        "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings behind "
+        "commas before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
+        "deploy up",
+        (),
+        slurm="roles need nodes whose addresses are known before: leave it out",
+    )
     args: str = option(
         "options of Muster's own trainer, where there is no --script (default: none)",
         "deploy agent export",
@@ -212,6 +219,15 @@ class Options:
         read=values.digits(0, 9999),
         refusal="not a number from 0 to 9999",
         hint="{command} ... --restarts 3",
+    )
+    restart_with: str = option(
+        'more words for the script wherever it is started again, of one that continues only then: "--resume", '
+        '"--init_from=resume" (default: none)',
+        "deploy up agent export",
+        read=values.words_of_shell,
+        refusal="not words as a shell has them",
+        hint="{command} ... --restart-with='--init_from=resume'",
+        key=Key("restart_with", values.words_of_shell, "words as a shell has them, on one line", FREE),
     )
     gpus: str = option(
         "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one "
@@ -643,9 +659,12 @@ class Job:
     script: str = ""
     args: str = ""
     restarts: str = ""
+    restart_with: str = ""
     rank: str = ""
     observe: bool = True
     overlay: bool = False
+    # The tables [[role]] of a file, as --role has them.
+    roles: tuple[str, ...] = ()
 
 
 def row_of(each: Field[Any]) -> OptionRow:
@@ -676,7 +695,7 @@ SECTIONS: Mapping[str, str] = {
     "What runs": "folder image nproc gpus | script each args dockerfile requirements include folder_limit style python "
     "separate no_observe no_cache",
     "What it gets": "env secret mount | env_file secret_file keep",
-    "How it goes on": "resume restarts | min_nodes wait_lost max_hours on_end run",
+    "How it goes on": "resume restarts | min_nodes wait_lost max_hours grace on_end run",
     "This command": "detach dry_run quick bandwidth html strict | rank json force allow_folder nc size endpoint port "
     "collectives",
 }

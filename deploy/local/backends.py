@@ -32,6 +32,7 @@ from ..run.environment import (
     LAUNCHER_RANKS,
     MAX_HOURS,
     OBSERVE,
+    RESTART_WITH,
     RUNS_IN_CONTAINER,
     SECRET_FILES,
     SECRETS,
@@ -56,7 +57,7 @@ STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
 # What a script's nodes get on each backend, and docker-compose.yml has to name.
-_HANDED_ON = (LAUNCHER_RANKS, GRACE, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
+_HANDED_ON = (LAUNCHER_RANKS, GRACE, RESTART_WITH, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
 # docker-compose.yml uses this run id if none is given.
 PLAIN_COMPOSE = "compose"
 
@@ -85,6 +86,10 @@ class LocalBackend(Backend):
     @classmethod
     def refuse_group(cls, least: int) -> None:
         """Raise UsageError if `least` nodes shall train on without the others (not 0), and here they cannot."""
+
+    @classmethod
+    def refuse_roles(cls, given: Sequence[str]) -> None:
+        """Raise UsageError for roles, if here all nodes run one command."""
 
     @classmethod
     def with_caches(cls, own: Script) -> Script:
@@ -117,7 +122,8 @@ class ProcessBackend(LocalBackend):
         python = script.python() if spec.script else sys.executable
         if spec.script and spec.script.packages:
             python = f"{spec.script.packages.name}/bin/python"
-        command = commands.agent(python, spec.arguments)
+        # Each node of a role has a command of its own.
+        command = commands.agent(python, () if spec.nodes[0].arguments else spec.arguments)
         # If the others go on without a node, its return does not count as a restart.
         counted = spec.script and not spec.least
         restarts = spec.script.restarts if spec.script and counted else processes.MOST_RESTARTS
@@ -223,6 +229,15 @@ class ComposeBackend(LocalBackend):
     def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
         """Return the script with its folder as containers see it. Their image has torch for the CPU."""
         return replace(asked, sent=f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
+
+    @classmethod
+    def refuse_roles(cls, given: Sequence[str]) -> None:
+        """All containers of this machine run one command."""
+        if given:
+            raise UsageError(
+                "roles: the containers of this machine all run one command",
+                f"as processes they have roles: {FLAG.backend} processes",
+            )
 
     @classmethod
     def refuse_group(cls, least: int) -> None:

@@ -65,7 +65,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {"rank": _RANK, "step": _STEP},
         {"steps": _STEP, "count": _STEP, "own": flag, "skipped": _STEP, "backward_ms": _MS, **_TIMES},
     ),
-    "continues": ({"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag}, {}),
+    "continues": ({"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag}, {"anew": flag, "empty": flag}),
     "unseen": ({"what": text(50)}, {"message": words()}),
     "checkpoint": ({"step": _STEP}, {"pause_ms": _MS, "write_ms": _MS, "bytes": _STEP, "path": words()}),
     "copied": ({"step": _STEP}, {"write_ms": _MS, "bytes": _STEP}),
@@ -109,6 +109,10 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
             "planned": _STEP,
         },
         {"spares": array(node_name, _MOST_NODES), "left": array(node_name, _MOST_NODES)},
+    ),
+    "role": (
+        {**_OF_RANK, "role": text(31, "[a-z][a-z0-9-]*"), "phase": text(20, "[a-z]+")},
+        {"why": words(300), "again": flag},
     ),
     "apart": ({**_OF_RANK, "left_out": node_name, "others": array(node_name, _MOST_NODES)}, {}),
     "kept": (

@@ -39,6 +39,11 @@ class Place:
         self.rank = int(os.environ.get("RANK", "0"))  # a script that starts ranks itself sets it later
         return int(os.environ.get("WORLD_SIZE", "1")), ""
 
+    @property
+    def _in_run(self) -> int:
+        """Its number among the ranks of all roles of the run."""
+        return self.rank + int(os.environ.get("MUSTER_FIRST_RANK") or 0)
+
     def claim(self, what: str) -> bool:
         """Whether this process is the first in its rank's life to be `what`."""
         path = os.path.join(self.outcome, f".{what}.{self.life}")
@@ -63,15 +68,26 @@ class Place:
                     return int(match[1]), _OWN in line
         return 0, False
 
+    def may_be_of_run(self, source: Any) -> bool:
+        """Whether what a script reads there may have been written since the run began, as its first event says."""
+        if not isinstance(source, (str, os.PathLike)):
+            return True
+        try:
+            with open(self._events(), "rb") as file:
+                first = json.loads(file.readline(_LAST_BYTES))
+            return bool(os.stat(source).st_mtime >= first["t"] - 1)
+        except (OSError, ValueError, LookupError, TypeError):
+            return True
+
     def _events(self) -> str:
         # Where nodes go on without a lost one, ranks change their numbers, and the files of a host keep theirs.
         first = os.environ.get("MUSTER_FIRST_RANK_FILE")
-        number = self.rank if first is None else int(first) + self.local
+        number = self._in_run if first is None else int(first) + self.local
         return os.path.join(self.run, "ranks", f"rank-{number}.jsonl")
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append an event of this rank, as contract.md has it. Raises OSError."""
-        line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self.rank, "node": self.node}
+        line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self._in_run, "node": self.node}
         append(self._events(), line)
 
 
