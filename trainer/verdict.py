@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from muster.errors import DONE, REFUSED, STOPPED, TrainError
 from muster.files import read_object, replace, surely
 
-from .run_dir import RankFolder
+from .run_dir import RankFolder, in_run
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ def publish(verdict: Verdict, run_folder: Path | None, name: str, private: Path 
 
     A rank's `private` is MUSTER_OUTCOME_DIR. Returns False if a file could not be written, for example on a full disk.
     """
-    text = json.dumps(verdict.row())
+    text = json.dumps({**verdict.row(), "rank": in_run(verdict.rank)})
     if private is None and (agent := os.environ.get("MUSTER_OUTCOME_DIR")):
         private = Path(agent)
     folders = [folder for folder in (private, run_folder / "outcome" if run_folder else None) if folder]

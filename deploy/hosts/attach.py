@@ -85,6 +85,7 @@ def attach(options: Options, console: Console) -> int:
             wait_lost_s=recorded or cluster.job.wait_lost or WAIT_LOST_S,
             least=first.least,
             away=[host for host in cluster.hosts if host.name in away],
+            roles=known.get("role_of") or {},
         )
         if not known:
             # These words come from a label on a host. We show them and never run them.
@@ -138,7 +139,7 @@ def follow_until_done(
     """
     run, began = backend.run, time.monotonic()
     names = tuple(run.nodes.values())
-    run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since)
+    run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since, run.roles)
     if story is not None:
         state.story.recall(story)
     here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -49,6 +49,7 @@ class RunHandle:
     `resumed`: the run's folder holds earlier starts; what is older than `since` belongs to these. `secrets`: as
     secrets.Handover takes them. `wait_lost_s`: how long the run waits for a host that is lost (--wait-lost). `least`:
     so many nodes train on without the others (--min-nodes); 0: all are needed. `away`: hosts that did not answer.
+    `roles`: of each node, in a run of several.
     """
 
     run_dir: Path
@@ -61,6 +62,7 @@ class RunHandle:
     wait_lost_s: float = WAIT_LOST_S
     least: int = 0
     away: Sequence[Host] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
 
 
 class HostsBackend(Backend):

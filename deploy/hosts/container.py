@@ -25,6 +25,7 @@ from ..job.options import Job, Options
 from ..job.script import PER_NODE
 from ..job.values import Mount
 from ..run import environment
+from ..run.roles import Acted
 from ..send.folder.content import WORKSPACE
 from ..send.image.model import TRAINER_HOME
 from .docker_run import DockerRun
@@ -56,7 +57,7 @@ class Work:
     `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
     needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with. `resumed`: the words
     for its hosts, and the options, of the command that resumes it. `bare`: typed so that its only rank has none of
-    torchrun's variables.
+    torchrun's variables. `roles`: in a run of several; `script` is then that of the first that ends it.
     """
 
     run_id: str
@@ -80,6 +81,7 @@ class Work:
     overlay: str = ""
     resumed: tuple[str, str] = ("", "")
     bare: bool = False
+    roles: tuple[Acted, ...] = ()
 
     @property
     def command(self) -> tuple[str, ...]:

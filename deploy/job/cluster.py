@@ -16,6 +16,7 @@ from ..core.formats import CLUSTER_FILE, refuse_newer
 from . import asked, consent, toml, values
 from .inventory import Host, hosts_of_flag, named_hosts
 from .options import FLAG, KEYS, Job
+from .roles import role
 from .rows import Key
 from .toml import Table
 
@@ -65,11 +66,14 @@ def from_file(path: Path) -> Cluster:
     refuse_newer(str(path), number, CLUSTER_FILE)
     listed = _listed(top) if top.lists_texts("hosts") else _in_tables(top)
     job_table = top.table("job")
+    role_tables = top.tables("role")
     top.done()
     if not listed:
         top.refuse("no hosts", toml.SHAPE)
     hosts = {host.name: host for host in listed}
-    job = _job(job_table)
+    job = replace(_job(job_table), roles=tuple(role.of_table(table).text for table in role_tables))
+    if job.roles and (job.script or job.args):
+        top.refuse("there are roles too", "a script is one role: keep either", "job")
     through = (_through(host, hosts) for host in hosts.values())
     return Cluster(tuple(replace(host, gpus=job.gpus) if host.gpus == "auto" else host for host in through), job)
 

@@ -147,6 +147,13 @@ class Options:
         "deploy up agent export",
         again=False,
     )
+    role: tuple[str, ...] = option(
+        "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings behind "
+        "commas before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
+        "deploy up",
+        (),
+        slurm="roles need nodes whose addresses are known before: leave it out",
+    )
     args: str = option(
         "options of Muster's own trainer, where there is no --script (default: none)",
         "deploy agent export",
@@ -646,6 +653,8 @@ class Job:
     rank: str = ""
     observe: bool = True
     overlay: bool = False
+    # The tables [[role]] of a file, as --role has them.
+    roles: tuple[str, ...] = ()
 
 
 def row_of(each: Field[Any]) -> OptionRow:

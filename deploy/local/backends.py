@@ -87,6 +87,10 @@ class LocalBackend(Backend):
         """Raise UsageError if `least` nodes shall train on without the others (not 0), and here they cannot."""
 
     @classmethod
+    def refuse_roles(cls, given: Sequence[str]) -> None:
+        """Raise UsageError for roles, if here all nodes run one command."""
+
+    @classmethod
     def with_caches(cls, own: Script) -> Script:
         """Return the script with a folder for its downloads, which is kept across runs."""
         return own
@@ -117,7 +121,8 @@ class ProcessBackend(LocalBackend):
         python = script.python() if spec.script else sys.executable
         if spec.script and spec.script.packages:
             python = f"{spec.script.packages.name}/bin/python"
-        command = commands.agent(python, spec.arguments)
+        # Each node of a role has a command of its own.
+        command = commands.agent(python, () if spec.nodes[0].arguments else spec.arguments)
         # If the others go on without a node, its return does not count as a restart.
         counted = spec.script and not spec.least
         restarts = spec.script.restarts if spec.script and counted else processes.MOST_RESTARTS
@@ -223,6 +228,15 @@ class ComposeBackend(LocalBackend):
     def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
         """Return the script with its folder as containers see it. Their image has torch for the CPU."""
         return replace(asked, sent=f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
+
+    @classmethod
+    def refuse_roles(cls, given: Sequence[str]) -> None:
+        """All containers of this machine run one command."""
+        if given:
+            raise UsageError(
+                "roles: the containers of this machine all run one command",
+                f"as processes they have roles: {FLAG.backend} processes",
+            )
 
     @classmethod
     def refuse_group(cls, least: int) -> None:

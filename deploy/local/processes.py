@@ -94,7 +94,7 @@ class LocalNodes:
         if code is None:
             return NodeState(node.spec.name, "running", None, node.restarts)
         state = NodeState(node.spec.name, "exited", code, node.restarts)
-        if node.restarts >= self._most_restarts or not may_restart(state):
+        if node.restarts >= (node.spec.restarts or self._most_restarts) or not may_restart(state):
             return state
         # A killed agent leaves its ranks behind; they would hold the GPU and disturb the next rendezvous.
         kill(labelled(self._run_dir, node.spec.name))
@@ -123,7 +123,7 @@ class LocalNodes:
         with own_files.open_to_append(log.parent.parent, f"{log.parent.name}/{log.name}") as output:
             try:
                 return subprocess.Popen(
-                    self._command,
+                    (*self._command, *spec.arguments),
                     env=self._with_agent(inherited | spec.environment | self._secrets),
                     cwd=self._home,
                     stdin=subprocess.PIPE,

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
@@ -40,7 +41,7 @@ from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import environment, folders, follow, locks, record, resumable
+from ..run import environment, folders, follow, locks, record, resumable, roles
 from ..run.events import Event
 from ..run.folders import display_path
 from ..run.outcome import Result, may_have_written
@@ -69,6 +70,7 @@ class _Request:
     notes: tuple[str, ...]
     gpus: Gpus
     least: int
+    acted: tuple[roles.Acted, ...] = ()
 
 
 def up(options: Options, console: Console) -> int:
@@ -100,6 +102,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         if asked.choice.script:
             typed_as = replace(options, script=shlex.join(script_words))
             self._folder = folder = folder_to_send(typed_as, Cluster((), Job())) or Path()
+            for each in asked.acted:
+                folder_to_send(replace(options, script=shlex.join(each.words)), Cluster((), Job(folder=folder)))
             look = folder_look.look_at(folder, self._sending)
             folder_look.refuse_unsent(look, folder, script_file.file_of(script_words))
             folder_notes.tell(look, console)
@@ -112,6 +116,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._kind = backends.BACKENDS[self._choice.name]
         self._kind.refuse_without_container(asked.own.keep, self._in_files)
         self._kind.refuse_group(asked.least)
+        self._kind.refuse_roles(options.role)
         with self._held:
             yield
 
@@ -166,9 +171,13 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             with _new_folder_undone(run_dir, asked.choice):
                 own = self._bring(self._folder, run_dir)
         machine, choice = observe.machine(), asked.choice
-        run = environment.local_spec(
-            run_dir, choice.start, asked.workers, choice.arguments, self._port, machine.cores, machine.system, own
-        )
+        about = (machine.cores, machine.system)
+        if asked.acted and own:
+            run = self._with_roles(run_dir, own, *about)
+        else:
+            run = environment.local_spec(
+                run_dir, choice.start, asked.workers, choice.arguments, self._port, *about, own
+            )
         if hours := value_of(self._options, "max_hours"):
             run = run.with_variables({environment.MAX_HOURS: hours})
         run = run.with_variables(environment.asked_grace(value_of(self._options, "grace")))
@@ -181,9 +190,25 @@ class _OnThisMachine(Start[backends.LocalBackend]):
                 console.warn(other)
         backend = self._kind(run)
         self._held.callback(backend.clean)
-        self._state = State(run.names, script=asked.choice.script, least=asked.least)
+        self._state = State(run.names, script=asked.choice.script, least=asked.least, roles=roles.by_node(run))
         self._follower = follow.Follower(run_dir)
         yield backend
+
+    def _with_roles(self, run_dir: Path, own: environment.Script, cores: int, system: str) -> environment.RunSpec:
+        """The nodes of all roles; the GPUs are shared out among them."""
+        asked = self._asked
+        total = sum(each.role.nodes for each in asked.acted)
+
+        def make(world: roles.World, port: int) -> environment.RunSpec:
+            acted = world.acted
+            script = replace(own, gpus=0, asked=plan.ranks_of(acted.ranks), restarts=acted.restarts, bare=acted.bare)
+            about = (port, max(1, cores * world.nodes // total), system, script)
+            return environment.local_spec(run_dir, asked.choice.start, world.nodes - 1, acted.words, *about)
+
+        run = roles.on_this_machine(asked.acted, observe.doors(total), token_hex(16), make)
+        own = replace(own, nodes=total)
+        nodes = [replace(node, environment=node.environment | own.variables(node.place, total)) for node in run.nodes]
+        return replace(run, nodes=tuple(nodes), script=own)
 
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
         """Copy the script's folder into the run's, and install its packages there."""
@@ -197,7 +222,9 @@ class _OnThisMachine(Start[backends.LocalBackend]):
     def record_start(self, backend: backends.LocalBackend) -> dict[str, bytes]:
         """Write this start into the run's folder; the time for building the image does not count."""
         self._began, asked, run = time.time(), self._asked, self._run
-        again = {"again": _again(self._options, asked)}
+        again: dict[str, Any] = {"again": _again(self._options, asked)}
+        if asked.acted:
+            again |= {"roles": list(self._options.role), "role_of": roles.by_node(run)}
         if asked.choice.script:
             again["sent_from"] = resumable.sent_from(self._options.folder, run.run_dir.parent)
         where, why = self._choice.name, self._choice.why
@@ -302,6 +329,9 @@ def _read(options: Options) -> tuple[Options, _Request]:
     choice = _choice(options, command)
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
+    if choice.run_dir and choice.script and not options.role:
+        options = replace(options, role=tuple(record.own(choice.run_dir).get("roles") or ()))
+    acted = roles.read(options, ())
     ranks, restarts = command.asked_ranks(options.nproc), command.asked_restarts(options.restarts)
     if not choice.script:
         refuse_without_script(replace(options, nproc=ranks, restarts=restarts), _OF_A_SCRIPT)
@@ -310,6 +340,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
     # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
+    workers = sum(each.role.nodes for each in acted) - 1 if acted else workers
     command.refuse_nodes(1 + workers, f"give one of the two: {FLAG.workers} {workers} is {1 + workers} nodes")
     gpus = plan.check_gpus(options.gpus, options.backend)
     own = environment.asked_style(options.style)
@@ -324,7 +355,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
         own=own,
         bare=choice.bare and not ranks,
     )
-    return options, _Request(choice, workers, asked, command.notes, gpus, least)
+    return options, _Request(choice, workers, asked, command.notes, gpus, least, acted)
 
 
 def _engine(wanted: str) -> EngineFacts:

@@ -109,11 +109,16 @@ class Placement:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: its name, its place (from 0), and its variables besides those of this shell."""
+    """One node: its name, its place (from 0), and its variables besides those of this shell.
+
+    `arguments`, `restarts`: of its role, in a run of several.
+    """
 
     name: str
     place: int
     environment: dict[str, str]
+    arguments: tuple[str, ...] = ()
+    restarts: int = 0
 
 
 # A run's container has its packages here, below what is the image's own. Packages hold this path.

@@ -110,6 +110,10 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         },
         {"spares": array(node_name, _MOST_NODES), "left": array(node_name, _MOST_NODES)},
     ),
+    "role": (
+        {**_OF_RANK, "role": text(31, "[a-z][a-z0-9-]*"), "phase": text(20, "[a-z]+")},
+        {"why": words(300), "again": flag},
+    ),
     "apart": ({**_OF_RANK, "left_out": node_name, "others": array(node_name, _MOST_NODES)}, {}),
     "kept": (
         {**_OF_RANK, "files": _STEP, "bytes": _STEP},

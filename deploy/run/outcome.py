@@ -145,7 +145,8 @@ def final(state: State) -> Result:
         return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":
         return result
-    if blame := state.blame():
+    # In a run of several roles each node says how its own has ended: one that missed the others may not be at fault.
+    if not state.ranks.roles and (blame := state.blame()):
         return _blamed(blame, state)
     members = state.nodes.members or state.nodes.states.keys()
     for node in state.nodes.states.values():
@@ -297,7 +298,7 @@ def left_early(state: State, now: float, followed_since: float = 0.0) -> list[in
     A late follower gets the ends of the ranks one by one: meanwhile no rank counts as having left early.
     """
     ranks = state.ranks
-    if state.verdicts or state.nodes.exited_at or len(ranks.ends) == len(ranks.began):
+    if state.verdicts or state.nodes.exited_at or len(ranks.ends) == len(ranks.began) or ranks.roles:
         return []
     return [
         end.rank

@@ -53,6 +53,8 @@ _FACTS = shaped(
         "job": optional(text(20, r"[0-9]*")),
         "shared": optional(text(4096, r"/[^\x00-\x1f\x7f]*")),
         "sent_from": optional(text(4096)),
+        "roles": optional(_TEXTS),
+        "role_of": optional(table(text(300), text(40), 10_000)),
         "bare": optional(flag),
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },

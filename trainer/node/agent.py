@@ -63,6 +63,7 @@ from .diary import Diary
 from .limit import Limit
 from .node import Node
 from .parent_death import die_with_parent
+from .roles import part as roles
 
 _DUMP_WAIT, _DUMP_WAIT_MS = "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "2500"
 _RESOLVE_SECONDS = 60.0
@@ -117,9 +118,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     try:
         secrets = handover.take(os.environ)
     except KeyboardInterrupt:
-        publish(
-            Verdict("stopped", STOPPED, _place(), name, 0, "stopped before its secrets came"), folder, f"{name}-agent"
-        )
+        stopped = Verdict("stopped", STOPPED, _place(), name, 0, "stopped before its secrets came")
+        publish(stopped, folder, f"{name}-agent")
         end.leave(STOPPED)
         return STOPPED
     try:
@@ -129,10 +129,9 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         command = torchrun_command(arguments)
         own_library = script.own_library(arguments[1:]) if is_script and _place() == 0 else ""
         if folder:
-            here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
-            here |= meeting.own_address(os.environ.get("PET_RDZV_ENDPOINT", ""))
-            replace(folder / "nodes" / f"{name}.json", json.dumps(here))
+            _tell_up(folder, name)
             waits.until_start(os.environ, own, folder, name)
+        part = roles.begin(os.environ, name, folder, _first_rank())
         variables = handover.put_files(os.environ, secrets)
         plan = group.plan(os.environ)
         given = {**os.environ, **variables}
@@ -163,16 +162,18 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         if agreed and agreed.arbitrates:
             return _vote(agreed, end)
         node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed)
+        node.part = part
         with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
             code = node.run()
-        if is_script and folder:
-            _tell_kept(folder, diary, began)
+        _tell_kept(folder if is_script else None, diary, began)
         if agreed and agreed.has_left:  # no end of the run: nothing keeps somebody from starting this node again
             agreed.linger()
             print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
             return DONE
-        silent = is_script and not node.judged
+        silent = is_script and not (node.judged or node.released)
         verdict = _verdict_on(arguments[1:], node, code, name, began) if silent else None
+        if part and not node.leaves:
+            verdict = part.settle(verdict, code, node.released)
         if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
             print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} is full", file=sys.stderr)
         code = verdict.code if verdict else code
@@ -181,6 +182,13 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             if agreed:
                 agreed.leave(code)
     return code
+
+
+def _tell_up(folder: Path, name: str) -> None:
+    """Leave word for the control side that this node is there."""
+    here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
+    here |= meeting.own_address(os.environ.get("PET_RDZV_ENDPOINT", ""))
+    replace(folder / "nodes" / f"{name}.json", json.dumps(here))
 
 
 def _vote(agreed: group.Group, end: FinalEnd) -> int:
@@ -207,8 +215,10 @@ def _enter_work(folder: Path | None) -> list[str]:
     return conflicts
 
 
-def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
-    """Tell how much the script has left; save what it wrote into an image's own folder."""
+def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
+    """Tell how much the script has left; save what it wrote into an image's own folder. `folder`: of a script's run."""
+    if folder is None:
+        return
     try:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)

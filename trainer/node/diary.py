@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from muster.errors import FAILED
+from muster.errors import DONE, FAILED
 from muster.files import read_object
 
 from ..run_dir import RankFolder
@@ -54,6 +54,8 @@ class Diary:
         self._failures: dict[int, Failure] = {}
         self._expected: dict[int, tuple[str, dict[str, str]]] = {}
         self._folders: dict[int, RankFolder] = {}
+        # The ranks end because another role has ended the run: their ends are no failures.
+        self.released = False
 
     @property
     def lives(self) -> Sequence[Life]:
@@ -83,6 +85,9 @@ class Diary:
                 self._failures.pop(life.local_rank, None)
                 if folder := self._folder(life.rank):
                     folder.event("began", attempt=life.attempt, world=life.world, pid=life.pid)
+                continue
+            if self.released and life.failed:
+                self._tell_end(life, DONE, "was stopped: the run is over", script.LastWords())
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             expected = self._expected.pop(life.pid, None) if life.code == -signal.SIGKILL else None

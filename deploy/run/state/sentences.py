@@ -31,7 +31,18 @@ def sentence_of(event: Event) -> tuple[str, bool] | None:
             return _evaluated(event), False
         case "outside":
             return _outside(event)
+        case "role":
+            return _of_role(event)
     return None
+
+
+def _of_role(event: Event) -> tuple[str, bool] | None:
+    """What a node of a role is at, where that is news to those who follow."""
+    role, node = event["role"], event["node"]
+    who = node if node == role or node.startswith(f"{role}-") else f"{role} on {node}"
+    if event["phase"] == "ready":
+        return f"{who} is ready", False
+    return (f"{who} starts again", True) if event.get("again") else None
 
 
 def _evaluated(event: Event) -> str:

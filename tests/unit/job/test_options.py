@@ -61,7 +61,7 @@ def test_every_option_is_of_a_command_or_a_key_and_says_what_it_means_there(each
 
 def test_a_key_of_the_file_is_the_field_of_the_job_that_holds_its_value():
     names = [key.name for key in KEYS.values()]
-    assert {*names, "spares", "arbiter"} == {each.name for each in fields(Job)}
+    assert {*names, "spares", "arbiter", "roles"} == {each.name for each in fields(Job)}
     assert len(names) == len({*names})
 
 
@@ -101,6 +101,7 @@ ELSEWHERE = {
     "--follow": {"host/commands.py"},
     "--force": {"send/packages/commands.py", "send/packages/places.py"},
     "--gpus": {"hosts/container.py"},
+    "--role": {"job/launchers.py"},
     "--include": {"job/script.py"},
     "--mount": {"hosts/container.py", "hosts/sent_folders.py", "hosts/rehearsal.py", "local/packages.py"}
     | {"send/packages/commands.py"},
