@@ -12,7 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deploy.hosts import roles
+from deploy.hosts.container import Meeting, Work
+from deploy.job.inventory import Host
+from deploy.job.options import Job, Options
+from deploy.run import roles as plan
 from lab import waiting
+from tests.dist.conftest import environment
+from tests.hosts import FACTS
 
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
@@ -123,7 +130,7 @@ def test_a_helper_that_fails_ends_the_run_and_is_named_with_its_error(project):
     project.write("train.py", "import time; time.sleep(300)")
     done = project("--role", "helper=1:python helper.py", "--", "python", "train.py")
     assert done.returncode == 1
-    assert "no such model" in done.stdout + done.stderr
+    assert "helper: helper.py ended with code 1: RuntimeError: no such model" in done.stdout + done.stderr
     assert (outcome(project)["node"], outcome(project)["rank"]) == ("helper", 1)
 
 
@@ -147,7 +154,7 @@ def test_a_port_of_somebody_else_is_no_role_that_is_ready(project):
         port = stranger.getsockname()[1]
         done = project("--role", f"server=1,port={port},ready=port:python server.py", "--", "python", "train.py")
     assert done.returncode != 0
-    assert f"port {port} of server on server is taken" in done.stdout + done.stderr
+    assert f"port {port} of server is taken" in done.stdout + done.stderr
     assert not (project.run / "work/began").exists()
 
 
@@ -163,3 +170,58 @@ def test_each_role_knows_where_the_others_are_and_none_has_the_runs_key(project)
     assert known["MUSTER_SERVER_PORT"] == str(port)
     assert (known["MUSTER_ROLE"], known["RANK"], known["WORLD_SIZE"]) == ("main", "0", "1")
     assert "MUSTER_ROLES" not in known
+
+
+@pytest.fixture
+def on_hosts(tmp_path):
+    """The agents of a run as the plan for real hosts has them, by role; each has a run folder. Nobody follows them."""
+    started = {}
+
+    def start(*texts):
+        hosts = [Host(f"h{number}", f"127.0.0.{number}") for number in range(2, 2 + len(texts))]
+        acted = plan.read(
+            Options(role=texts, script="x", folder=str(tmp_path / "scripts")), [host.name for host in hosts]
+        )
+        addresses = [host.address for host in hosts]
+        met = Meeting(addresses[0], free_port(), ("lo",) * len(hosts))
+        work = Work("r", "image", ("x",), token=str(free_port()), share_key="k", roles=acted, observe=False)
+        for node in roles.node_containers(hosts, [FACTS] * len(hosts), Job(), work, met, addresses):
+            own = tmp_path / node.environment["MUSTER_ROLE"]
+            own.mkdir()
+            given = {**node.environment, "MUSTER_RUN_DIR": str(own), "MUSTER_SENT": str(tmp_path / "scripts")}
+            started[own.name] = subprocess.Popen(
+                [sys.executable, *node.docker.command],
+                cwd=own,
+                env=environment(**{**given, "PYTHONPATH": str(HOME)}),
+                start_new_session=True,
+            )
+        return started
+
+    (tmp_path / "scripts").mkdir()
+    start.write = lambda name, text: (tmp_path / "scripts" / name).write_text(text)
+    yield start
+    for process in started.values():
+        process.kill()
+
+
+def test_hosts_that_nobody_follows_bring_a_worker_back_and_end_the_run(on_hosts, tmp_path):
+    on_hosts.write("server.py", SERVER)
+    on_hosts.write("deaf.py", DEAF)
+    on_hosts.write("short.py", "import os, time\nwhile not os.path.exists('end'): time.sleep(0.1)")
+    port = free_port()
+    server = f"server=h2,port={port},ready=port,restart=2:python server.py"
+    agents = on_hosts(server, "deaf=h3,after=server:python deaf.py", "main=h4,ends,after=deaf:python short.py")
+
+    def rows(role):
+        files = list((tmp_path / role / "ranks").glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def phase(role, name, since=0.0):
+        return any(row["kind"] == "role" and row["phase"] == name and row["t"] > since for row in rows(role))
+
+    waiting.until(lambda: phase("main", "ready"), "the main role runs", 120)
+    os.kill(next(row["pid"] for row in rows("server") if row["kind"] == "began"), 9)
+    killed = time.time()
+    waiting.until(lambda: phase("server", "ready", killed), "the server is back", 60)
+    (tmp_path / "main/work/end").touch()
+    assert {role: agent.wait(60) for role, agent in agents.items()} == {"main": 0, "deaf": 0, "server": 0}

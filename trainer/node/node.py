@@ -222,13 +222,8 @@ class Node:
 
     def _release_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Ask every rank to end, whatever it is, and then end torchrun, which would start them again."""
-        (self.outcome / UNASKED).unlink(missing_ok=True)
-        living = {life.pid for life in self.diary.lives if life.code is None and _alive(life.pid)}
-        for rank in living - self._signalled:
-            self._signalled.add(rank)
-            with suppress(ProcessLookupError):
-                os.kill(rank, signal.SIGTERM)
-        if not living:
+        self._ask_ranks(torchrun)
+        if not self._living():
             self._killed = True
             torchrun.kill()
 

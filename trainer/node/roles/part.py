@@ -41,6 +41,8 @@ class Part:
 
     def __init__(self, plan: Plan, node: str, first_rank: int, run_folder: Path) -> None:
         self.plan, self.node, self.role, self._first = plan, node, plan.role_of(node), first_rank
+        alone = node == self.role.name or node.startswith(f"{self.role.name}-")
+        self.who = node if alone else f"{self.role.name} on {node}"
         self._folder, self._events = run_folder, RankFolder(run_folder, first_rank, node)
         log = run_folder / "logs" / f"rank-{in_run(first_rank)}.log"
         now = time.monotonic()
@@ -78,9 +80,10 @@ class Part:
         if self.over:
             return self.over
         address = self.role.nodes[self.node][0]
-        if self._service and not ready.port_answers(address, self._service):
-            what = f"port {self._service} of {self.role.name} on {self.node} is taken: something answers there already"
-            raise Refused(what, "give the role another port, or end what has it")
+        for port in {self._service, ready.port_of(self.role.ready, self._service)} - {0}:
+            if not ready.port_answers(address, port):
+                what = f"port {port} of {self.who} is taken: something answers there already"
+                raise Refused(what, "give the role another port, or end what has it")
         self._unready_since = time.monotonic()
         self._tell(RUNS)
         return None
@@ -112,7 +115,7 @@ class Part:
         """Why the program is not ready although it has had the time for it; empty while it has."""
         late = time.monotonic() - self._unready_since > self.role.within and self._why_not
         if late and self._phase() == RUNS and not self.over and not self._late:
-            self._late = f"{self.role.name} is not ready after {self.role.within:g} s: {self._why_not}"
+            self._late = f"{self.who} is not ready after {self.role.within:g} s: {self._why_not}"
         return self._late
 
     def ask(self) -> None:
@@ -149,6 +152,7 @@ class Part:
         if released or (code == FAILED and self._is_excused()):
             verdict, code = done(self._first, self.node, 0), DONE
         if verdict and verdict.code not in (DONE, STOPPED):
+            verdict = replace(verdict, message=f"{self.who}: {verdict.message}")
             publish(verdict, self._folder, f"{self.node}-agent")
         why = verdict.message.splitlines()[0] if verdict and verdict.message else self._late
         self._end(verdict.code if verdict else code, why)

@@ -29,7 +29,7 @@ def look_of(ready: str, address: str, port: int, log: Path, work: Path) -> Look:
     """
     kind, _, rest = ready.partition(" ")
     if kind == "port":
-        return lambda began: port_answers(address, int(rest or port))
+        return lambda began: port_answers(address, port_of(ready, port))
     if kind == "file":
         return lambda began: _file_is_there(work / rest, rest, began)
     if kind == "line":
@@ -37,8 +37,16 @@ def look_of(ready: str, address: str, port: int, log: Path, work: Path) -> Look:
     if kind.startswith("http://"):
         parts = urlsplit(ready)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        return lambda began: _url_answers(address, parts.port or port, path)
+        return lambda began: _url_answers(address, port_of(ready, port), path)
     return lambda began: ""
+
+
+def port_of(ready: str, port: int) -> int:
+    """The port that has to answer: one that `ready` names, or the role's own; 0: none."""
+    kind, _, rest = ready.partition(" ")
+    if kind == "port":
+        return int(rest or port)
+    return (urlsplit(ready).port or port) if kind.startswith("http://") else port
 
 
 def port_answers(address: str, port: int) -> str:
