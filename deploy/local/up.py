@@ -81,7 +81,7 @@ class _Request:
     notes: tuple[str, ...]
     gpus: Gpus
     least: int
-    again: Mapping[str, str]
+    ends: Mapping[str, str]
 
 
 def up(options: Options, console: Console) -> int:
@@ -184,7 +184,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         )
         if hours := value_of(self._options, "max_hours"):
             run = run.with_variables({environment.MAX_HOURS: hours})
-        run = run.with_variables({**environment.asked_grace(value_of(self._options, "grace")), **asked.again})
+        run = run.with_variables(asked.ends)
         if asked.least:
             run = run.grouped(asked.least, observe.doors(1 + asked.workers), token_hex(16))
         self._run = run
@@ -337,8 +337,8 @@ def _read(options: Options) -> tuple[Options, _Request]:
         own=own,
         bare=choice.bare and not ranks,
     )
-    again = environment.asked_restart_words(value_of(options, "restart_with"), least)
-    return options, _Request(choice, workers, asked, command.notes, gpus, least, again)
+    ends = environment.asked_ends(value_of(options, "grace"), value_of(options, "restart_with"), least)
+    return options, _Request(choice, workers, asked, command.notes, gpus, least, ends)
 
 
 def _engine(wanted: str) -> EngineFacts:
